@@ -1,14 +1,16 @@
-r"""Advantages: the reward of a completion relative to the others of its prompt.
+r"""Advantages: the reward of a completion compared with the other completions of its prompt.
 
-Axes: P prompts, G completions of a prompt, T tokens, K turns. Where this departs from the usual code, on purpose:
-rewards are first measured from one reward of their own group, Eq. (2.8). On paper this changes nothing, since it
-cancels. In floating point it makes equal rewards give advantages of *exactly* zero, where `r - r.mean()` leaves a
-rounding residue that the division by a near-zero standard deviation blows up.
+Axes: P prompts, G completions of a prompt, T tokens, K turns.
 
-Sample (ddof=1, as in TRL and verl) or population (ddof=0, as in open-instruct when it is asked to divide) standard
-deviation is a convention.
+This module differs from the usual code in one step, on purpose. It first subtracts one reward of the group from all
+rewards of the group, Eq. (2.8). On paper this changes nothing, since it cancels. In floating point it makes equal
+rewards give advantages of *exactly* zero. `r - r.mean()` would leave a rounding residue, which the division by a
+near-zero standard deviation makes large.
 
-A ValueError names an argument that has not the shape, or is not in the range, that the function states.
+The standard deviation of the sample (ddof=1) or of the population (ddof=0) is a convention. TRL and verl use ddof=1,
+open-instruct uses ddof=0 if its advantages are divided at all.
+
+A ValueError names the argument whose shape or value is not the one that the function states.
 """
 
 from collections.abc import Callable
@@ -44,15 +46,15 @@ def group_advantages(
 
     Args:
         rewards: r, finite numbers; a row holds the rewards of one prompt.
-        scale: "group" divides by \sigma_p; "batch" puts the standard deviation of all P*G rewards r around their common
-            mean in its place, with the same ddof (easy and hard prompts then keep their relative size); "none" returns
+        scale: "group" divides by \sigma_p. "batch" divides by the standard deviation of all P*G rewards r around their
+            common mean instead, with the same ddof, so easy and hard prompts keep their relative size. "none" returns
             c, as in Dr. GRPO.
-        ddof: 1 for the sample, 0 for the population standard deviation.
-        eps: \varepsilon > 0, keeps the quotient finite.
+        ddof: 1 for the standard deviation of the sample, 0 for that of the population.
+        eps: \varepsilon > 0, which keeps the quotient finite.
 
     Returns:
-        Exactly zero in a group of equal rewards, whatever `scale`: also in float32, and a million from zero. This is
-            what Eq. (2.8) is for: a mean of equal numbers may round to another number.
+        The advantages. In a group of equal rewards they are exactly zero for every `scale`, also in float32 and for
+        rewards around a million. Eq. (2.8) ensures this: the mean of equal numbers may round to another number.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.2; "none": Liu et al. (2025), "Understanding R1-Zero-Like
     Training", section 3.2; "batch": Hu et al. (2025), "REINFORCE++". Constants as in TRL.
@@ -86,7 +88,7 @@ def rloo_advantages(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     unbiased.
 
     Args:
-        rewards: r, finite numbers, G at least 2.
+        rewards: r, finite numbers; G is at least 2.
 
     Source: Ahmadian et al. (2024), "Back to Basics"; Kool et al. (2019).
     """
@@ -103,8 +105,8 @@ def best_of_group(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 
     A_{p,i} = r_{p,i} \, \mathbb{1}\big[\, r_{p,i} = \max_j r_{p,j} > \min_j r_{p,j} \big] \tag{2.12}
 
-    Ties at the top all keep their reward. A group of equal rewards has no best, so all its weights are zero. However
-    small its lead, the best is the best.
+    If several completions share the highest reward, all of them keep it. A group of equal rewards has no best
+    completion, so all its weights are zero. Any difference between rewards counts, however small.
 
     Args:
         rewards: r, finite numbers.
@@ -129,20 +131,21 @@ def process_advantages(
     \tilde r_{p,i,t} = \frac{c_{p,i,t}}{\sigma_p + \varepsilon} \tag{2.18}
     A_{p,i,t} = \sum_{u \ge t} \tilde r_{p,i,u} \tag{2.19}
 
-    All step rewards of a group are normalised together, whatever position they stand at. Measuring them from the
-    smallest, Eq. (2.14), cancels in Eq. (2.16), as Eq. (2.8) does. With one step a completion, at its last token, every
-    token gets `group_advantages` of that reward.
+    All step rewards of a group are normalised together, at whichever tokens they are. The smallest one is subtracted
+    from each, Eq. (2.14); it cancels in Eq. (2.16), as Eq. (2.8) does. If each completion has one step, at its last
+    token, then every token gets `group_advantages` of that reward.
 
     Args:
-        step_rewards: r, finite numbers where the mask is True. Elsewhere anything may stand, even NaN,
-            and in a group of no step the minimum is infinite. So choose with torch.where(step_mask, x, 0) rather than
+        step_rewards: r, finite numbers where the mask is True. Values elsewhere may be anything, even NaN, and in a
+            group without steps the minimum is infinite. So select with torch.where(step_mask, x, 0) and do not
             multiply: 0 times NaN or infinity is NaN.
         step_mask: s, True at the last token of each step.
-        eps: \varepsilon > 0.
+        eps: \varepsilon > 0, which keeps the quotient finite.
 
     Returns:
-        Zero, but for rounding, after the last step of a completion. Exactly zero everywhere in a group of equal step
-            rewards (also in float32, and a million from zero), of one step, or of none.
+        The advantage of each token. It is zero, up to rounding, after the last step of a completion. It is exactly zero
+        everywhere in a group of equal step rewards (also in float32 and for rewards around a million), of one step, or
+        of none.
 
     Source: Shao et al. (2024), "DeepSeekMath", section 4.1.3.
     """
@@ -167,12 +170,12 @@ def return_to_go(rewards: Float[Tensor, "P G T"], gamma: float) -> Float[Tensor,
 
     g_{p,i,t} = r_{p,i,t} + \gamma \, g_{p,i,t+1} \tag{2.20}
 
-    Behind the last token g is zero.
+    After the last token g is zero.
 
     Args:
         rewards: r, a finite number for each token; zero where there is no reward.
-        gamma: discount, from 0 (only this token's reward) to 1 (all that follow). A small gamma and a long completion
-            are no trouble: no high power of gamma is needed.
+        gamma: Discount factor, from 0 (only the reward of this token) to 1 (all following rewards in full). The result
+            is also right for a small gamma and a long completion, since no high power of gamma is computed.
 
     Source: Sutton and Barto, section 3.3, equation 3.9.
     """
@@ -197,11 +200,13 @@ def trajectory_advantages(
     A_{p,i,k} = n_{p,i,k} \Big( R_{p,i} - \frac{1}{G-1} \sum_{j \neq i} R_{p,j} \Big) \tag{11.5}
 
     Args:
-        turn_rewards: r, the reward of each turn, finite where the mask is True; elsewhere anything may stand.
-        turn_mask: n, True where the episode has a turn. G is at least 2.
+        turn_rewards: r, the reward of each turn, finite where the mask is True; values elsewhere have no effect. G is
+            at least 2.
+        turn_mask: n, True where the episode has a turn.
 
     Returns:
-        Zero where there is no turn. The second factor is `rloo_advantages` of R, so the estimate is unbiased.
+        The advantage of each turn; zero where there is no turn. The second factor is `rloo_advantages` of R, so the
+        estimate is unbiased.
     """
     _check_turns(turn_rewards, turn_mask)
     rewards = torch.where(turn_mask, turn_rewards, 0).sum(-1)  # P G (11.7)
@@ -220,20 +225,20 @@ def turn_advantages(
     S_{p,i,k} = \{ (j, l) : j \neq i, \; n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k} \} \tag{11.8}
     A_{p,i,k} = n_{p,i,k} \Big( g_{p,i,k} - \frac{1}{|S_{p,i,k}|} \sum_{(j,l) \in S_{p,i,k}} g_{p,j,l} \Big) \tag{11.6}
 
-    g is the reward to go, Eq. (2.20), over turns. The baseline leaves the whole episode out, so the estimate is
-    unbiased; where S is empty the baseline is zero.
+    g is the reward to go over turns, Eq. (2.20). The baseline leaves out all turns of the same episode, so the estimate
+    is unbiased. If S is empty, the baseline is zero.
 
     Args:
-        turn_rewards: r, the reward of each turn, finite where the mask is True; elsewhere anything may stand, NaN
+        turn_rewards: r, the reward of each turn, finite where the mask is True; values elsewhere have no effect, NaN
             included.
         turn_mask: n, True where the episode has a turn.
-        states: s, a number for the state in which each turn begins: any function of the episode before it. None: the
-            number k of the turn.
-        gamma: discount of a turn, from 0 to 1.
+        states: s, an integer for the state in which each turn begins, which depends only on the episode before the
+            turn. None: the index k of the turn.
+        gamma: Discount factor per turn, from 0 to 1.
 
     Returns:
-        Exactly zero where all rewards to go of a state are equal. As the mean of the differences g - g', not as the
-            difference of the means: that one leaves a rounding residue.
+        The advantage of each turn, exactly zero where all rewards to go of a state are equal. So compute the mean of
+        the differences g - g'; a difference of means would leave a rounding residue.
     """
     _check_turns(turn_rewards, turn_mask, states)
     returns, same_state, other_episode = _pairs_of_turns(turn_rewards, turn_mask, states, gamma)
@@ -259,16 +264,21 @@ def gigpo_advantages(
     A^{\mathrm{state}}_{p,i,k} = \frac{d_{p,i,k}}{F_{p,i,k}} \tag{11.10}
     A_{p,i,k} = n_{p,i,k} \big( A^{\mathrm{episode}}_{p,i} + \omega \, A^{\mathrm{state}}_{p,i,k} \big) \tag{11.11}
 
-    A^episode is `group_advantages` of the whole rewards R of Eq. (11.7), with the same scale. A turn that is alone in
-    its state gets zero from the second term.
+    A^episode is `group_advantages` of the total rewards R of Eq. (11.7), with the same scale. The second term is zero
+    for a turn that is the only one in its state.
 
     Args:
-        turn_rewards, turn_mask, states, gamma: as in `turn_advantages`.
-        omega: weight of the second term.
-        scale: "none": F is 1; "group": F is the sample standard deviation of the g of that state, plus eps.
-        eps: as in `group_advantages`.
+        turn_rewards: r, the reward of each turn, as in `turn_advantages`.
+        turn_mask: n, True where the episode has a turn.
+        states: s, an integer for the state in which each turn begins, as in `turn_advantages`.
+        gamma: Discount factor per turn, from 0 to 1.
+        omega: Weight of the second term.
+        scale: With "none", F is 1. With "group", F is the sample standard deviation of g over the turns in the same
+            state, plus eps.
+        eps: Number > 0 that keeps the quotients finite, as in `group_advantages`.
 
-    Source: Feng et al. (2025), "Group-in-Group Policy Optimization", section 4, where the own turn is in the mean.
+    Source: Feng et al. (2025), "Group-in-Group Policy Optimization", section 4; there, too, the mean includes
+    the turn itself.
     """
     check_choice("scale", scale, ("none", "group"))
     check_positive("eps", eps)
@@ -292,14 +302,16 @@ def advantages_where_rewarded(
     *other_inputs: Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
     min_rewarded: int = 2,
 ) -> Float[Tensor, "P G ..."]:
-    """Compare the completions of each group that have a reward; the advantages of the others are zero.
+    """Compute the advantages of each group from its completions with a reward; the others get an advantage of zero.
 
     Args:
-        compute: from the rewards, and what else there is, to advantages of their shape; such as `group_advantages`.
+        compute: Function of the rewards and the other inputs that returns advantages of the same shape as the rewards,
+            such as `group_advantages`.
         has_reward: False for a completion to which no reward applies (its reward is NaN).
-        rewards: numbers where there is a reward; elsewhere anything may stand, NaN included.
-        other_inputs: what else `compute` takes, such as a mask of turns. A None is handed on.
-        min_rewarded: where fewer have a reward, they have no baseline: theirs are zero, too.
+        rewards: The rewards; values where `has_reward` is False have no effect, NaN included.
+        other_inputs: Further tensor arguments of `compute`, such as a mask of turns; None is passed as None.
+        min_rewarded: Smallest number of completions with a reward. A group with fewer has no baseline, and all its
+            advantages are zero.
     """
     if has_reward.all():
         return compute(rewards, *other_inputs)
@@ -316,9 +328,10 @@ def advantages_where_rewarded(
 def group_advantages_where_rewarded(
     rewards: Float[Tensor, "P G"], has_reward: Bool[Tensor, "P G"], scale: str = "group", eps: float = 1e-4
 ) -> Float[Tensor, "P G"]:
-    """Compute `group_advantages(rewards, scale)` where some have no reward; theirs are zero.
+    """Compute `group_advantages(rewards, scale)` from the completions with a reward; the others get zero.
 
-    The standard deviation of "batch" is that of all rewards that there are. One alone is not divided.
+    For "batch" the standard deviation is that of all rewards that apply. If only one reward applies, nothing is
+    divided.
     """
     group_scale = "none" if scale == "batch" else scale
     advantages = advantages_where_rewarded(
@@ -340,7 +353,7 @@ def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None 
 def _pairs_of_turns(
     turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None, gamma: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Rewards to go, (P, G*K); which pairs of turns share a state; and which are of different episodes."""
+    """Return rewards to go (P, G*K), and masks of the pairs of turns in the same state and of different episodes."""
     G, K = turn_mask.shape[1:]
     returns = return_to_go(torch.where(turn_mask, turn_rewards, 0), gamma)
     if states is None:
@@ -353,14 +366,16 @@ def _pairs_of_turns(
 
 @dataclass(frozen=True)
 class Advantage:
-    """An entry of `ADVANTAGES`: how rewards become advantages.
+    """An entry of `ADVANTAGES`: an estimator that computes advantages from rewards.
 
-    compute: from rewards (P, G) and the settings of the run, a `GRPOConfig`, to advantages (P, G).
-    reads: the settings that matter to it.
-    smallest_group: the fewest completions of a prompt.
-    needs_baseline: whether a completion is compared with others: the only one of a group with a reward then gets zero.
-    compute_masked: where some completions have no reward, from rewards, has_reward (P, G) and the settings of the run
-    to advantages. None: the others are compared by `compute`, as `advantages_where_rewarded` says.
+    Args:
+        compute: Function of rewards (P, G) and the settings of the run, a `GRPOConfig`, that returns advantages (P, G).
+        reads: Names of the settings that `compute` reads.
+        smallest_group: Smallest number of completions per prompt.
+        needs_baseline: Whether a completion is compared with others. If so, the only completion of a group with a
+            reward gets an advantage of zero.
+        compute_masked: Function for batches with missing rewards, of rewards, has_reward (both (P, G)) and the settings
+            of the run, that returns advantages (P, G). None: `advantages_where_rewarded` calls `compute`.
     """
 
     compute: Callable[[Tensor, Any], Tensor]
@@ -370,7 +385,7 @@ class Advantage:
     compute_masked: Callable[[Tensor, Tensor, Any], Tensor] | None = None
 
     def compute_where_rewarded(self, rewards: Tensor, has_reward: Tensor, config: Any) -> Tensor:
-        """Compute advantages (P, G) where rewards are missing: by `compute_masked`, or of the others of a group."""
+        """Compute advantages (P, G) if rewards are missing; a completion without a reward gets zero."""
         if self.compute_masked is not None:
             return self.compute_masked(rewards, has_reward, config)
         return advantages_where_rewarded(
@@ -397,12 +412,13 @@ ADVANTAGES = {
 
 @dataclass(frozen=True)
 class TurnAdvantage:
-    """An entry of `TURN_ADVANTAGES`: how the rewards of turns become advantages of turns.
+    """An entry of `TURN_ADVANTAGES`: an estimator that computes advantages of turns from rewards of turns.
 
-    compute: from turn_rewards, turn_mask and states, (P, G, K) all, to advantages (P, G, K).
-    reads_states: whether it compares turns that begin in the same state, which the environment then has to tell.
-    scales: the values of `scale_rewards` that `compute` takes as its parameter `scale`. Empty: it has none, and a run
-    leaves `scale_rewards` at its default, which has no effect.
+    Args:
+        compute: Function of turn_rewards, turn_mask and states, all (P, G, K), that returns advantages (P, G, K).
+        reads_states: Whether turns in the same state are compared; the environment must then have `get_state`.
+        scales: Values of the setting `scale_rewards` that `compute` accepts as its argument `scale`. Empty: `compute`
+            has no such argument, and a run must leave `scale_rewards` at its default.
     """
 
     compute: Callable[..., Tensor]
@@ -410,7 +426,8 @@ class TurnAdvantage:
     scales: tuple[str, ...] = ()
 
 
-# A run with "trajectory" takes its `advantage` instead; this entry, Eq. (11.5), is for the toy of lesson 11.
+# A run with "trajectory" does not use its entry, but the setting `advantage`. The entry, Eq. (11.5), is used by the toy
+# of lesson 11.
 TURN_ADVANTAGES = {
     "trajectory": TurnAdvantage(lambda rewards, mask, states=None: trajectory_advantages(rewards, mask)),
     "turn": TurnAdvantage(lambda rewards, mask, states=None: turn_advantages(rewards, mask)),

@@ -1,11 +1,11 @@
-r"""Distance from the reference policy: three estimators, their repairs, and the exact value.
+r"""The KL divergence from the reference policy: the estimators k1, k2, k3 and k3+, and the exact value.
 
-Two questions are easily confused. As a *value*, k1 and k3 both estimate KL(pi || ref) without bias. As a term of a
-*loss*, what counts is the gradient: that of k1 is zero on average, that of k3 is the gradient of the other KL, KL(ref
-|| pi), and only k2 and k3+ pull towards the reference along the gradient of KL(pi || ref). Notebook 04 shows each by
-exact enumeration.
+An estimator has to be judged twice. As a *value*, k1 and k3 both estimate KL(pi || ref) without bias. As a term of a
+*loss*, only its gradient counts. On average the gradient of k1 is zero, and the gradient of k3 is that of the other KL,
+KL(ref || pi). Only k2 and k3+ have the gradient of KL(pi || ref) on average. Notebook 04 shows each by exact
+enumeration.
 
-A ValueError names an argument that has not the shape, or is not in the range, that the function states.
+A ValueError names the argument whose shape or value is not the one that the function states.
 """
 
 import torch
@@ -29,13 +29,13 @@ def kl_estimate(
     k_{3+} = k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[k_3] \tag{4.11}
 
     Args:
-        logp: log-probabilities under the policy that sampled the tokens.
-        ref_logp: log-probabilities under the reference; the gradient does not flow into them.
+        logp: Log-probabilities of the tokens under the policy that sampled them.
+        ref_logp: Log-probabilities of the tokens under the reference; no gradient flows into them.
         estimator: "k1", "k2", "k3" or "k3+" (the value of k3 with the gradient of k2).
 
     Returns:
-        In nats, and never clamped. k1 may be negative, the others not, but for rounding. (torch.expm1 rounds less than
-            exp(d) - 1 near d = 0; either is right.)
+        The estimate in nats, never clamped. k1 may be negative; the others are at least 0, up to rounding. (torch.expm1
+        rounds less than exp(d) - 1 near d = 0; both are accepted.)
 
     Source: Schulman (2020), "Approximating KL divergence" (k1, k2, k3 as values); their gradients: Tang and Munos
     (2025), "On a few pitfalls in KL divergence gradient estimation for RL".
@@ -62,15 +62,15 @@ def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"])
     \log \pi_{b,t,v} = \ell_{b,t,v} - \log \sum_w e^{\ell_{b,t,w}} \tag{4.3}
     \mathrm{KL}_{b,t} = \sum_v \pi_{b,t,v} \, (\log \pi_{b,t,v} - \log \pi^{\mathrm{ref}}_{b,t,v}) \tag{4.2}
 
-    It needs the logits of both models for every word, V numbers a token where the estimators need one.
+    It needs the logits of both models for every word: V numbers per token, where the estimators need one.
 
     Args:
-        logits, ref_logits: finite, of any size, and e^1000 is infinite in floating point. A word whose probability is
-            zero there, under either policy, makes neither NaN nor infinity.
-            The gradient flows into both.
+        logits: The logits of the policy: finite numbers of any size (e^1000 is infinite in floating point). A word
+            whose probability is zero in floating point, under either policy, causes neither NaN nor infinity.
+        ref_logits: The logits of the reference, with the same conditions. The gradient flows into both arguments.
 
     Returns:
-        In nats, at least 0 up to rounding.
+        The KL of each token in nats, at least 0 up to rounding.
     """
     check_shapes(logits=(logits, "B T V"), ref_logits=(ref_logits, "B T V"))
     logp, ref_logp = logits.log_softmax(-1), ref_logits.log_softmax(-1)  # B T V (4.3)
@@ -85,15 +85,16 @@ def kl_in_reward(
     mask: Bool[Tensor, "B T"],
     beta: float,
 ) -> Float[Tensor, " B"]:
-    r"""Charge the KL to the reward, as PPO for language models does, instead of adding it to the loss.
+    r"""Subtract the KL from the reward, as PPO for language models does, instead of adding it to the loss.
 
     R'_b = R_b - \beta \sum_t m_{b,t} \, \mathrm{sg}[\log \pi_{b,t} - \log \pi^{\mathrm{ref}}_{b,t}] \tag{4.16}
 
     Args:
         rewards: R, plain numbers, without a gradient.
-        logp, ref_logp: of the policy that sampled, and of the reference; no gradient flows into either.
-        mask: m. What stands where it is False is not charged, infinities and NaN included.
-        beta: weight of the penalty, at least 0.
+        logp: Log-probabilities under the policy that sampled; no gradient flows into them.
+        ref_logp: Log-probabilities under the reference; no gradient flows into them.
+        mask: m, True at each token that is penalised. Values elsewhere have no effect, infinities and NaN included.
+        beta: Weight of the penalty, at least 0.
 
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
     """

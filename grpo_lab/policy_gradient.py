@@ -1,10 +1,10 @@
-"""The policy gradient, by sampling and exactly: the mathematics of notebook 01.
+"""The policy gradient, estimated from samples and computed exactly: the mathematics of notebook 01.
 
-A sequence y of T tokens is one trajectory. Its probability is a product over tokens, its reward comes at the end. In
-a small world (V^T sequences) nothing has to be sampled: `enumerate_sequences` lists them all, and expectations are
-sums.
+A sequence y of T tokens is one trajectory. Its probability is a product over its tokens, and its reward comes at the
+end. If there are few sequences (V^T), nothing has to be sampled: `enumerate_sequences` lists all of them, and
+expectations are sums.
 
-A ValueError names an argument that has not the shape, or is not in the range, that the function states.
+A ValueError names the argument whose shape or value is not the one that the function states.
 """
 
 import torch
@@ -20,12 +20,12 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
     \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.3}
 
     Args:
-        logp: log-probabilities of the sampled tokens. Where the mask is False anything may stand, even an infinity or
-            NaN.
-        mask: m, True where a token belongs to the response.
+        logp: Log-probabilities of the sampled tokens. Values where the mask is False have no effect, infinities and NaN
+            included.
+        mask: m, True where a token belongs to the completion.
 
     Returns:
-        In nats; zero for a response without tokens.
+        The log-probability in nats; zero for a completion without tokens.
 
     Source: the product rule of probability; a language model is autoregressive.
     """
@@ -41,11 +41,12 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
     L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.10}
 
     Its value means nothing; its gradient is minus the estimate of the policy gradient. With w = 1 it is supervised
-    fine-tuning on the model's own samples, with w = R it is REINFORCE, with w = R - b REINFORCE with a baseline.
+    fine-tuning on the model's own samples, with w = R it is REINFORCE, and with w = R - b it is REINFORCE with a
+    baseline.
 
     Args:
-        seq_logp: log-probability of each sampled sequence, attached to the policy.
-        weights: w; the gradient does not flow into them.
+        seq_logp: Log-probability of each sampled sequence, with a gradient into the policy.
+        weights: w, one number for each sequence; no gradient flows into them.
 
     Source: Williams (1992), "Simple statistical gradient-following algorithms", sections 4 and 5.
     """
@@ -60,8 +61,8 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
     J = \sum_y \pi(y) R(y) \tag{1.4}
 
     Args:
-        seq_logp: log-probability of *every* sequence, as `enumerate_sequences` orders them.
-        rewards: R, the reward of each.
+        seq_logp: Log-probability of *every* sequence, in the order of `enumerate_sequences`.
+        rewards: R, the reward of each sequence.
 
     Source: the definition of the objective; Sutton and Barto, section 13.2.
     """
@@ -75,12 +76,12 @@ def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tenso
 
     \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.11}
 
-    Its gradient is E[R grad log pi]. The log-derivative trick says that this equals the gradient of the expected
-    reward, Eq. (1.4). It is to be maximised, so there is no minus sign.
+    The gradient of this objective is E[R grad log pi]. By the log-derivative trick it equals the gradient of the
+    expected reward, Eq. (1.4). The objective is to be maximised, so there is no minus sign.
 
     Args:
-        seq_logp: log-probability of every sequence.
-        rewards: R, the reward of each: plain numbers, without a gradient.
+        seq_logp: Log-probability of every sequence.
+        rewards: R, the reward of each sequence: plain numbers, without a gradient.
     """
     check_shapes(seq_logp=(seq_logp, "N"), rewards=(rewards, "N"))
     objective = (seq_logp.detach().exp() * rewards * seq_logp).sum()  # scalar (1.11)

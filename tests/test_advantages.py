@@ -1,4 +1,4 @@
-"""Advantages: against literal loops, and the properties that make them advantages."""
+"""Advantages: compared with literal loops, and tested for the properties of an advantage."""
 
 import itertools
 import math
@@ -27,8 +27,8 @@ from tests.support.agreement import assert_agree, assert_near, draw, few, many, 
 
 groups = st.tuples(st.integers(1, 4), st.integers(2, 5))
 scales = st.sampled_from(["group", "batch", "none"])
-# Repeated, these leave a residue in `r - r.mean()` in at least one precision and group size.
-nasty = [0.1, 1 / 3, 0.7, -0.3, 1e6 + 0.1, 1e-8, 1e8 / 3, math.pi, 0.0]
+# Groups of one of these values leave a residue in `r - r.mean()`, in at least one precision and group size.
+hard_to_average = [0.1, 1 / 3, 0.7, -0.3, 1e6 + 0.1, 1e-8, 1e8 / 3, math.pi, 0.0]
 
 OF_GROUPS = {
     "group": group_advantages,
@@ -42,7 +42,7 @@ OF_GROUPS = {
 
 
 def mixed_rewards(P, G, seed):
-    """Drawn rewards; the first group equal throughout when there is more than one."""
+    """Return random rewards; all rewards of the first group are equal if there are several groups."""
     rewards = draw(P, G, seed=seed)
     if P > 1:
         rewards[0] = rewards[0, 0]
@@ -74,7 +74,7 @@ def test_rloo_and_best_are_the_loops(shape, seed):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", OF_GROUPS)
 def test_equal_rewards_give_exactly_zero(name, dtype):
-    for value, G in itertools.product(nasty, (2, 3, 5, 7, 8, 64)):
+    for value, G in itertools.product(hard_to_average, (2, 3, 5, 7, 8, 64)):
         rewards = torch.full((2, G), value, dtype=dtype)
         assert (OF_GROUPS[name](rewards) == 0).all(), f"{value} repeated {2 * G} times"
         rewards[1, 0] = value + abs(value) + 1  # a neighbour with spread changes nothing
@@ -86,7 +86,7 @@ def test_equal_rewards_give_exactly_zero(name, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_step_rewards_give_exactly_zero(dtype):
-    for value in nasty:
+    for value in hard_to_average:
         steps = torch.full((2, 3, 7), value, dtype=dtype)
         mask = torch.rand(steps.shape, generator=torch.Generator().manual_seed(0)) < 0.5
         assert (process_advantages(steps, mask) == 0).all()
@@ -207,7 +207,7 @@ def test_wrong_arguments_are_named(no_checker):
 
 
 def episodes(shape, seed, states=3):
-    """Rewards, the turns that there are, and states; episodes of all lengths, NaN where there is no turn."""
+    """Return rewards (NaN where there is no turn), the mask of turns, and states, for episodes of different lengths."""
     P, G, K = shape
     turn_mask = torch.stack([ragged_mask(G, K, seed + p) for p in range(P)])
     return draw(*shape, seed=seed).masked_fill(~turn_mask, math.nan), turn_mask, numbers_of(shape, states, seed)
@@ -219,8 +219,8 @@ def test_advantages_of_turns_are_the_loops(shape, seed, gamma):
     rewards, mask, states = episodes(shape, seed)
     assert_agree(*(lambda r, f=f: f(r, mask) for f in (trajectory_advantages, oracles.trajectory_advantages)), rewards)
     for state in (states, None):
-        both = (turn_advantages, oracles.turn_advantages)
-        assert_agree(*(lambda r, f=f, s=state: f(r, mask, s, gamma) for f in both), rewards)
+        functions = (turn_advantages, oracles.turn_advantages)
+        assert_agree(*(lambda r, f=f, s=state: f(r, mask, s, gamma) for f in functions), rewards)
 
 
 @many
@@ -233,19 +233,19 @@ def test_advantages_of_turns_are_the_loops(shape, seed, gamma):
 )
 def test_gigpo_is_the_loops(shape, seed, gamma, omega, scale):
     rewards, *turns = episodes(shape, seed)
-    both = (lambda r, f=f: f(r, *turns, gamma, omega, scale) for f in (gigpo_advantages, oracles.gigpo_advantages))
+    functions = (lambda r, f=f: f(r, *turns, gamma, omega, scale) for f in (gigpo_advantages, oracles.gigpo_advantages))
     if scale == "none":
-        assert_agree(*both, rewards, tolerance=1e-9)
+        assert_agree(*functions, rewards, tolerance=1e-9)
     else:  # a standard deviation of zero has no gradient
-        assert_near(*(f(rewards) for f in both), 1e-9)
+        assert_near(*(f(rewards) for f in functions), 1e-9)
 
 
 @pytest.mark.parametrize("name", TURN_ADVANTAGES)
 def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
-    """All episodes end in the same reward, after different numbers of turns; every state has company."""
+    """All episodes end with the same reward after different numbers of turns; every state occurs in two of them."""
     mask = torch.arange(4) < torch.tensor([[[4], [3], [4], [3], [2], [2]]])
     states = torch.arange(4).expand_as(mask)
-    for value in nasty:
+    for value in hard_to_average:
         rewards = torch.zeros(1, 6, 4).masked_fill(torch.arange(4) == mask.sum(-1, keepdim=True) - 1, value)
         assert (TURN_ADVANTAGES[name].compute(rewards, mask, states) == 0).all(), value
     nothing = TURN_ADVANTAGES[name].compute(
@@ -277,7 +277,7 @@ def test_a_turn_alone_in_its_state_has_no_baseline_here_and_no_advantage_there()
 
 
 def test_the_baseline_of_a_turn_leaves_out_the_whole_episode():
-    """The first episode is in state 0 twice; neither turn is compared with the other."""
+    """The first episode is in state 0 twice; its two turns are not compared with each other."""
     rewards, mask = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), torch.ones(1, 2, 2, dtype=torch.bool)
     states = torch.zeros(1, 2, 2, dtype=torch.long)
     assert turn_advantages(rewards, mask, states).tolist() == [[[1.0, 1.0], [-1.0, -1.0]]]

@@ -1,4 +1,4 @@
-"""KL estimators and the exact KL: against literal loops, and what must hold of any of them."""
+"""KL estimators and the exact KL: compared with literal loops, and tested for properties that all of them have."""
 
 import pytest
 import torch
@@ -55,7 +55,8 @@ def test_exact_kl_of_extreme_logits():
     logits = torch.tensor([[[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4]]], dtype=torch.float64)
     ref_logits = torch.tensor([[[1e4, 0.0, -1e4], [1e4, 1e4, -1e4]]], dtype=torch.float64)
     assert_agree(kl_exact, oracles.kl_exact, logits, ref_logits, tolerance=1e-9)
-    # The first two agree about the only word that counts; the second pair shares one of two words, the other is lost.
+    # The first pair has the same word with probability 1, so its KL is 0. In the second pair the policy gives half of
+    # its probability to a word that the reference almost excludes.
     assert kl_exact(logits, ref_logits)[0].tolist() == pytest.approx([0.0, 1e4])
 
 

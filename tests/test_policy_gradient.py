@@ -1,4 +1,4 @@
-"""The pieces of the policy gradient: against literal loops. Whether they add up is proved in test_enumeration."""
+"""The functions of the policy gradient, compared with literal loops; test_enumeration proves the whole gradient."""
 
 import itertools
 

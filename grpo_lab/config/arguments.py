@@ -1,4 +1,4 @@
-"""Settings of a `GRPOConfig` as options of a command: `--beta 0.04`, `--gradient_checkpointing true`; or in a file."""
+"""Settings of a `GRPOConfig` from the command line, such as `--beta 0.04`, or from a file in YAML or JSON."""
 
 import difflib
 import re
@@ -21,7 +21,7 @@ METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
 
 
 class SettingsLoader(yaml.SafeLoader):
-    """YAML whose numbers are those of JSON, too: `1e-08`, as Python writes it, is a text in YAML 1.1."""
+    """A YAML loader that also reads numbers such as `1e-08`, which Python and JSON write and YAML 1.1 reads as text."""
 
 
 SettingsLoader.add_implicit_resolver(
@@ -30,10 +30,12 @@ SettingsLoader.add_implicit_resolver(
 
 
 def settings_parser(command: str, names: Iterable[str], required: str = "") -> Parser:
-    """The parser of a command, with one option a setting. What was not given is absent from its result.
+    """Return the parser of a command, with one option per setting; its result holds only options that are given.
 
-    command: the name of its module, such as "grpo_lab.train".
-    required: options that the command cannot do without, for the first line of its help.
+    Args:
+        command: Name of the module of the command, such as "grpo_lab.train".
+        names: Names of the settings that become options.
+        required: Options that the command needs, as they appear in the first line of its help.
     """
     usage = " ".join(["%(prog)s", required, "[options]"]).replace("  ", " ")
     parser = Parser(prog=f"python -m {command}", usage=usage, argument_default=SUPPRESS)
@@ -52,7 +54,7 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
 
 
 def read_settings(file: Path) -> dict:
-    """Names and values as a file has them, in YAML or JSON; InputError if it holds nothing, or something else."""
+    """Return names and values from a file in YAML or JSON; raise InputError if it holds no settings."""
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=SettingsLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -63,14 +65,22 @@ def read_settings(file: Path) -> dict:
 
 
 def option_actions(parser: Parser) -> dict:
-    """The options of a parser that a file may hold, by name."""
+    """Return the options of a parser that a file may set, by name."""
     return {name: action for name, action in parser.options_by_name.items() if name != "config"}
 
 
 def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
-    """The options that a file holds, as words of a command line; null is "none", or else as not given.
+    """Return the settings of a file as words of a command line.
 
-    Raises InputError for a name that is no option of the parser, too.
+    A null becomes "none" if the setting may be None, and is ignored otherwise.
+
+    Args:
+        content: Names and values, as `read_settings` returns them.
+        file: Path of the file, for error messages.
+        parser: The parser that will read the words.
+
+    Raises:
+        InputError: for a name that is not an option of the parser.
     """
     actions = option_actions(parser) | {
         option.lstrip("-"): action for action in option_actions(parser).values() for option in action.option_strings
@@ -80,7 +90,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
     words = []
     for name, value in content.items():
         if value is None and name not in may_be_none:
-            continue  # not given; or a setting of another version, which was not used
+            continue  # the default holds; a null of another version of grpo_lab is ignored, too
         if name not in actions:
             close_names = difflib.get_close_matches(str(name), actions, n=1)
             suggestion = f"did you mean {close_names[0]}? Or," if close_names else "--help lists what there is;"
@@ -88,7 +98,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
             origin = f"is {str(file)!r}, which has {name!r}"
             raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", found=origin)
         if actions[name].nargs is None:
-            # No tracker is an empty list in a dump of TRL's.
+            # A file written by TRL stores "no tracker" as an empty list.
             text = value if not isinstance(value, list) else ",".join(map(str, value)) or "none"
             words.append(f"--{name}={text}")
         elif value is not None:
@@ -107,7 +117,7 @@ def _help(setting: SettingSpec) -> str:
 
 
 def argparse_type(annotation) -> dict:
-    """Keywords for argparse to read a setting: bool as true or false, list[float] as numbers, "none" for None."""
+    """Return the keywords with which argparse reads a setting of this type; "none" is read as None."""
     kinds = union_members(annotation)
     kind = next(option for option in kinds if option is not types.NoneType)
     if list[str] in kinds:
@@ -123,5 +133,5 @@ def argparse_type(annotation) -> dict:
             raise ArgumentTypeError(f"{text!r} is neither true nor false")
         return text.lower() == "true" if kind is bool else kind(text)
 
-    read.__name__ = kind.__name__ + " or none" * (types.NoneType in kinds)  # argparse puts it into its message
+    read.__name__ = kind.__name__ + " or none" * (types.NoneType in kinds)  # name in messages of argparse
     return {"type": read, "metavar": METAVARS[kind]}

@@ -1,7 +1,8 @@
-"""Settings to start from, by the size of the model, the task and the device: what `train` and `memory` take alike.
+"""Default settings by the size of the model, the task and the device, for the commands `train` and `memory`.
 
-`GRPOConfig`'s own defaults are those for the tiny model. Those for larger ones are places to start from and were not
-tuned; batches are cut so that the activations of a half-billion model fit a GPU of 8 GB.
+The defaults of `GRPOConfig` are meant for the tiny model. The defaults for larger models are starting points and were
+not tuned. Their micro-batches are so small that the activations of a model of half a billion parameters fit on a GPU
+with 8 GB.
 """
 
 from typing import NamedTuple
@@ -10,20 +11,21 @@ BY_SIZE = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
-FEW_PARAMETERS = 10_000_000  # as the tiny model has; CPU threads then wait for each other longer than they work
-SHORT = 128  # tokens
+# A model with fewer parameters counts as tiny; CPU threads wait for each other longer than they compute for it.
+FEW_PARAMETERS = 10_000_000
+SHORT = 128  # largest number of tokens of a short completion
 
 
 class SizeDefaults(NamedTuple):
-    """Settings to start from for models of fewer parameters than `below`."""
+    """Default settings for models with fewer than `parameters_below` parameters."""
 
-    below: float
+    parameters_below: float
     learning_rate: float
     num_generations: int
     generation_batch_size: int
     gradient_checkpointing: bool
-    rows_on_gpu: int | None  # at once; None: all of an update
-    rows_on_cpu: int | None  # twice as many if completions are short
+    rows_on_gpu: int | None  # largest number of rows of a micro-batch on a GPU; None: all rows of an update
+    rows_on_cpu: int | None  # the same on a CPU; doubled if completions are short
 
 
 SIZES = (
@@ -35,15 +37,23 @@ SIZES = (
 
 
 def default_settings(parameters: int, task, device_type: str, explicit: dict | None = None) -> dict:
-    """The settings `BY_SIZE` to start from, without those that are explicit; the rest are `GRPOConfig`'s defaults.
+    """Return the defaults of the settings `BY_SIZE` that are not explicit; other settings keep `GRPOConfig`'s defaults.
 
-    task: one of `grpo_lab.tasks.TASKS`, which knows how long its completions are.
-    explicit: settings that somebody chose, from which the others follow: the batch is a multiple of the completions of
-        a prompt; micro-batches divide the batch, and are left alone where one of their two numbers is explicit. Where
-        both are and the batch is not, it is their product, one update, as in TRL.
+    The defaults fit the explicit settings:
+
+    - The batch is a multiple of the number of completions per prompt.
+    - The size of a micro-batch divides the batch. If `per_device_train_batch_size` or `gradient_accumulation_steps` is
+      explicit, the other one is not set here. If both are explicit and the batch is not, the batch is their product,
+      one update, as in TRL.
+
+    Args:
+        parameters: Number of parameters of the model.
+        task: An entry of `grpo_lab.tasks.TASKS`, which gives the length of its completions.
+        device_type: Type of the device, such as "cuda" or "cpu".
+        explicit: Settings that the user has chosen, by name. None: no settings.
     """
     explicit = explicit or {}
-    size = next(size for size in SIZES if parameters < size.below)
+    size = next(size for size in SIZES if parameters < size.parameters_below)
     settings = {
         "learning_rate": size.learning_rate,
         "num_generations": size.num_generations,
@@ -56,21 +66,24 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
         product = explicit["per_device_train_batch_size"] * explicit["gradient_accumulation_steps"]
         settings["generation_batch_size"] = product
     batch_size = explicit.get("generation_batch_size", settings["generation_batch_size"])
-    most_rows = size.rows_on_gpu if device_type == "cuda" else size.rows_on_cpu
-    if most_rows is not None and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
-        if device_type != "cuda" and explicit.get("max_completion_length", settings["max_completion_length"]) <= SHORT:
-            most_rows *= 2  # each pass goes over all weights, which takes longer there than the few tokens do
-        rows = max((rows for rows in range(1, most_rows + 1) if batch_size % rows == 0), default=1)
+    max_rows = size.rows_on_gpu if device_type == "cuda" else size.rows_on_cpu
+    if max_rows is not None and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
+        completion_length = explicit.get("max_completion_length", settings["max_completion_length"])
+        if device_type != "cuda" and completion_length <= SHORT:
+            max_rows *= 2  # on a CPU, reading all weights in each pass takes longer than computing a few tokens
+        rows = max((rows for rows in range(1, max_rows + 1) if batch_size % rows == 0), default=1)
         settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch_size // rows)}
     return {name: settings[name] for name in BY_SIZE if name in settings and name not in explicit}
 
 
 def describe_defaults(settings: dict, parameters: int) -> str:
-    """Say which settings were chosen and for which size, in a line or two."""
+    """Return a sentence with the default settings that were chosen and the size of the model."""
     values = ", ".join(f"{name} {as_typed(value)}" for name, value in settings.items())
     return f"chosen for {parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"
 
 
 def as_typed(value) -> str:
-    """A value as one types it in a command line."""
-    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, str) else str(value).lower()
+    """Return a value in the form in which it is typed on a command line."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else str(value).lower()

@@ -1,36 +1,39 @@
-"""The settings of LoRA, under the names of TRL's `ModelConfig`, and what they may be."""
+"""The settings of LoRA, under the names of TRL's `ModelConfig`, and their checks."""
 
 from importlib.util import find_spec
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputPackageError, check_at_least, check_between, check_positive
 
-# TRL's names and defaults (`ModelConfig`), but for the dropout, which is 0.05 there.
+# The names and defaults of TRL's `ModelConfig`, except for the dropout, whose default is 0.05 there.
 LORA_DEFAULTS: dict[str, Any] = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_modules": None}
 ALL_LINEAR = "all-linear"
 
 
 def check_lora(settings: dict[str, Any]) -> None:
-    """Raise InputError for a rank, a weight or a dropout out of range."""
+    """Raise InputError if the rank, the scale or the dropout is out of range."""
     check_at_least("lora_r", settings["lora_r"], 1)
     check_positive("lora_alpha", settings["lora_alpha"])
     check_between("lora_dropout", settings["lora_dropout"], 0, 1)
 
 
 def check_no_dropout(dropout: float) -> None:
-    """Raise InputError for a dropout of adapters, with which what samples and what is scored would differ."""
+    """Raise InputError unless the dropout is 0; otherwise the sampler and the trained model would differ."""
     if dropout:
         raise InputError("lora_dropout", dropout, "expected 0: the sampler and the log-probabilities are one function")
 
 
 def check_reference(config) -> None:
-    """Raise InputError for a setting of the reference that makes no sense where it is the model without its adapter."""
+    """Raise InputError for settings of the reference that cannot be used with LoRA.
+
+    With LoRA the reference is the model without its adapter: it is never refreshed and has no device of its own.
+    """
     for name in ("ref_model_sync_steps", "ref_model_device"):
         if (value := getattr(config, name)) is not None:
             raise InputError(name, value, "leave it out with LoRA: the reference is the model without its adapter")
 
 
 def check_peft(argument: str, value: Any) -> None:
-    """Raise InputPackageError where peft is not installed."""
+    """Raise InputPackageError if peft is not installed."""
     if find_spec("peft") is None:
         raise InputPackageError(argument, value, 'peft is not installed; pip install "grpo-lab[lora]"')

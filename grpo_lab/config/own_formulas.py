@@ -1,7 +1,8 @@
-"""A loss or an advantage of one's own, by name: it becomes an entry of its table, beside those of the package.
+"""The user's own loss or advantage: a function that is loaded by name and becomes an entry of `LOSSES` or `ADVANTAGES`.
 
-The function says by the names of its arguments what it reads, as those of the entries do. Its name is the value of the
-setting (`loss_type`, `advantage`), so that settings, checks and resuming know it.
+The names of the function's arguments are the tensors and settings that it reads. The name under which it was loaded,
+such as "my_loss.py:clip", is the value of the setting `loss_type` or `advantage`. So settings, checks and resuming
+treat it like an entry of the package.
 """
 
 import inspect
@@ -21,32 +22,39 @@ from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.objective.table import RATIO_LEVEL, LossBatch
 
+# The table of each setting to which own functions are added.
 TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
-LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")
-NAMES = {"loss_type": "loss", "advantage": "advantage"}  # what it is, in words
+LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")  # tensors that an own loss may read
+KINDS = {"loss_type": "loss", "advantage": "advantage"}  # the kind of formula of each setting, for error messages
 
 
 def is_own(name: Any) -> bool:
-    """True for a name such as "my_loss.py:clip", which stands for code."""
+    """Return True for a name such as "my_loss.py:clip", which refers to a function of the user."""
     return isinstance(name, str) and ":" in name
 
 
 def register(setting: str, name: str) -> None:
-    """Load FILE:function for "loss_type" or "advantage", and put it into the table under this name.
+    """Load the user's own loss or advantage and add it to its table under this name.
 
-    A loss is a function of some of `LOSS_INPUTS`, each (B, T) but for the advantages (B, 1), and of the settings of the
-    losses, such as epsilon. It returns what each token adds to the loss, (B, T) or (B, 1), which is to be minimised;
-    their mean over all tokens of an update is the loss, as for "dapo". A `Loss`, an entry of the table itself, chooses
-    another mean.
+    A loss is a function of some of `LOSS_INPUTS`, each of shape (B, T) except for the advantages (B, 1), and of
+    settings of the losses, such as epsilon. It returns the contribution of each token to the loss, (B, T) or (B, 1),
+    which is minimised. The loss is the mean over all tokens of an update, as for "dapo". To choose another mean, the
+    user writes a `Loss`, an entry of the table itself.
 
-    An advantage is a function of `rewards` (P, G), finite, and of other settings; it returns advantages (P, G). It gets
-    the groups with a reward that does not apply one by one, without that reward.
+    An advantage is a function of `rewards` (P, G), which are finite, and of settings of the run. It returns advantages
+    (P, G). If a reward does not apply to some completions, the function is called for each group alone, with the
+    rewards that apply.
 
-    Raises InputError for a file, a function or arguments that are not right.
+    Args:
+        setting: "loss_type" or "advantage".
+        name: FILE:function or module:function, such as "my_loss.py:clip".
+
+    Raises:
+        InputError: if the file, the function or its arguments are invalid.
     """
-    value = load(setting, name, f"my_{NAMES[setting]}:mine")
+    value = load(setting, name, f"my_{KINDS[setting]}:mine")
     if setting == "loss_type" and isinstance(value, Loss):
-        surrogate = _marked(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
+        surrogate = _with_own_function(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
         LOSSES[name] = replace(value, surrogate=surrogate, trl=OUR_LOOP_ALONE)
         return
     check_function(setting, name, value)
@@ -56,17 +64,17 @@ def register(setting: str, name: str) -> None:
         )
         settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
         reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
-        surrogate = _marked(partial(_surrogate, name, value, argument_names), value)
+        surrogate = _with_own_function(partial(_surrogate, name, value, argument_names), value)
         LOSSES[name] = Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
     else:
         argument_names = _argument_names(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
         settings_read = tuple(argument for argument in argument_names if argument != "rewards")
-        compute = _marked(partial(_advantages, name, value, settings_read), value)
+        compute = _with_own_function(partial(_advantages, name, value, settings_read), value)
         ADVANTAGES[name] = Advantage(compute, settings_read, smallest_group=1)
 
 
 def own_function(setting: str, name: str) -> Callable | None:
-    """The function of one's own that stands under this name in the table; None for an entry of this package."""
+    """Return the user's function that was registered under this name; None for an entry of the package."""
     entry = TABLES[setting][name]
     function = entry.surrogate if setting == "loss_type" else entry.compute
     function = getattr(function, "own_function", function)
@@ -77,9 +85,19 @@ def own_function(setting: str, name: str) -> Callable | None:
 def _argument_names(
     setting: str, name: str, function: Callable, readable: Iterable[str], needed: tuple[str, ...]
 ) -> list[str]:
-    """The arguments that the function reads; InputTypeError for others without a default, and for none that is needed.
+    """Return the names of the function's arguments that are among `readable`.
 
-    Those with a default and another name keep their default.
+    An argument with another name keeps its default.
+
+    Args:
+        setting: "loss_type" or "advantage", for the error message.
+        name: Name of the function, for the error message.
+        function: The user's function.
+        readable: Names of the tensors and settings that the function may read.
+        needed: Names of which the function has to read at least one.
+
+    Raises:
+        InputTypeError: if an argument with another name has no default, or if no needed argument is there.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -99,8 +117,8 @@ def _argument_names(
     return names
 
 
-def _marked(checked: partial, function: Callable) -> partial:
-    """The checked function, which tells whose it is."""
+def _with_own_function(checked: partial, function: Callable) -> partial:
+    """Store the user's function as an attribute of the function that calls and checks it, for `own_function`."""
     checked.own_function = function  # type: ignore[attr-defined]
     return checked
 
@@ -108,9 +126,9 @@ def _marked(checked: partial, function: Callable) -> partial:
 def _surrogate(
     name: str, function: Callable, argument_names: list[str], batch: LossBatch, settings: LossSettings
 ) -> Tensor:
-    """Return the contribution of each token, to be maximised: the function's loss with the other sign."""
+    """Return the contribution of each token to the objective: minus the loss that the user's function returns."""
     inputs = batch._asdict() | asdict(settings)
-    inputs["advantages"] = per_token(batch.advantages)  # (B, 1), which no product with (B, T) mistakes
+    inputs["advantages"] = per_token(batch.advantages)  # (B, 1), so that products with (B, T) are right
     arguments = {argument: inputs[argument] for argument in argument_names}
     return -_checked_loss(name, _call("loss", name, function, arguments), batch)
 
@@ -122,7 +140,7 @@ def _surrogate_of_entry(name: str, function: Callable, batch: LossBatch, setting
 def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
     rows, tokens = batch.mask.shape
     if getattr(values, "shape", None) not in ((rows, tokens), (rows, 1)):
-        _refuse("loss", name, values, f"expected a tensor of shape ({rows}, {tokens}), one number per token")
+        _raise_wrong_shape("loss", name, values, f"expected a tensor of shape ({rows}, {tokens}), one number per token")
     if batch.logp.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
         problem = "returned a tensor without gradient; it must not detach logp or ratio"
         raise RunError(f"loss {name!r}", found=problem)
@@ -133,7 +151,8 @@ def _advantages(name: str, function: Callable, settings_read: tuple[str, ...], r
     settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}
     values = _call("advantage", name, function, {"rewards": rewards} | settings)
     if getattr(values, "shape", None) != rewards.shape:
-        _refuse("advantage", name, values, f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards")
+        expected = f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards"
+        _raise_wrong_shape("advantage", name, values, expected)
     if not values.isfinite().all():
         raise RunError(f"advantage {name!r}", found="returned NaN or infinite values; expected finite ones")
     return values.detach().to(rewards.dtype)
@@ -147,7 +166,7 @@ def _call(kind: str, name: str, function: Callable, inputs: dict[str, Any]) -> A
         raise RunError(f"{kind} {name!r}", found=problem) from error
 
 
-def _refuse(kind: str, name: str, values: Any, expected: str) -> None:
+def _raise_wrong_shape(kind: str, name: str, values: Any, expected: str) -> None:
     shape = getattr(values, "shape", None)
     problem = f"returned {type(values).__name__}" if shape is None else f"returned shape {tuple(shape)}"
     raise RunError(f"{kind} {name!r}", values, expected, found=problem)

@@ -1,8 +1,9 @@
-r"""The precision of full-parameter training: five modes, one name each, and the rounding that decides what arrives.
+r"""The precision of full-parameter training: five modes, and the rounding of updated weights.
 
 A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam's updates are smaller than half the
-distance to the next such number, and rounding to the nearest undoes them. Two ways out: keep the weights in float32,
-or use stochastic rounding, up or down so that the mean is right. `bf16-naive` does neither: it is a lesson.
+distance to the next bf16 number, so rounding to the nearest undoes them. There are two remedies: keep the weights in
+float32, or use stochastic rounding, which rounds up or down so that the mean is right. The mode `bf16-naive` has
+neither; it exists for a lesson.
 """
 
 from dataclasses import dataclass, replace
@@ -16,49 +17,55 @@ from grpo_lab.base.checks import InputError, check_choice
 
 @dataclass(frozen=True)
 class Precision:
-    """A way to train all parameters. Bytes a parameter: weight + gradient + Adam's two moments."""
+    """A mode of full-parameter training: the types of weights, arithmetic and moments, and the rounding."""
 
     name: str
-    weights: torch.dtype  # of the weights, and so of their gradients
-    autocast: torch.dtype | None = None  # of the arithmetic of forward and backward, where it is not the weights'
-    optimizer: str = "adamw"  # torch's "adamw", or torchao's "adamw8bit"
-    stochastic_rounding: bool = False  # of the updated weights
-    loss_scaling: bool = False  # fp16's range is narrow: gradients are scaled up, and down again before the update
+    weights: torch.dtype  # type of the weights and of their gradients
+    autocast: torch.dtype | None = None  # type of the arithmetic in forward and backward; None: that of the weights
+    optimizer: str = "adamw"  # "adamw" of torch or "adamw8bit" of torchao
+    stochastic_rounding: bool = False  # whether updated weights are rounded stochastically
+    loss_scaling: bool = False  # whether the loss is scaled up for the backward pass, since the range of fp16 is narrow
 
     def __str__(self) -> str:
-        arithmetic = f", {short_name(self.autocast)} arithmetic" if self.autocast else ""
+        arithmetic = f", {dtype_name(self.autocast)} arithmetic" if self.autocast else ""
         rounding = ", 8-bit AdamW, stochastic rounding" if self.stochastic_rounding else ", AdamW"
-        description = f"{self.name} ({short_name(self.weights)} weights{arithmetic}{rounding})"
+        description = f"{self.name} ({dtype_name(self.weights)} weights{arithmetic}{rounding})"
         return self.name if self.name == "fp32" else description
 
 
+# The comments give the bytes per parameter: weight, gradient and the two moments of Adam.
 PRECISIONS = {
     mode.name: mode
     for mode in (
-        Precision("fp32", torch.float32),  # 16 bytes: the CPU, and models too small for rounding to save anything
-        Precision("fp32-master", torch.float32, autocast=torch.bfloat16),  # 16 bytes, and bf16 copies while it computes
+        Precision("fp32", torch.float32),  # 16 bytes: for the CPU and for small models
+        Precision("fp32-master", torch.float32, autocast=torch.bfloat16),  # 16 bytes, and bf16 copies during a pass
         Precision("bf16", torch.bfloat16, optimizer="adamw8bit", stochastic_rounding=True),  # 6 bytes
-        Precision("bf16-naive", torch.bfloat16),  # 8 bytes, and most of the training is lost
-        Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: GPUs without bf16
+        Precision("bf16-naive", torch.bfloat16),  # 8 bytes, but most updates are lost
+        Precision("fp16", torch.float32, autocast=torch.float16, loss_scaling=True),  # 16 bytes: for GPUs without bf16
     )
 }
 
 
-MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}  # for a GPU with bf16 in hardware, and for one without
+# The modes for a GPU, by whether it has bf16 in hardware; the most exact mode first.
+MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
 
 def possible_precisions(
     device: torch.device | None, requested: str | None = None, small: bool = False
 ) -> tuple[str, ...]:
-    """The modes to choose from before a model is loaded, the most exact first; a requested one stands alone.
+    """Return the names of the modes that a model can be loaded in, the most exact first.
 
-    Whoever knows how much memory is free takes the first that fits (`memory.choice`), adapters and TRL's loop the first
-    (`precision` of an engine), and whoever knows nothing the last, which takes least (`pick_precision`).
+    Callers choose among them as follows. `memory.choice` knows the free memory and takes the first mode that fits.
+    An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision` takes the last, which
+    needs the least memory.
 
-    device: None for a GPU elsewhere, which has bf16. small: a model for which rounding costs more than it saves.
+    Args:
+        device: The device of the model. None: a GPU of another machine, which has bf16.
+        requested: The mode that the user asks for, which is then the only one. None: the mode is chosen.
+        small: Whether the model is so small that a mode with rounding would save little memory; it then gets "fp32".
 
     Raises:
-        ValueError: for a requested mode that is not in `PRECISIONS`.
+        ValueError: if the requested mode is not in `PRECISIONS`.
     """
     if requested is not None:
         check_choice("precision", requested, PRECISIONS)
@@ -69,21 +76,23 @@ def possible_precisions(
 
 
 def pick_precision(device: torch.device, precision: str | None = None, small: bool = False) -> Precision:
-    """The possible mode that takes least memory: "bf16" on a GPU that has it, "fp16" on another, "fp32" elsewhere."""
+    """Return the mode with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere."""
     return PRECISIONS[possible_precisions(device, precision, small)[-1]]
 
 
 def precision_of(model, config=None) -> Precision:
-    """The mode in which a loaded model trains and computes: what was chosen before it was loaded, read off the model.
+    """Return the mode in which a loaded model trains and computes.
 
-    It is the one that the configuration names (`precision`, or TRL's flags bf16 and fp16), else the one for which
-    `load_policy` loaded the model, else what the weights allow: bf16 weights train as "bf16", float32 (and float64)
-    ones as "fp32".
+    The configuration decides (`precision`, or TRL's flags bf16 and fp16). If it names no mode, the mode is that for
+    which `load_policy` loaded the model. If the model was loaded otherwise, its weights decide: bf16 weights train as
+    "bf16", float32 and float64 weights as "fp32".
 
-    config: a `GRPOConfig`; None where nothing is trained, so that weights of any dtype will do.
+    Args:
+        model: The loaded model.
+        config: A `GRPOConfig`. None: nothing is trained, and weights of any type are accepted.
 
     Raises:
-        ValueError: for weights of another dtype than the mode needs, or that cannot be trained.
+        ValueError: if the type of the weights does not fit the mode, or cannot be trained.
     """
     weights = model.dtype if config is None else _trainable_dtype(model)
     requested = None if config is None else config.requested_precision
@@ -102,13 +111,13 @@ def precision_of(model, config=None) -> Precision:
 
 
 def autocast(model, config=None) -> torch.autocast:
-    """A context in which the arithmetic of `precision_of(model, config)` is done; none where it is the weights' own."""
+    """Return the autocast context of `precision_of(model, config)`; it is disabled if the mode has no autocast type."""
     dtype = precision_of(model, config).autocast
     return torch.autocast(model.device.type, dtype=dtype, enabled=dtype is not None)
 
 
 def has_native_bf16(device: torch.device) -> bool:
-    """True where bf16 runs on the hardware. Older GPUs such as the T4 emulate it, correctly but slowly."""
+    """Return True for a GPU with bf16 in hardware; older GPUs such as the T4 emulate it, correctly but slowly."""
     if device.type != "cuda":
         return False
     with torch.cuda.device(device):
@@ -116,39 +125,40 @@ def has_native_bf16(device: torch.device) -> bool:
 
 
 def slow_here(device: torch.device, precision: Precision) -> str | None:
-    """A warning about a mode that computes in bf16 on a CPU that has none; else None."""
+    """Return a warning if the mode computes in bf16 and the device is a CPU without bf16, else None."""
     has_bf16 = any("bf16" in name and is_available for name, is_available in torch.cpu.get_capabilities().items())
     if device.type != "cpu" or has_bf16 or torch.bfloat16 not in (precision.weights, precision.autocast):
         return None
     return f"this CPU has no bf16, so {precision.name} is several times slower than fp32"
 
 
-def short_name(dtype: torch.dtype) -> str:
-    """ "bf16" for torch.bfloat16, and so on."""
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the short name of a type, such as "bf16" for torch.bfloat16."""
     return {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}[dtype]
 
 
 def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     r"""Stochastic rounding of float32 to bf16: up or down, so that the mean over the noise is the number itself.
 
-    Where x is not 0, x_0 is the bf16 number next to x towards zero, and x_1 the one next to x_0 away from zero.
+    If x is not 0, x_0 is the nearest bf16 number between 0 and x, and x_1 is the next bf16 number away from zero.
 
     x_0 = \operatorname{sgn}(x) \max \{ b \in \mathrm{bf16} : b \le |x| \}  \tag{8.2}
     x_1 = \operatorname{sgn}(x) \min \{ b \in \mathrm{bf16} : b > |x_0| \}  \tag{8.3}
     p = \frac{x - x_0}{x_1 - x_0}                                           \tag{8.4}
     \tilde x = x_1 \text{ if } u < p \text{ else } x_0                      \tag{8.5}
 
-    A bf16 number is the upper half of a float32 number, so x_0 is x without its 16 lower bits, and x_1 is one step of
-    the upper half further: x.view(torch.int32) shows the bits, as whole numbers to calculate with, and
-    .view(torch.float32) turns them back. p is a multiple of 2^{-16} and computed exactly: E[x~] = x without any
-    error, up to bf16's largest number.
+    A bf16 number is the upper half of a float32 number. So x_0 is x without its 16 lower bits, and x_1 adds one to the
+    upper half. x.view(torch.int32) returns the bits as integers to calculate with, and .view(torch.float32) converts
+    them back. p is a multiple of 2^{-16} and is computed exactly: E[x~] = x without any error, up to the largest bf16
+    number.
 
     Args:
-        x: float32.
-        noise: u, uniform in [0, 1): one number for each of x, such as `torch.rand_like(x)`.
+        x: The numbers to round, in float32.
+        noise: u, uniform in [0, 1): one number for each number of x, such as `torch.rand_like(x)`.
 
     Returns:
-        bf16. Infinities and NaN stay; a number beyond the largest of bf16 becomes that one.
+        The rounded numbers in bf16. Infinities and NaN stay; a finite number beyond the largest bf16 number becomes the
+        largest one.
 
     Raises:
         ValueError: if x is not float32.
@@ -167,18 +177,23 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 def realised_share(
     weights: Float[Tensor, "*S"], learning_rate: float, steps: int, mode: str, seed: int = 0
 ) -> Float[Tensor, " steps"]:
-    r"""How much of the intended movement arrives, after each of so many steps that all go in the same direction.
+    r"""Share of the intended movement that the weights have made after each step, if all steps go in one direction.
 
-    While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The result is kept
-    in the mode's numbers: `round` does nothing in float32, goes to the nearest in naive bf16, and is Eq. (8.5) with
-    fresh noise in bf16.
+    While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The moved weight is
+    rounded to the numbers of the mode: `round` does nothing for "fp32", rounds to the nearest bf16 number for
+    "bf16-naive", and is Eq. (8.5) with new noise at each step for "bf16".
 
     w_{t} = \operatorname{round}(w_{t-1} - \eta)                                  \tag{8.6}
     \text{share}_t = \frac{1}{n} \sum_{i=1}^{n} \frac{w_{0,i} - w_{t,i}}{t \, \eta} \tag{8.7}
 
-    weights: n, where they start; rounded to bf16 first, so that all modes start alike.
+    Args:
+        weights: The n weights before the first step; they are rounded to bf16 first, so that all modes start equal.
+        learning_rate: \eta, the distance that a weight should move at each step.
+        steps: Number of steps.
+        mode: "fp32", "bf16-naive" or "bf16".
+        seed: Seed of the noise.
     """
-    # Far from the seeds that people give: noise from the stream that drew the weights would not be independent of them.
+    # The offset keeps the noise independent of weights that were drawn with the same small seed.
     generator = torch.Generator().manual_seed(987_654_321 + seed)
     rounding = {
         "fp32": lambda w: w,

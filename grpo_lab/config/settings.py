@@ -1,7 +1,8 @@
-"""Everything a run's outcome depends on, in one dataclass. Names are TRL's, so that a configuration carries over.
+"""The settings of a run in one dataclass, `GRPOConfig`; the names are TRL's, so that a configuration carries over.
 
-A setting is said once, beside what reads it: those of a loss in `objective/table.py`, the others here, each with its
-range, its help, and where it matters. A setting that was given and that nothing chosen reads is refused by name.
+Each setting is declared once, with its default, its help text, its range, and the settings that make it matter.
+Settings of losses are declared in `objective/table.py`, the others here. A setting that differs from its default but is
+not read by the chosen loss, advantage or option is refused with an error that names it.
 """
 
 import math
@@ -12,21 +13,21 @@ from types import SimpleNamespace
 from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
-from grpo_lab.config.precision import PRECISIONS, short_name
+from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
-LARGEST_SEED = 2**32 - 1  # numpy's limit, and so that of transformers' `set_seed`
-# As accelerate and pip call them.
+LARGEST_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
+# The trackers of accelerate; each name is also the name of the package that pip installs.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-# Why --engine trl refuses a setting.
+# The reason why --engine trl refuses a setting.
 OUR_LOOP_ALONE = "only our own loop has it"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The settings of the run, its rollouts and rewards, and which loss it takes."""
+    """The settings of the run, its evaluation, its rollouts and its rewards, and the choice of its loss."""
 
     output_dir: str | None = setting(
         None,
@@ -153,13 +154,19 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(LossSettings, RunSettings):
-    """Settings of one run. A *step* is one batch of rollouts and all updates made from it.
+    """The settings of one run. A *step* is one batch of rollouts and all updates that are made from it.
 
-    (TRL counts updates: multiply every number of steps by `updates_per_step` when you move. What else differs under the
-    same name stands in docs/commands.md.) It is frozen: `dataclasses.replace(config, beta=0.04)` makes another one.
-    Raises InputError for the first setting that is out of its range, does not fit the others, or is read by nothing.
+    TRL counts updates instead of steps: to move a configuration to TRL, multiply every number of steps by
+    `updates_per_step`. Other differences under the same name are listed in docs/commands.md.
 
-    command: what a command was told beside the settings, such as model, task and rewards; saved with them.
+    The dataclass is frozen: `dataclasses.replace(config, beta=0.04)` returns a changed copy.
+
+    Args:
+        command: Options of a command that are not settings, such as model, task and rewards; they are saved with the
+            settings. All other arguments are settings, described by `--help`.
+
+    Raises:
+        InputError: for the first setting that is out of its range, does not fit the others, or is set and not read.
     """
 
     beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
@@ -227,18 +234,18 @@ class GRPOConfig(LossSettings, RunSettings):
         trl=OUR_LOOP_ALONE,
     )
 
-    command: dict = field(default_factory=dict, compare=False, repr=False)  # no setting
+    command: dict = field(default_factory=dict, compare=False, repr=False)  # not a setting
 
     def __post_init__(self):
         _check_settings(self)
 
     def saved(self) -> dict:
-        """Every setting, and what the command was told beside them, ready for JSON."""
+        """Return all settings and the other options of the command, ready for JSON."""
         settings = asdict(self)
         return settings.pop("command") | settings
 
     def without(self, **changes) -> "GRPOConfig":
-        """The configuration with these changes, and with what nothing reads any more at its default again."""
+        """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
         settings = {member.name: getattr(self, member.name) for member in fields(self)} | changes
         while unused := {
             name: SETTINGS[name].default for name, _ in unused_settings(SimpleNamespace(**settings), SETTINGS)
@@ -248,18 +255,22 @@ class GRPOConfig(LossSettings, RunSettings):
 
     @property
     def requested_precision(self) -> str | None:
-        """The precision by its name, or by TRL's flags; None leaves it to the model."""
-        return self.precision or ("fp32-master" if self.bf16 else "fp16" if self.fp16 else None)
+        """The precision that the setting `precision`, or one of TRL's flags, names; None: the model decides."""
+        if self.precision:
+            return self.precision
+        if self.bf16:
+            return "fp32-master"
+        return "fp16" if self.fp16 else None
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of a micro-batch: `per_device_train_batch_size`, or all of an update where that is None."""
+        """Number of rows of a micro-batch: `per_device_train_batch_size`, or all rows of an update if it is None."""
         update_rows = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
         return self.per_device_train_batch_size or update_rows
 
     @property
     def update_batch_size(self) -> int:
-        """Rows that one optimizer update sees."""
+        """Number of rows of one optimizer update."""
         return self.rows_at_once * self.gradient_accumulation_steps
 
     @property
@@ -272,26 +283,26 @@ class GRPOConfig(LossSettings, RunSettings):
 
     @property
     def trackers(self) -> tuple[str, ...]:
-        """The names in `report_to`, each once."""
+        """The names of the trackers in `report_to`, each once."""
         names = [self.report_to] if isinstance(self.report_to, str) else self.report_to
         return tuple(dict.fromkeys(name for name in names if name != "none"))
 
     @property
     def needs_reference(self) -> bool:
-        """True if the model at the start, or of the last refresh, is kept beside the policy."""
+        """True if the run needs a reference model, for a KL term or to log the KL."""
         return self.beta > 0 or self.log_kl
 
     @property
     def needs_every_row(self) -> bool:
-        """True if a row with zero advantage still carries gradient."""
+        """True if a row with zero advantage has a gradient, from a KL term or an entropy bonus."""
         return self.beta > 0 or self.entropy_coef != 0
 
     def shows_completions_of(self, step: int) -> bool:
-        """True for a step, counted from 1, whose completions are printed and written: also the last of a short run."""
+        """Return True if the completions of this step, counted from 1, are printed and written, as of the last step."""
         return self.log_completions and (step % self.logging_steps == 0 or step == self.max_steps)
 
     def loss_arguments(self) -> dict:
-        """The keyword arguments of `policy_loss`: those of every loss, and the settings that this one reads."""
+        """Return the keyword arguments of `policy_loss`: those of every loss, and the settings that this loss reads."""
         keywords = {
             "loss_type": self.loss_type,
             "importance_sampling_level": self.importance_sampling_level,
@@ -303,7 +314,7 @@ class GRPOConfig(LossSettings, RunSettings):
         return keywords | {name: getattr(self, name) for name in LOSSES[self.loss_type].reads}
 
     def sampling_arguments(self) -> dict:
-        """The settings of the sampler, as `sample_completions` takes them."""
+        """Return the settings of the sampler as keyword arguments of `sample_completions`."""
         return {
             "temperature": self.temperature,
             "top_k": self.top_k,
@@ -313,12 +324,13 @@ class GRPOConfig(LossSettings, RunSettings):
 
 
 SETTINGS = setting_specs(GRPOConfig)
-# What may change when a run is resumed. So may `max_steps`, with which a falling learning rate changes.
+# The settings that may change when a run is resumed. `max_steps` may change, too; it is not listed here, since it
+# changes a falling learning rate.
 MAY_CHANGE = tuple(name for name, spec in SETTINGS.items() if spec.may_change)
 
 
 def _check_settings(config: GRPOConfig) -> None:
-    """Raise InputError, or InputTypeError, for the first setting that is not as it must be."""
+    """Raise InputError, or InputTypeError, for the first setting that is invalid."""
     for check in (check_type, check_range):
         for name, spec in SETTINGS.items():
             check(spec, getattr(config, name))
@@ -330,7 +342,7 @@ def _check_settings(config: GRPOConfig) -> None:
     _check(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
     if config.precision and flags:
         mode = PRECISIONS[config.precision]
-        fits = flags[0] == short_name(mode.autocast or mode.weights)
+        fits = flags[0] == dtype_name(mode.autocast or mode.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
     check_unused(config, SETTINGS)
     _check_turn_advantage(config)
@@ -339,7 +351,7 @@ def _check_settings(config: GRPOConfig) -> None:
 
 
 def _check_sizes(config: GRPOConfig) -> None:
-    """Raise InputError unless the batch can be cut as the settings say."""
+    """Raise InputError unless the batch can be divided into groups, updates and micro-batches."""
     G = config.num_generations
     batch = config.generation_batch_size
     update = config.update_batch_size
@@ -358,7 +370,7 @@ def _check_sizes(config: GRPOConfig) -> None:
 
 
 def _check_turn_advantage(config: GRPOConfig) -> None:
-    """Raise InputError that names every setting which has no say where turns are compared."""
+    """Raise InputError that names every setting that `turn_advantage` does not allow to change."""
     name, scale = config.turn_advantage, config.scale_rewards
     if name == "trajectory":
         return

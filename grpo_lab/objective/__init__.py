@@ -1,7 +1,7 @@
 """The GRPO objective and its relatives, from importance ratio to loss.
 
-Read it in this order: `surrogates` (the ratio, and what one token contributes), `table` (which loss takes which),
-`aggregation` (how tokens become one number), and `loss`, which puts them together.
+Read it in this order: `surrogates` (the importance ratio, and the contribution of one token), `table` (the surrogate
+and the settings of each loss), `aggregation` (the average over tokens), and `loss`, which combines them.
 """
 
 from grpo_lab.objective.aggregation import aggregate, token_mean

@@ -1,4 +1,4 @@
-r"""From one number per token to a single number: the averages, which differ in how much a long completion counts."""
+r"""The averages over the tokens of a batch, which differ in the weight of a long completion."""
 
 import torch
 from jaxtyping import Bool, Float, Real
@@ -25,17 +25,17 @@ def aggregate(
     L_{\text{dapo, cispo, vespo}} = \sum_b u_b \Big/ \max(N, 1) \tag{5.25}
 
     Args:
-        values: v; of one column where all tokens of a row share a value. What stands where the mask is False does not
-            matter, NaN included.
-        mask: m.
-        loss_type: one of those in the equations.
-        max_completion_length: T_max, needed by "dr_grpo": the length limit of the run, the same for every batch.
-        num_items: N, tokens of the whole optimizer batch, for "dapo", "cispo" and "vespo". None means that this batch
-            is the whole one.
+        values: v, one number per token, or one column if all tokens of a row share a value. Values where the mask is
+            False have no effect, NaN included.
+        mask: m, True at each token that counts.
+        loss_type: Name of the loss, as in the equations.
+        max_completion_length: T_max, the length limit of the run, the same for every batch; "dr_grpo" needs it.
+        num_items: N, the number of tokens in the whole optimizer batch, for "dapo", "cispo" and "vespo". None: this
+            batch is the whole optimizer batch.
 
     Returns:
-        A scalar; zero where the mask is all False. A fully masked row stays in the denominator B, as in TRL; verl's
-        `agg_loss` leaves it out where it is not told the size of the batch.
+        A scalar; zero if the mask is False everywhere. A fully masked row counts in the denominator B, as in TRL;
+        verl's `agg_loss` leaves it out unless it is given the size of the batch.
 
     Source: Shao et al. (2024), equation 3 (grpo); Liu et al. (2025), section 3.2 (dr_grpo); Yu et al. (2025), section
     3.3 (dapo); bnpo and luspo as in TRL. verl's names: token-mean ~ dapo, seq-mean-token-mean ~ grpo,
@@ -68,6 +68,6 @@ def token_mean(
     mask: Bool[Tensor, "B T"],
     num_items: Real[Tensor, ""] | float | int | None = None,
 ) -> Float[Tensor, ""]:
-    """The mean over the tokens of the mask, or over `num_items` of the whole update: the average of "dapo"."""
+    """Return the mean over the tokens of the mask, or the sum divided by `num_items`: the average of "dapo"."""
     total = mask.sum() if num_items is None else torch.as_tensor(num_items)
     return torch.where(mask, values, 0).sum() / total.clamp(min=1)

@@ -1,6 +1,6 @@
-r"""The loss of a batch, and what one of its micro-batches contributes.
+r"""The loss of a batch, and the contribution of one of its micro-batches.
 
-A ValueError names an argument that has not the shape, or is not in the range, that the function states.
+A ValueError names the argument whose shape or value is not the one that the function states.
 A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
@@ -48,31 +48,36 @@ def policy_loss(
     L = \mathrm{aggregate}(v', m) \tag{5.14}
 
     Args:
-        logp: log-probabilities under the policy that is being trained.
+        logp: Log-probabilities of the tokens under the policy that is being trained.
         advantages: A, one per completion or one per token.
-        mask: m, True where a token belongs to its completion. Numbers elsewhere whose ratios are finite change neither
-            the loss nor its gradient.
-        old_logp: under the policy that sampled; None means the current policy, stopped (ratio exactly 1).
-        ref_logp: under the reference policy; needed if beta > 0.
-        loss_type: one of `LOSS_TYPES`.
-        importance_sampling_level: "token" for r of Eq. (5.7), or "sequence" for s of Eq. (5.8), whatever the shape of
-            the advantages (GSPO; luspo is meant for it).
-        epsilon, epsilon_high, delta: as in `clipped_surrogate`. For "cispo", epsilon_high is the absolute bound (5.0 is
-            usual; None means epsilon, as in TRL, and `GRPOConfig` refuses it).
-        beta: weight of the KL term, at least 0.
-        kl_estimator: k is `kl_estimate(logp, ref_logp, kl_estimator)`, of notebook 04.
-        kl_bias_correction: multiply k by the ratio, and let the gradient flow through both (DeepSeek-V3.2; TRL's
+        mask: m, True where a token belongs to its completion. Values elsewhere change neither the loss nor its
+            gradient, as long as their ratios are finite.
+        old_logp: Log-probabilities under the policy that sampled. None: those of the current policy, with the gradient
+            stopped (the ratio is exactly 1).
+        ref_logp: Log-probabilities under the reference policy; needed if beta > 0.
+        loss_type: One of `LOSS_TYPES`.
+        importance_sampling_level: "token" for the ratio r of Eq. (5.7), or "sequence" for the ratio s of Eq. (5.8),
+            with advantages of either shape (GSPO; luspo is meant to be used with "sequence").
+        epsilon: Lower clip range, as in `clipped_surrogate`.
+        epsilon_high: Upper clip range, as in `clipped_surrogate`. For "cispo" it is the absolute bound of the ratio
+            (5.0 is usual; None means epsilon, as in TRL, and `GRPOConfig` refuses None).
+        delta: Upper bound of the unclipped ratio, as in `clipped_surrogate`.
+        beta: Weight of the KL term, at least 0.
+        kl_estimator: Estimator of the KL term: k is `kl_estimate(logp, ref_logp, kl_estimator)`, of notebook 04.
+        kl_bias_correction: Whether to multiply k by the ratio, with the gradient through both (DeepSeek-V3.2; TRL's
             use_bias_correction_kl).
-        max_completion_length, num_items: as in `aggregate`.
-        settings: others of `LossSettings`, such as sapo_temperature_pos, the tau of `sapo_surrogate`. A loss looks at
-            those that it reads.
+        max_completion_length: The length limit of the run, as in `aggregate`.
+        num_items: The number of tokens in the whole optimizer batch, as in `aggregate`.
+        settings: Other fields of `LossSettings`, such as sapo_temperature_pos, the tau of `sapo_surrogate`. A loss
+            ignores fields that it does not read.
 
-    S is `LOSSES[loss_type].surrogate`: `clipped_surrogate`, but for "cispo", "sapo" and "vespo", which have their own.
+    S is `LOSSES[loss_type].surrogate`: `clipped_surrogate`, except for "cispo", "sapo" and "vespo", which have
+    surrogates of their own.
 
     Returns:
-        The loss, and metrics as floats, under TRL's names: "ratio"; "kl" (if beta > 0); where the loss clips,
+        The loss, and metrics as floats, under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips,
         "clip_ratio/low_mean", "clip_ratio/high_mean" and "clip_ratio/region_mean"; for "cispo" "cispo_clip_ratio". Each
-        is a mean over the tokens of the mask, or over rows where there is one value per row (sequence level), as in
+        metric is a mean over the tokens of the mask, or over rows if there is one value per row (sequence level), as in
         TRL.
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
@@ -86,7 +91,7 @@ def policy_loss(
     if beta > 0 and ref_logp is None:
         raise InputError("ref_logp", None, f"expected the reference's log-probabilities, since beta is {beta}")
     old_logp = logp.detach() if old_logp is None else old_logp
-    # Numbers outside of the mask are set to 0 here: `aggregate` leaves them out, but 0 * NaN would reach the gradient.
+    # Values outside the mask are set to 0. `aggregate` ignores them, but a NaN would reach the gradient as 0 * NaN.
     logp, old_logp = torch.where(mask, logp, 0), torch.where(mask, old_logp, 0)  # [padding]
     ratio = importance_ratio(logp, old_logp, mask, importance_sampling_level)
     batch = LossBatch(ratio, logp, old_logp, mask, advantages)
@@ -116,25 +121,28 @@ def microbatch_loss(
     loss_type: str = "grpo",
     **settings,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
-    r"""The part of a micro-batch in the loss of its update: the parts sum to the loss of the whole, however it is cut.
+    r"""Contribution of a micro-batch to the loss of its update; the contributions sum to the loss of the whole update.
 
     w_j = 1 \;\text{if the loss divides by } N, \;\text{else}\; B_j / B \tag{5.15}
     L_j = w_j \, L(j; N) \tag{5.16}
 
-    L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. Losses that divide by
-    tokens, `LOSSES_BY_TOKENS`, divide by those of the whole update and need no weight. The others are means over rows,
-    so a micro-batch counts by its share of the rows. ("bnpo" is one of these: as in TRL, it takes the mean over the
-    tokens of each micro-batch, and for it alone the cut matters.)
+    L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. The losses in
+    `LOSSES_BY_TOKENS` divide by the tokens of the whole update and need no weight. The others are means over rows, so
+    the weight of a micro-batch is its share of the rows. ("bnpo" is one of these. As in TRL, it takes the mean over the
+    tokens of each micro-batch, so its value depends on the size of the micro-batches.)
 
     Args:
-        logp, advantages, mask: of the B_j rows of micro-batch j (R in the shapes).
-        rows: B, rows of the whole update.
-        num_items: N, tokens under the mask of the whole update.
-        loss_type, settings: as in `policy_loss`, its `old_logp` and `ref_logp` for these rows among them.
+        logp: Log-probabilities of the B_j rows of micro-batch j (R in the shapes).
+        advantages: Advantages of these rows, one per completion or one per token.
+        mask: Mask of these rows.
+        rows: B, the number of rows in the whole update.
+        num_items: N, the number of tokens under the mask of the whole update.
+        loss_type: Name of the loss, as in `policy_loss`.
+        settings: Other arguments of `policy_loss`, among them `old_logp` and `ref_logp` of these rows.
 
     Returns:
-        Its loss, and its metrics as in `policy_loss`. `backward()` works for one without tokens, too, as it does for
-        `policy_loss`: the gradient is zero.
+        The loss of the micro-batch, and its metrics, as in `policy_loss`. `backward()` works for a micro-batch without
+        tokens, too: the gradient is zero.
     """
     check_at_least("rows", rows, len(mask))
     share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.15)
@@ -144,6 +152,6 @@ def microbatch_loss(
 
 
 def _mean(values: Tensor, mask: Tensor) -> Float[Tensor, ""]:
-    """The mean over the tokens of the mask, or over rows where there is one value per row, as in TRL."""
+    """Return the mean over the tokens of the mask, or over rows if there is one value per row, as in TRL."""
     one_per_row = values.shape[1] < mask.shape[1]
     return token_mean(values, torch.ones_like(values, dtype=torch.bool) if one_per_row else mask)

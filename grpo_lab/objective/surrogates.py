@@ -1,9 +1,9 @@
-r"""The importance ratio, and the surrogates: what one token contributes, to be maximised.
+r"""The importance ratio, and the surrogates: the contribution of each token to the objective, which is maximised.
 
-Constants and conventions are TRL's, so that numbers carry over; each function says where another engine differs. sg[x]
-is x with its gradient stopped.
+Constants and conventions are TRL's, so that settings and metrics can be compared; each function says where another
+engine differs. sg[x] is x with its gradient stopped.
 
-A ValueError names an argument that has not the shape, or is not in the range, that the function states.
+A ValueError names the argument whose shape or value is not the one that the function states.
 """
 
 import math
@@ -28,12 +28,12 @@ def importance_ratio(
     s_b = \exp \frac{\sum_t m_{b,t} \lambda_{b,t}}{\max(\sum_t m_{b,t}, 1)} \tag{5.8}
 
     Args:
-        logp: log-probabilities under the policy that is being trained.
-        old_logp: the same under the policy that sampled; its gradient is stopped here.
-        mask: m. What stands where it is False does not change s, NaN included.
+        logp: Log-probabilities of the tokens under the policy that is being trained.
+        old_logp: Log-probabilities of the tokens under the policy that sampled; their gradient is stopped here.
+        mask: m, True where a token belongs to its completion. Values elsewhere do not change s, NaN included.
         level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
 
-    What r is where the mask is False does not matter.
+    The value of r where the mask is False may be any number.
 
     Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025),
     "Group Sequence Policy Optimization", section 4.1.
@@ -56,8 +56,8 @@ def gspo_token_ratio(
     \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.27}
 
     With one advantage per sequence this gives the loss and gradient of GSPO. With one per token, each advantage weights
-    the gradient of its own token, which s_b of Eq. (5.8) cannot do. Arguments as in `importance_ratio`, which checks
-    them; here, too, it does not matter what stands where the mask is False.
+    the gradient of its own token, which s_b of Eq. (5.8) cannot do. The arguments are those of `importance_ratio`,
+    which checks them; values where the mask is False have no effect.
 
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization", section 4.3.
     """
@@ -79,16 +79,17 @@ def clipped_surrogate(
     \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.10}
     S_{b,t} = \min(\tilde r_{b,t} A_{b,t},\; \bar r_{b,t} A_{b,t}) \tag{5.5}
 
-    The minimum takes the smaller of two values. For A > 0 the gradient is zero above 1 + epsilon_high, for A < 0 below
-    1 - epsilon; in the two other regions, where the policy has moved the wrong way, the gradient stays.
+    For A > 0 the gradient is zero above 1 + epsilon_high, and for A < 0 below 1 - epsilon. On the other side of the
+    clip range, where the policy has moved against the advantage, the minimum takes the unclipped value, so the gradient
+    stays.
 
     Args:
-        ratio: r, of one column at the sequence level.
+        ratio: r, one column at the sequence level.
         advantages: A, one per completion or one per token.
-        epsilon: lower clip range, between 0 and 1.
-        epsilon_high: upper clip range; None means epsilon. DAPO takes 0.28.
-        delta: if given, bounds the unclipped ratio from above, which limits the loss where A < 0. Greater than 1 +
-            epsilon_high.
+        epsilon: Lower clip range, between 0 and 1.
+        epsilon_high: Upper clip range. None: epsilon. DAPO uses 0.28.
+        delta: Upper bound of the unclipped ratio, greater than 1 + epsilon_high, which limits the loss for A < 0. None:
+            no bound.
 
     Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
@@ -114,8 +115,10 @@ def cispo_surrogate(
     S_{b,t} = \mathrm{sg}[\min(r_{b,t}, \epsilon_{\mathrm{high}})] \, A_{b,t} \log \pi_{b,t} \tag{5.28}
 
     Args:
-        ratio, logp, advantages: as in `importance_ratio` and `clipped_surrogate`.
-        bound: \epsilon_high, as in TRL an absolute upper bound of the ratio (5.0 is usual). verl clips the ratio
+        ratio: r, as `importance_ratio` returns it; one column at the sequence level.
+        logp: Log-probabilities of the tokens under the policy that is being trained.
+        advantages: A, one per completion or one per token.
+        bound: \epsilon_high, an absolute upper bound of the ratio, as in TRL (5.0 is usual). verl clips the ratio
             between 1 - epsilon and 1 + epsilon_high: its epsilon_high = x is bound = 1 + x here.
 
     Source: MiniMax (2025), "MiniMax-M1", section 3.1, equations 4 and 5.
@@ -137,8 +140,10 @@ def sapo_surrogate(
     S_{b,t} = \frac{4}{\tau_{b,t}} \, \mathrm{sigmoid}\big(\tau_{b,t} (r_{b,t} - 1)\big) \, A_{b,t} \tag{5.30}
 
     Args:
-        ratio, advantages: as in `clipped_surrogate`.
-        tau_pos, tau_neg: \tau_{+} and \tau_{-}.
+        ratio: r, one column at the sequence level.
+        advantages: A, one per completion or one per token.
+        tau_pos: \tau_{+}, the temperature of the gate for positive advantages.
+        tau_neg: \tau_{-}, the temperature of the gate for the other advantages.
 
     Source: Gao et al. (2025), "Soft Adaptive Policy Optimization", section 3.
     """
@@ -166,7 +171,7 @@ def vespo_surrogate(
     \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.33}
     S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.34}
 
-    log w is held between log(1e-8) and 20, and each token's share between -20 and 20, as in TRL.
+    log w is clamped to [log(1e-8), 20], and the log-ratio of each token to [-20, 20], as in TRL.
 
     Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); defaults as in TRL.
     """
@@ -184,17 +189,17 @@ def vespo_surrogate(
 
 
 def per_token(advantages: Tensor) -> Tensor:
-    """Make a column (B, 1) of (B,), which would be read as (1, T) wherever B happens to equal T."""
+    """Return advantages of shape (B,) as a column (B, 1), since (B,) would be broadcast as (1, T) if B = T."""
     return rearrange(advantages, "B -> B 1") if advantages.ndim == 1 else advantages
 
 
 def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
-    """The upper clip range: `epsilon_high`, or `epsilon` where it is None. ("cispo" refuses None: `check_cispo`.)"""
+    """Return the upper clip range: `epsilon_high`, or `epsilon` if `epsilon_high` is None."""
     return epsilon if epsilon_high is None else epsilon_high
 
 
 def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
-    """Raise InputError for a clip range [1 - epsilon, 1 + epsilon_high], or a bound delta, that makes no sense."""
+    """Raise InputError if epsilon is not in [0, 1], epsilon_high is negative, or delta is at most 1 + epsilon_high."""
     high = upper_clip_range(epsilon, epsilon_high)
     check_between("epsilon", epsilon, 0, 1)
     check_at_least("epsilon_high", high, 0)

@@ -1,4 +1,4 @@
-"""The losses that are in use, each as one entry that says everything about it; and their settings."""
+"""The table of the losses, with one entry for each loss, and the settings of the losses."""
 
 import warnings
 from collections.abc import Callable, Collection, Iterator
@@ -19,15 +19,15 @@ from grpo_lab.objective.surrogates import (
     vespo_surrogate,
 )
 
-SMALLEST_LAMBDA = 1e-4  # of VESPO; TRL silently raises a smaller one to it
+SMALLEST_LAMBDA = 1e-4  # smallest decay of VESPO; TRL silently raises a smaller value to it
 DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
-# What they were called before 1.0.0.
+# The names of the divisors before 1.0.0, with their new names.
 OLD_DIVISORS = dict(zip(("length", "rows", "limit", "part", "update"), DIVISORS, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossSettings:
-    """The settings of the losses, under TRL's names: options of a command, fields of a `GRPOConfig`."""
+    """The settings of the losses, under TRL's names; each is a field of `GRPOConfig` and an option of the commands."""
 
     epsilon: float = setting(0.2, "lower clip range: ratios below 1 - epsilon are clipped", at_least=0, at_most=1)
     epsilon_high: float | None = setting(
@@ -64,17 +64,19 @@ class LossBatch(NamedTuple):
 class Loss:
     """An entry of `LOSSES`: the surrogate of a loss, its divisor, settings, metrics and checks.
 
-    surrogate: what each token contributes, to be maximised.
-    divided_by: one of `DIVISORS`, what `aggregate` divides by: the tokens of each completion (before the mean over
-    completions), the completions, completions times `max_completion_length`, or the tokens of the micro-batch or of
-    the whole update.
-    reads: the settings that matter to it, of `LossSettings`, and "importance_sampling_level" if it reads the ratio; a
-    run that is given another one is refused.
-    clip_metrics: True at each token that counts, by the name of the metric.
-    check: raises InputError for settings of a run (as they are given) that do not go together.
-    trl: "same", or why `--engine trl` refuses it.
+    Args:
+        surrogate: Function that returns the contribution of each token to the objective, which is maximised.
+        divided_by: The divisor of `aggregate`, one of `DIVISORS`: the tokens of each completion (before the mean over
+            completions), the completions, the completions times `max_completion_length`, or the tokens of the
+            micro-batch or of the whole update.
+        reads: Names of the fields of `LossSettings` that the loss reads, and "importance_sampling_level" if it reads
+            the ratio. A run with this loss refuses any other field that is set.
+        clip_metrics: Function that returns, for each metric, a mask that is True at each token to count.
+        check: Function that raises InputError for settings that contradict each other.
+        trl: "same" if TRL has the loss, else the reason why `--engine trl` refuses it.
 
-    In the settings of `surrogate` and `clip_metrics` an epsilon_high of None has become epsilon.
+    `surrogate` and `clip_metrics` get settings in which an epsilon_high of None is replaced by epsilon; `check` gets
+    the settings of the run.
     """
 
     surrogate: Callable[[LossBatch, LossSettings], Tensor]
@@ -92,8 +94,13 @@ class Loss:
             object.__setattr__(self, "divided_by", new)
         check_choice("divided_by", self.divided_by, DIVISORS)
 
+    @property
+    def depends_on_microbatches(self) -> bool:
+        """True if the loss of an update depends on which of its rows share a micro-batch."""
+        return self.divided_by == "microbatch_tokens"
 
-# Each takes the arguments of its formula in surrogates.py from a batch and the settings.
+
+# The following functions pass tensors of the batch and settings to the formulas in surrogates.py.
 def clipped_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return clipped_surrogate(
         batch.ratio,
@@ -131,7 +138,7 @@ def vespo_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
 
 
 def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """True where the gradient is zero: outside of the clip range, and moved in the direction of the advantage."""
+    """Mark each token without a gradient: its ratio has left the clip range in the direction of its advantage."""
     advantages = per_token(batch.advantages)
     low = (batch.ratio < 1 - settings.epsilon) & (advantages < 0)
     high = (batch.ratio > 1 + settings.epsilon_high) & (advantages > 0)
@@ -139,7 +146,7 @@ def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tens
 
 
 def cispo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """True where the weight of a token with a positive advantage is bounded."""
+    """Mark each token with a positive advantage whose weight is bounded."""
     return {"cispo_clip_ratio": (batch.ratio > settings.epsilon_high) & (per_token(batch.advantages) > 0)}
 
 
@@ -214,7 +221,7 @@ LOSS_TYPES = tuple(LOSSES)
 
 
 class _DividedByUpdateTokens(Collection):
-    """The names of the losses that divide by the tokens of the whole update; losses may come to the table later."""
+    """The names of all losses in `LOSSES`, including those added later, that divide by the tokens of the update."""
 
     def __contains__(self, name: object) -> bool:
         return name in LOSSES and LOSSES[name].divided_by == "update_tokens"

@@ -17,7 +17,7 @@ from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.plan import RunPlan
-from grpo_lab.trainer.inputs import check_columns, check_reward_arguments, check_tool_environment
+from grpo_lab.trainer.inputs import check_reward_arguments, check_same_columns, check_tool_environment
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
@@ -66,7 +66,7 @@ def check_rewards(plan: RunPlan) -> None:
     has_environments = "environment_factory" in plan.environment_arguments
     check_reward_arguments(plan.task_spec.reward_funcs, plan.rows[0], has_environments)
     if plan.eval_rows is not None:
-        check_columns(plan.rows, plan.eval_rows)
+        check_same_columns(plan.rows, plan.eval_rows)
 
 
 def check_environment(plan: RunPlan) -> None:

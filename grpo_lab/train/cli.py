@@ -75,14 +75,14 @@ def _naming_the_resuming_command(plan: RunPlan) -> Iterator[None]:
 
 def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
     """Yield the lines after the training: the last step, the folder, and the command that evaluates the model."""
-    from grpo_lab.trainer.reports import in_words
+    from grpo_lab.trainer.reports import rewards_in_words
 
     task = plan.task_spec.task
     if history:
         last = history[-1]
-        yield f"step {last['step']}: {in_words(last)}"
+        yield f"step {last['step']}: {rewards_in_words(last)}"
         if "eval/reward" in last:
-            yield in_words(last, "eval/")
+            yield rewards_in_words(last, "eval/")
     yield f"saved to {plan.config.output_dir}"
     if task.own_data is None or task.own_data.rows_by_split["test"]:
         problems = "held-out" if task.has_held_out else "the same"

@@ -12,7 +12,7 @@ from grpo_lab.trainer.run import Run
 
 
 def __getattr__(name: str):
-    """`all_logprobs`, as `logprobs_without_gradient` was called: both compute all."""
+    """Return `logprobs_without_gradient` for its deprecated name `all_logprobs`."""
     if name != "all_logprobs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn("all_logprobs is called logprobs_without_gradient now", DeprecationWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Gathering experience, in the order in which it happens: sample, reward, advantages, and the metrics of that.
+"""Collecting experience: sample completions, reward them, compute advantages and metrics.
 
 A comment such as `# [complete]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
@@ -35,18 +35,25 @@ def collect(
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compute the advantage of each within its group.
 
-    rows: P of them, with "prompt" and the columns of the reward functions, such as `run.rows_of_step(step)`.
-    clock: that of this step alone; `train` puts its seconds beside the metrics.
-    environment: who replies to the policy; None where a completion is the policy's alone.
-    trainer_state: `run.trainer_state(step)`, for reward functions that read it.
+    Args:
+        model: The policy that samples.
+        tokenizer: The tokenizer of the policy.
+        rows: P rows of the data with a "prompt" and the columns that the reward functions read, such as
+            `run.rows_of_step(step)`.
+        reward_funcs: One reward function or several. None if the environment computes the reward.
+        config: The settings of the run.
+        clock: Clock of this step, to which the seconds of each phase are added; `train` writes them beside the metrics.
+        environment: The environment that replies to the policy. None: the policy writes each completion alone.
+        trainer_state: Progress of the run for reward functions that read it, such as `run.trainer_state(step)`.
 
-    Returns the experience of B = P * G rows, in the order of the prompts, and metrics of sampling and rewards by name.
+    Returns:
+        The experience of B = P * G rows, in the order of the prompts, and the metrics of sampling and rewards by name.
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         keywords = config.sampling_arguments()
         if config.turn_advantage != "trajectory" and abilities(environment).has_instances:
-            keywords["by_turn"] = True  # each is asked for its reward and state after every turn
+            keywords["by_turn"] = True  # record the reward and the state of each environment after every turn
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **keywords
         )
@@ -68,7 +75,7 @@ def sample_rows(
     environment: Environment | None = None,
     **sampling,
 ) -> Rollout:
-    """Sample G completions of each row of the data, or episodes where there is an environment."""
+    """Sample G completions for each row of the data, or G episodes if there is an environment."""
     if environment is not None:
         return environment.sample(model, tokenizer, rows, num_generations, max_completion_length, **sampling)
     prompts = [row["prompt"] for row in rows]
@@ -81,7 +88,7 @@ def make_experience(
     config: GRPOConfig,
     rewards_per_func: Float[Tensor, "B F"] | None = None,
 ) -> Experience:
-    """Compute the advantages, and the mask of the tokens that enter the loss."""
+    """Build the experience of a rollout: compute its advantages and the mask of the tokens that enter the loss."""
     device = rollout.mask.device
     rewards = rewards.to(device)
     if rewards_per_func is not None:
@@ -97,15 +104,15 @@ def make_experience(
 
 
 def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, " B"]:
-    """Compute the advantage of each completion in its group of `config.num_generations`, which stand together.
+    """Compute the advantage of each completion within its group of `config.num_generations` consecutive rows.
 
-    With the advantage "group" it is `group_advantages(rewards, scale, ddof=1, eps=1e-4)` of notebook 02, where scale is
-    `config.scale_rewards`: "group", "batch" or "none".
+    For `config.advantage` = "group" the result is `group_advantages(rewards, scale, ddof=1, eps=1e-4)` of notebook 02,
+    where scale is `config.scale_rewards`: "group", "batch" or "none".
 
-    A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only
-    one of a prompt's completions is left, it has no baseline, and its advantage is zero, too. (With
-    the advantage "none" it keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
-    Rewards that are not NaN are finite, and so are their squares in the rewards' precision.
+    A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only one
+    completion of a prompt is left, it has no baseline, and its advantage is zero, too. (With the advantage "none" it
+    keeps its reward.) "batch" takes the standard deviation of all rewards that apply. Rewards that are not NaN are
+    finite, and so are their squares in the precision of the rewards.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
     has_reward = ~grouped_rewards.isnan()

@@ -1,4 +1,4 @@
-"""Measurements beside the training: held-out problems, and how far the policy is from the reference."""
+"""Measurements that do not change the training: rewards on held-out problems, and the KL to the reference."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,16 +25,19 @@ from grpo_lab.trainer.rewarding import reward_rollout
 
 
 class ScoredCompletions(NamedTuple):
-    """B completions of held-out problems, those of a problem together, and what they earned. On the CPU."""
+    """B completions of held-out problems with their rewards; tensors are on the CPU.
+
+    The completions of a problem are adjacent.
+    """
 
     texts: list[str]
     rewards: Rewards
-    lengths: Int[Tensor, " B"]
-    truncated: Bool[Tensor, " B"]
-    correctness: Float[Tensor, " B"]  # of the first function, or of its `without_penalty` if it has one
+    lengths: Int[Tensor, " B"]  # number of tokens of the policy
+    truncated: Bool[Tensor, " B"]  # True where the length limit ended the completion
+    correctness: Float[Tensor, " B"]  # reward by the first function, or by its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
-    episodes: list | None = None  # where there is an environment
-    turns: list[list[dict[str, str]]] | None = None  # likewise: who wrote what, in order
+    episodes: list | None = None  # records of the episodes; None without an environment
+    turns: list[list[dict[str, str]]] | None = None  # texts of each episode, as `turn_texts` returns them
 
 
 def sample_and_reward(
@@ -42,13 +45,23 @@ def sample_and_reward(
     config: GRPOConfig | None = None, reward_weights: Sequence[float] | None = None, disable_tqdm: bool = True,
     environment=None, trainer_state: Any = None, **sampling,
 ) -> ScoredCompletions:  # fmt: skip
-    """Sample completions of every row, `batch_size` at a time, and reward them; the random stream is one of its own.
+    """Sample completions of every row and reward them, with a random stream of its own.
 
-    config: for the precision and the weights of the rewards; without it the model computes as it was loaded.
-    reward_weights: where there is no config; None: each weight is 1.
-    environment: as `collect` takes it.
-    trainer_state: for reward functions that read it; None is that before a run.
-    sampling: further arguments of `sample_completions`.
+    Args:
+        model: The policy that samples.
+        tokenizer: The tokenizer of the policy.
+        rows: Rows with a "prompt" and the columns that the reward functions read.
+        reward_funcs: One reward function or several. None if the environment computes the reward.
+        num_generations: Number of completions per row.
+        batch_size: Number of completions that are sampled at once, at least those of one row.
+        seed: Seed of the random stream; the caller's random state is restored.
+        config: The settings of a run, from which precision and reward weights are read. None: the precision is that
+            for which the model was loaded.
+        reward_weights: Weights of the reward functions, read if config is None. None: each weight is 1.
+        disable_tqdm: Whether to hide the progress bar.
+        environment: The environment that replies to the policy. None: the policy writes each completion alone.
+        trainer_state: Progress of the run for reward functions that read it. None: the state before a run.
+        sampling: Further arguments of `sample_completions`.
     """
     log = RewardLog(trainer_state or TrainerState())
     reward_weights = reward_weights if config is None else config.reward_weights
@@ -90,18 +103,25 @@ def evaluate_policy(
     environment=None,
     **sampling_options,
 ) -> dict[str, float | None]:
-    """Sample completions of every row as the training does, and reward them: its metrics, with "eval/" before them.
+    """Sample and reward completions of held-out rows with the settings of the run; return metrics named "eval/...".
 
-    The random stream is the same each time: two evaluations of a run differ by the policy alone. eval/accuracy is that
-    of the first reward function; of its `without_penalty` if it has one.
+    The random stream is the same in every evaluation of a run, so two evaluations differ by the policy alone.
+    "eval/accuracy" is computed from the first reward function, or from its `without_penalty` if it has one.
 
-    sampling_options: what `sample_and_reward` takes and the configuration does not say.
+    Args:
+        model: The policy that is evaluated.
+        tokenizer: The tokenizer of the policy.
+        rows: The held-out rows.
+        reward_funcs: One reward function or several. None if the environment computes the reward.
+        config: The settings of the run.
+        environment: The environment that replies to the policy. None: the policy writes each completion alone.
+        sampling_options: Arguments of `sample_and_reward` that are not settings of the run.
     """
     sampled = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
         num_generations=config.num_generations_eval or config.num_generations,
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
-        seed=-1 - config.seed,  # the steps of the training have the numbers from 0 on
+        seed=-1 - config.seed,  # negative, since the steps of the training have seeds from 0 on
         config=config, environment=environment, max_completion_length=config.max_completion_length,
         **config.sampling_arguments(), **sampling_options,
     )  # fmt: skip
@@ -118,14 +138,18 @@ def evaluate_policy(
 
 
 def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
-    """The share with a correctness of 1, without NaN; None unless each lies in [0, 1], or is -1 for a wrong answer."""
-    applied = correctness[~correctness.isnan()]
-    are_verdicts = len(applied) > 0 and (((applied >= 0) & (applied <= 1)) | (applied == -1)).all()
-    return (applied >= 1).double().mean().item() if are_verdicts else None
+    """Return the share of correct completions among those that have a correctness (not NaN).
+
+    A correctness of 1 means correct. The accuracy is None if there are no values, or if one of them is neither in
+    [0, 1] nor -1 (a wrong answer): the reward then does not measure correctness.
+    """
+    known = correctness[~correctness.isnan()]
+    are_verdicts = len(known) > 0 and (((known >= 0) & (known <= 1)) | (known == -1)).all()
+    return (known >= 1).double().mean().item() if are_verdicts else None
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
-    """KL(policy || reference) per token, from all sampled tokens: what the loss would report if beta were not 0."""
+    """Estimate KL(policy || reference) per token from all sampled tokens, as the loss reports it if beta is not 0."""
     logp, ref_logp = (logprobs_without_gradient(policy, experience, config) for policy in (model, reference))
     kl = torch.where(experience.loss_mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.loss_mask.sum().clamp(min=1)).item()

@@ -1,4 +1,4 @@
-"""The experience of a step: what was sampled, its rewards and advantages, and which tokens enter the loss."""
+"""The experience of a step: the sampled completions, their rewards and advantages, and the mask of the loss."""
 
 import warnings
 from collections.abc import Iterator
@@ -16,16 +16,19 @@ from grpo_lab.rollout import Rollout
 
 @dataclass(frozen=True)
 class Experience:
-    """B rows of T tokens; `experience[rows]` are some. Put in your own: `replace(experience, advantages=mine)`."""
+    """B completions of T tokens with their rewards, advantages and loss mask.
+
+    `experience[rows]` selects rows. `replace(experience, advantages=mine)` puts in advantages of your own.
+    """
 
     rollout: Rollout
     rewards: Float[Tensor, " B"]  # NaN where no reward function applied
-    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one per completion; or one per token
-    loss_mask: Bool[Tensor, "B T"]  # tokens that enter the loss: of those that the policy wrote
-    old_logp: Float[Tensor, "B T"] | None = None  # None: the policy's, before its first update
-    ref_logp: Float[Tensor, "B T"] | None = None
-    rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where one did not apply
-    reward_columns: Columns | None = None  # what reward functions logged of each completion
+    advantages: Float[Tensor, " B"] | Float[Tensor, "B T"]  # one per completion, or one per token
+    loss_mask: Bool[Tensor, "B T"]  # True at each token of the policy that enters the loss
+    old_logp: Float[Tensor, "B T"] | None = None  # log-probabilities before the first update; None: not computed yet
+    ref_logp: Float[Tensor, "B T"] | None = None  # log-probabilities under the reference; None: no KL term
+    rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where a reward function did not apply
+    reward_columns: Columns | None = None  # values that the reward functions logged for each completion
 
     def __post_init__(self):
         if self.advantages is None:
@@ -50,11 +53,11 @@ class Experience:
         return self.loss_mask
 
     def split(self, size: int) -> "Iterator[Experience]":
-        """Cut into parts of `size` rows, in their order; the last one may be smaller."""
+        """Yield consecutive parts of `size` rows; the last part may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
     def rows_with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
-        """The rows that carry gradient: an advantage of zero has none, unless a KL term or an entropy bonus counts."""
+        """Return True for each row with a gradient: one with a nonzero advantage, a KL term or an entropy bonus."""
         if config.needs_every_row:
             return self.loss_mask.any(-1)
         return (self.loss_mask & (per_token(self.advantages) != 0)).any(-1)

@@ -1,7 +1,7 @@
-"""The log-probabilities of an experience by `compute_logprobs`, at a run's temperature and in its precision.
+"""The log-probabilities of an experience, computed by `compute_logprobs` at the temperature and precision of the run.
 
-`completion_logprobs` has a gradient and takes its rows at once; `logprobs_without_gradient` has none and cuts them into
-micro-batches. Rows are cut and put in order so that as little padding as possible is computed.
+`completion_logprobs` computes all rows at once and keeps the gradient. `logprobs_without_gradient` computes one
+micro-batch after the other. Rows are ordered and trimmed so that as little padding as possible is computed.
 
 A comment such as `# [temperature]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
@@ -20,15 +20,18 @@ from grpo_lab.trainer.experience import Experience
 def completion_logprobs(
     model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """Log-probability and entropy of each sampled token under the model, all at once, with gradient if it is enabled.
+    """Compute the log-probability and the entropy of each sampled token under the model, for all rows at once.
 
     Args:
-        config: its temperature and precision are those of the computation.
-        row_mask: True for each row to compute; the others are left at 0. None means all that have a token in the loss.
+        model: The model that computes; the result has a gradient if gradients are enabled.
+        experience: The B completions with their prompts.
+        config: The settings of the run, from which temperature, precision and entropy coefficient are read.
+        row_mask: True for each row to compute; the result of the other rows is 0. None: every row with a token in the
+            loss.
 
     Returns:
-        In nats, on the device of the experience. Values where the mask is False are undefined. The entropy is None
-        where `config.entropy_coef` is 0: the metrics take the sampler's.
+        Log-probabilities and entropies in nats, on the device of the experience. Values outside the loss mask are
+        undefined. The entropy is None if `config.entropy_coef` is 0: the metrics then report the sampler's entropy.
     """
     logp = torch.zeros(experience.loss_mask.shape, device=experience.loss_mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
@@ -46,7 +49,7 @@ def completion_logprobs(
 def logprobs_without_gradient(
     model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
-    """The log-probabilities of `completion_logprobs` without gradient, as many rows at a time as an update takes."""
+    """Compute the log-probabilities of `completion_logprobs` without gradient, one micro-batch at a time."""
     row_mask = experience.loss_mask.any(-1) if row_mask is None else row_mask
     order = cheapest_order(model, experience.rollout, row_mask)
     parts = [
@@ -57,25 +60,31 @@ def logprobs_without_gradient(
 
 
 def cheapest_order(model, rollout: Rollout, row_mask: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """Order the rows so that few tokens go through the layers, of which only the rows of `row_mask` are computed.
+    """Return the order of the rows in which the micro-batches compute the fewest tokens.
 
-    The rows of a prompt stand together: what they share is computed once, and a micro-batch of whole groups holds no
-    other prompt. Where the model goes the plain way, rows are in order of length: that saves padding.
+    The rows of a prompt are adjacent: their shared prompt is computed once, and a micro-batch of whole groups holds no
+    other prompt. A model without the fast path (`is_fast`) gets rows sorted by length, which saves padding.
+
+    Args:
+        model: The model that computes the log-probabilities.
+        rollout: The B completions.
+        row_mask: True for each row that is computed; the other rows come last.
     """
-    # Longest first: what does not fit into memory shows at once, not after an hour.
+    # The longest rows come first, so that a run that needs too much memory fails at once and not after an hour.
     order = (rollout.mask.sum(-1) * row_mask).argsort(descending=True, stable=True)
     if not is_fast(model):
         return order
     prompts = rollout.prompt_of_row[order]
     position = torch.arange(len(order), device=order.device).where(row_mask[order], len(order))
     first_position = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
-    first_position = first_position.scatter_reduce(0, prompts, position, "amin")  # of each prompt's first row
+    # The position of the first computed row of each prompt.
+    first_position = first_position.scatter_reduce(0, prompts, position, "amin")
     return order[first_position[prompts].argsort(stable=True)]
 
 
 def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
     length = int(rollout.mask.sum(-1).max())
-    # Before its first column with a token, all rows have padding.
+    # All prompts have padding in the columns before this one.
     first_column = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())
     prompts = rollout.prompt_ids[:, first_column:], rollout.prompt_mask[:, first_column:]
     completions = rollout.completion_ids[:, :length], rollout.mask[:, :length]

@@ -1,4 +1,4 @@
-"""Check that the first update of a run arrives in the weights, which are compared with those before it."""
+"""Check that the first update of a run changes the weights: compare them with the weights before it."""
 
 from collections.abc import Callable
 
@@ -7,21 +7,21 @@ from torch import nn
 
 
 def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
-    r"""A callback for `train`: how far step 1 moves a weight on average, in units of that step's learning rate.
+    r"""A callback for `train` that measures how far step 1 moves a weight on average, in learning rates.
 
     m = \frac{1}{n \, \eta} \sum_{i=1}^{n} | w_{1,i} - w_{0,i} | \tag{8.8}
 
-    Adam's first step asks for about one learning rate from a weight whose gradient is far above 1e-8, so expect about 1
-    where all weights are trained. The sum leaves out the embedding ("embed" in its name): that of SmolLM2 moved by 0.44
-    in float32, where the rest moved by 0.996.
+    Adam's first step moves a weight by about one learning rate if its gradient is far above 1e-8. So m is about 1 if
+    all weights are trained. The sum leaves out the embedding (parameters with "embed" in their name): in a run of
+    SmolLM2 in float32 its weights moved by 0.44 learning rates, and all others by 0.996.
 
     Args:
-        policy: the model w_0 before its first step; the callback reads it again, when it is w_1. It may be in bf16:
-            subtract and add up in float32.
+        policy: The model, with the weights w_0 before its first step. The callback reads its weights again as w_1. They
+            may be in bf16: subtract and sum in float32.
 
     Returns:
-        A function of (step, metrics). For step 1 it prints and returns m, with \eta = metrics["learning_rate"]; for any
-        other it returns None.
+        A function of (step, metrics). For step 1 it prints and returns m, with \eta = metrics["learning_rate"]. For any
+        other step it returns None.
     """
     counted = {name: p for name, p in policy.named_parameters() if "embed" not in name}
     initial = {name: p.detach().to("cpu", torch.float32, copy=True) for name, p in counted.items()}

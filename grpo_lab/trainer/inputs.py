@@ -1,4 +1,4 @@
-"""The checks of what a run is given, before its first step: model, tokenizer, data, rewards and settings."""
+"""The inputs of a run, and their checks before its first step: model, tokenizer, data, rewards and settings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,31 +27,32 @@ from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
-LOOKED_AT = 200  # prompts whose length is counted
+MEASURED_PROMPTS = 200  # number of prompts whose tokens are counted
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The inputs of a run, under the names and in the order of `train`'s arguments."""
+    """The inputs of a run, with the names and in the order of the arguments of `Run`."""
 
     model: Any
     tokenizer: Any
     dataset: Rows
-    reward_funcs: Callable | list | None  # None: the environment has a reward of its own, or a loop of one's own does
+    reward_funcs: Callable | list | None  # None: the environment or the user's own loop computes the rewards
     config: GRPOConfig
     eval_dataset: Rows | None = None
     environment: Environment | None = None
 
     @property
     def datasets(self) -> dict[str, Rows]:
-        """The rows of the run by the name of their argument."""
+        """The data sets of the run, by the names of their arguments."""
         return {"dataset": self.dataset} | ({} if self.eval_dataset is None else {"eval_dataset": self.eval_dataset})
 
 
 def check_run_inputs(inputs: RunInputs) -> None:
-    """Raise InputError for the first argument of `Run` that is of another kind, or does not fit the others.
+    """Raise InputError for the first argument of `Run` that has a wrong type or does not fit the other arguments.
 
-    What is right and yet worth knowing is printed: what the probe of the prompts finds, and what attends in long rows.
+    Two properties of valid inputs are printed: how the chat template changes the prompts, and which implementation of
+    attention computes rows that are too long for a mask.
     """
     model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     check_types(model, tokenizer, config)
@@ -72,40 +73,43 @@ def check_run_inputs(inputs: RunInputs) -> None:
 
 
 def check_reward_funcs(inputs: RunInputs) -> None:
-    """Raise InputError for what `score_completions` would refuse after the first rollout."""
+    """Raise InputError for reward functions that `score_completions` would refuse after the first rollout."""
     if inputs.reward_funcs is None:
         return
     columns = inputs.dataset[0]
     check_weights(inputs.config.reward_weights, reward_names(inputs.reward_funcs))
-    if clash := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
+    if reserved_name := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
         expected = "expected another name, since reward functions get something else under this one"
-        raise InputError("dataset", inputs.dataset, expected, found=f"has the column {clash!r}")
+        raise InputError("dataset", inputs.dataset, expected, found=f"has the column {reserved_name!r}")
     check_reward_arguments(inputs.reward_funcs, columns, abilities(inputs.environment).has_instances)
 
 
 def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_environments: bool = False) -> None:
-    """Raise InputError for a reward function that cannot take what a run calls it with.
+    """Raise InputError for a reward function that does not accept the arguments of a run.
 
-    columns: of the rows. has_environments: whether each episode has an instance of a class, which rewards get as
-    `environments`.
+    Args:
+        reward_funcs: One reward function or several.
+        columns: Names of the columns of the data.
+        has_environments: Whether each episode has an instance of an environment class; reward functions then get the
+            argument `environments`.
     """
     instances = ["environments"] if has_environments else []
     check_signatures(reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
 
 
 def check_evaluation(inputs: RunInputs) -> None:
-    """Raise InputError unless there are both held-out rows and a time to see them, or neither."""
+    """Raise InputError if only one of `eval_dataset` and `eval_steps` is given, or if the columns do not fit."""
     eval_steps, eval_dataset = inputs.config.eval_steps, inputs.eval_dataset
     if eval_steps is None and eval_dataset is not None:
         raise InputError("eval_steps", None, "expected one where eval_dataset is given")
     if eval_steps is not None and eval_dataset is None:
         raise InputError("eval_dataset", None, "expected one where eval_steps is given")
     if eval_dataset is not None:
-        check_columns(inputs.dataset, eval_dataset)
+        check_same_columns(inputs.dataset, eval_dataset)
 
 
 def check_prompts_of_run(inputs: RunInputs) -> None:
-    """Raise InputError for the first row that no completion, or no episode, can begin with."""
+    """Raise InputError for the first row whose prompt cannot begin a completion or an episode."""
     model, tokenizer, length = inputs.model, inputs.tokenizer, inputs.config.max_completion_length
     for name, dataset in inputs.datasets.items():
         if inputs.environment is not None:
@@ -117,63 +121,70 @@ def check_prompts_of_run(inputs: RunInputs) -> None:
 
 
 def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:
-    """Say in words what attends in rows too long for a mask; None where the first of the prompts leave none so long."""
+    """Describe the attention of rows that are too long for a mask; None if no row of the first prompts is that long."""
     if not is_fast(model):
         return None
-    prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), LOOKED_AT))]
+    prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), MEASURED_PROMPTS))]
     length = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts) + config.max_completion_length
     with autocast(model, config):
         return describe_attention(length, model.device.type, attention_dtype(model))
 
 
 def check_tool_environment(environment: Any, model: str, rows: Rows, name: str = "dataset") -> None:
-    """Raise InputError where a model's chat template or these rows will not do for an environment with tools.
+    """Raise InputError if the chat template of the model or the rows do not work with an environment with tools.
 
-    For commands, before the weights are loaded: of the model its tokenizer is enough.
+    Only the tokenizer is loaded, so that a command can check before it loads the weights.
+
+    Args:
+        environment: The environment; only a `ToolEnvironment` is checked.
+        model: Name or folder of the model.
+        rows: The rows of the data.
+        name: The argument that the rows come from, for the error message.
     """
     if isinstance(environment, ToolEnvironment):
         environment.check_rows(load_tokenizer(usable_folder(model, pick_device().type)[0]), rows, name)
 
 
-def check_columns(dataset: Rows, eval_dataset: Rows) -> None:
-    """Raise InputError unless held-out rows have the columns of those that are trained on."""
-    if lacking := sorted(dataset[0].keys() - eval_dataset[0].keys()):
-        expected = f"expected those of dataset, with {', '.join(lacking)}"
+def check_same_columns(dataset: Rows, eval_dataset: Rows) -> None:
+    """Raise InputError unless the held-out rows have all columns of the training rows."""
+    if missing_columns := sorted(dataset[0].keys() - eval_dataset[0].keys()):
+        expected = f"expected those of dataset, with {', '.join(missing_columns)}"
         raise InputError("eval_dataset", eval_dataset, expected, found=f"has the columns {sorted(eval_dataset[0])}")
 
 
 def check_types(model, tokenizer, config) -> None:
-    """Raise InputTypeError for what is no model, tokenizer or configuration, such as two that changed places."""
+    """Raise InputTypeError if model, tokenizer or configuration has a wrong type, for instance if two are swapped."""
     has_head = getattr(model, "get_output_embeddings", lambda: None)() is not None
     is_tokenizer = callable(tokenizer) and hasattr(tokenizer, "eos_token_id")
-    for name, value, fits, expected in (
+    for name, value, has_type, expected in (
         ("config", config, isinstance(config, GRPOConfig), "a GRPOConfig"),
         ("model", model, has_head, "a causal language model, as load_policy returns it"),
         ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
     ):
-        if not fits:
+        if not has_type:
             raise InputTypeError(name, value, f"expected {expected}", found=f"is of type {type(value).__name__}")
 
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
-    """Raise InputError unless every row is a dict with a "prompt", and all have the same columns."""
-    first = None
+    """Raise InputError unless every row is a dict with a "prompt", and all rows have the same columns."""
+    first_row = None
     for index, row in enumerate(_each_row(dataset, name)):
-        first = row if index == 0 else first
+        first_row = row if index == 0 else first_row
         if not isinstance(row, dict):
             raise InputTypeError(f"{name} row {index}", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
-        if "prompt" not in row or row.keys() != first.keys():
-            expected = f"those of row 0, {sorted(first)}" if "prompt" in row else "'prompt' among them"
+        if "prompt" not in row or row.keys() != first_row.keys():
+            expected = f"those of row 0, {sorted(first_row)}" if "prompt" in row else "'prompt' among them"
             columns = f"has the columns {sorted(row)}"
             raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", found=columns)
-    if first is None:
+    if first_row is None:
         raise InputError(name, dataset, "expected at least one row", found="is empty")
 
 
 def _each_row(dataset: Rows, name: str) -> Iterator[Any]:
-    """The rows one after the other.
+    """Yield the rows of a data set.
 
-    InputTypeError for what has none: a generator, a dict, a DatasetDict, a DataFrame.
+    Raises:
+        InputTypeError: if rows cannot be read by index, as in a generator, a dict, a DatasetDict or a DataFrame.
     """
     try:
         for index in range(len(dataset)):

@@ -1,10 +1,10 @@
-"""The loop: sample, reward, advantages, log-probabilities, step.
+"""The training loop: sample, reward, compute advantages and log-probabilities, update.
 
 Read `train` first; each of its lines is a phase of notebook 07.
 
-A row whose advantage is zero carries no gradient when there is neither a KL term nor an entropy bonus, so it is not
-computed (its place in every denominator stays). Each step draws from a random stream of its own, seeded by the run's
-seed and the step, which is why a resumed run continues bit for bit on the CPU.
+Without a KL term and an entropy bonus, a row whose advantage is zero has no gradient. The loop skips such rows, and
+still counts them in every denominator. Each step has its own random stream, seeded by the seed of the run and the step.
+That is why a resumed run continues bit for bit on the CPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,28 +45,30 @@ def train(
     """Train the model in place with GRPO.
 
     Args:
-        model, tokenizer: as `load_policy` returns them; all parameters that require a gradient are trained.
-        dataset: rows with a "prompt" (string or message list), as a list of dicts or a `datasets.Dataset`; their other
-            columns go to the reward functions.
-        reward_funcs: one or several, with TRL's signature; None, where the environment has a reward of its own.
-        config: the settings.
-        callback: called with the step and its metrics after every step.
-        eval_dataset: held-out rows, sampled and rewarded every `eval_steps` steps and after the last one.
-        tools, environment_factory: functions that the policy may call, and a class whose instances are the worlds that
-            episodes are played in, as TRL takes both.
-        environment: what replies within a completion, such as a `TextEnvironment`; instead of those two.
+        model: A causal language model, as `load_policy` returns it; its parameters that require a gradient are trained.
+        tokenizer: The tokenizer of the model, as `load_policy` returns it.
+        dataset: Rows with a "prompt" (string or message list), as a list of dicts or a `datasets.Dataset`; the reward
+            functions get their other columns.
+        reward_funcs: One reward function or several, with TRL's signature. None if the environment computes the reward.
+        config: The settings of the run.
+        callback: Function that is called with the number of the step, counted from 1, and its metrics after every step.
+        eval_dataset: Held-out rows, sampled and rewarded every `eval_steps` steps and after the last step.
+        tools: Functions that the policy may call, as in TRL.
+        environment_factory: Class whose instances are the environments of the episodes, as in TRL.
+        environment: An environment that replies within a completion, such as a `TextEnvironment`. It excludes `tools`
+            and `environment_factory`.
 
     Returns:
-        One dict of metrics per step, mostly under TRL's names; the same as in metrics.jsonl.
+        One dict of metrics per step, mostly under TRL's names; metrics.jsonl holds the same.
 
     Raises:
-        ValueError: for a dataset or settings that do not fit.
-        FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off, or other
-            files under names that the run needs.
+        ValueError: if the dataset or the settings are invalid.
+        FileExistsError: if the output folder holds a run already and `resume_from_checkpoint` is off, or if it holds
+            other files under names that the run needs.
         FileNotFoundError: if there is no run to resume.
-        BlockingIOError: if another run is at work in the folder.
-        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came; the step at hand is finished and saved.
-        RuntimeError: when `max_nonfinite_steps` updates in a row had a loss or gradient that was not finite.
+        BlockingIOError: if another run is using the folder.
+        Stopped: (a KeyboardInterrupt) after Ctrl-C or SIGTERM; the current step is finished and saved first.
+        RuntimeError: if the loss or the gradient of `max_nonfinite_steps` updates in a row was not finite.
     """
     environment = pick_environment(config, environment, tools, environment_factory)
     if reward_funcs is None and not abilities(environment).has_reward:
@@ -93,60 +95,76 @@ def train(
 def update(
     model, optimizer: PolicyOptimizer, experience: Experience, config: GRPOConfig, lr: float, clock: Clock | None = None
 ) -> dict:
-    """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time."""
+    """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time.
+
+    Args:
+        model: The policy.
+        optimizer: The optimizer of the policy.
+        experience: The B rows of the step.
+        config: The settings of the run.
+        lr: The learning rate of the step.
+        clock: Clock to which the seconds of each phase are added. None: they are not returned.
+
+    Returns:
+        The mean metrics of the updates, by name.
+    """
     clock = clock or Clock(model.device)
     updates: list[dict] = []
-    as_sampled = experience
+    sampled_experience = experience
+    has_gradient = experience.rows_with_gradient(config)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
-                old_logp = logprobs_without_gradient(model, experience, config, experience.rows_with_gradient(config))
+                old_logp = logprobs_without_gradient(model, experience, config, has_gradient)
             experience = replace(experience, old_logp=old_logp)
         for rows in _rows_of_updates(len(experience), config):
-            # Before the first update the policy is the one that sampled: its ratio is 1, not 1 up to rounding.
+            # In the first update the policy is still the one that sampled. Without `old_logp` its ratio is exactly 1;
+            # with it, the ratio would be 1 only up to rounding.
             is_first = not updates
-            batch = as_sampled[rows] if is_first else experience[rows]
+            batch = sampled_experience[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
-    skipped = (~experience.rows_with_gradient(config)).float().mean().item()
-    step_metrics = {"learning_rate": lr, "nonfinite_steps": optimizer.nonfinite_total, "rows_without_gradient": skipped}
-    return mean_of_updates(updates) | step_metrics
+    return mean_of_updates(updates) | {
+        "learning_rate": lr,
+        "nonfinite_steps": optimizer.nonfinite_total,
+        "rows_without_gradient": (~has_gradient).float().mean().item(),
+    }
 
 
 def accumulate_gradient(
     model, optimizer: PolicyOptimizer, experience: Experience, config: GRPOConfig, clock: Clock | None = None
 ) -> dict:
-    """Add up the gradient of one update, micro-batch by micro-batch.
+    """Sum the gradient of one update over its micro-batches; return the metrics of the update.
 
-    How the update is cut into micro-batches changes nothing (except for "bnpo"). The experience holds the rows of this
-    update alone.
+    The sum does not depend on the size of the micro-batches (except for "bnpo"). The experience holds the rows of this
+    update and no others.
     """
     clock = clock or Clock(model.device)
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
-    if LOSSES[config.loss_type].divided_by != "microbatch_tokens":  # else the cut matters, and so the order
+    if not LOSSES[config.loss_type].depends_on_microbatches:
         experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
-    for part in experience.split(config.rows_at_once):
-        has_gradient = part.rows_with_gradient(config)
+    for microbatch in experience.split(config.rows_at_once):
+        has_gradient = microbatch.rows_with_gradient(config)
         with clock("time/logprobs"):
-            logp, entropy = completion_logprobs(model, part, config, has_gradient)
-        advantages = part.advantages
-        if advantages.ndim == 2:  # one per token: what stands in the padding means nothing
-            advantages = torch.where(part.loss_mask, advantages, 0)
+            logp, entropy = completion_logprobs(model, microbatch, config, has_gradient)
+        advantages = microbatch.advantages
+        if advantages.ndim == 2:  # one per token: the values at padding may be anything, even NaN
+            advantages = torch.where(microbatch.loss_mask, advantages, 0)
         loss, means = microbatch_loss(
-            logp, advantages, part.loss_mask, len(experience), num_items,
-            old_logp=part.old_logp, ref_logp=part.ref_logp, **loss_arguments,
+            logp, advantages, microbatch.loss_mask, len(experience), num_items,
+            old_logp=microbatch.old_logp, ref_logp=microbatch.ref_logp, **loss_arguments,
         )  # fmt: skip
         if entropy is not None:
-            loss = loss - config.entropy_coef * token_mean(entropy, part.loss_mask, num_items)
+            loss = loss - config.entropy_coef * token_mean(entropy, microbatch.loss_mask, num_items)
         optimizer.backward(loss)
-        metrics.add(part, has_gradient, logp, loss, means)
+        metrics.add(microbatch, has_gradient, logp, loss, means)
     return metrics.total
 
 
 def _rows_of_updates(count: int, config: GRPOConfig) -> Iterator[Int[Tensor, " R"]]:
-    """The rows of each update in turn. A pass over all of them draws its order when it begins."""
+    """Yield the row indices of each update; every pass over the rows draws a new order when it begins."""
     rows = torch.arange(count)
     for _ in range(config.num_iterations):
         if count > config.update_batch_size:

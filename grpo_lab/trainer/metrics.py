@@ -1,4 +1,4 @@
-"""Measurements of a step: the clock, and the metrics of its rollout, its rewards and its updates."""
+"""The clock of a step, and the metrics of its rollout, its rewards and its updates."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.rollout import Episode
 from grpo_lab.trainer.experience import Experience
 
-LOGP_TOLERANCE = 0.1  # nats
-# What `update` and `train` add to the metrics of `collect`; a reward function may not log under these names.
+LOGP_TOLERANCE = 0.1  # in nats; a larger difference from the log-probability of the sampler is counted
+# The metrics that `update` and `train` add to those of `collect`; a reward function may not log under these names.
 METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
 
 
 def now(device: torch.device) -> float:
-    """Seconds on the wall clock, once the device has finished what it was given: a GPU works asynchronously."""
+    """Wait until the device has finished its work, since a GPU works asynchronously; return the time in seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -33,13 +33,17 @@ def now(device: torch.device) -> float:
 class Clock:
     """Timer of the phases of a step: `with clock(name):` adds the seconds spent inside to `seconds[name]`.
 
-    Phases may be nested; the time of an inner one is its own and not the outer's. `read` may count something else.
+    Phases may be nested: the time of an inner phase is not counted for the outer one.
+
+    Args:
+        device: The device whose work is awaited before each reading.
+        read: Function that returns the current reading. None: the time in seconds.
     """
 
     def __init__(self, device: torch.device, read: Callable[[], float] | None = None):
         self.read = read or partial(now, device)
         self.seconds: dict[str, float] = {}
-        self._inner = 0.0  # seconds of the phases that ran inside the present one
+        self._inner = 0.0  # seconds of the phases nested in the current one
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -53,93 +57,123 @@ class Clock:
             self._inner = outer + passed
 
 
-class _PartMetrics(NamedTuple):
-    """The contribution of a micro-batch to the metrics of its update, still on the device."""
+class _MicrobatchMetrics(NamedTuple):
+    """The contribution of a micro-batch to the metrics of its update; its tensors are on the device."""
 
-    means: dict[str, float]  # of `policy_loss`
-    share: Float[Tensor, ""]  # of the update's tokens
+    means: dict[str, float]  # metrics that `policy_loss` returned
+    token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
-    max_difference: Float[Tensor, ""]  # difference from the sampler's log-probabilities
-    differing: Int[Tensor, "2"]  # tokens: those that differ by more than LOGP_TOLERANCE, and all
-    trained_replies: Int[Tensor, "2"] | None  # tokens of environments: those that the loss counts, and all
+    max_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
+    differing_tokens: Int[Tensor, "2"]  # number of tokens that differ by more than LOGP_TOLERANCE, and of all tokens
+    trained_reply_tokens: Int[Tensor, "2"] | None  # number of reply tokens in the loss, and of all reply tokens
 
 
 class UpdateMetrics:
-    """The metrics of one update, added up over its micro-batches. Means over tokens count by a part's share of them."""
+    """The metrics of one update, combined from its micro-batches.
+
+    A mean over tokens is weighted by the share of the update's tokens that the micro-batch has.
+
+    Args:
+        num_items: Number of tokens in the loss of the update.
+    """
 
     def __init__(self, num_items: Int[Tensor, ""]):
         self.num_items = num_items.clamp(min=1)
-        self._parts: list[_PartMetrics] = []
+        self._microbatches: list[_MicrobatchMetrics] = []
 
     def add(
         self,
-        part: Experience,
+        microbatch: Experience,
         row_mask: Bool[Tensor, " R"],
         logp: Float[Tensor, "R T"],
         loss: Float[Tensor, ""],
         means: dict,
     ) -> None:
-        """Add a micro-batch of R rows, of which the log-probabilities of `row_mask` were computed."""
-        computed = part.loss_mask & row_mask[:, None]
-        difference = torch.where(computed, (logp.detach() - part.rollout.logp).abs(), 0)
-        differing = torch.stack([(difference > LOGP_TOLERANCE).sum(), computed.sum()])
-        trained_replies = None
-        if part.rollout.episodes is not None:
-            reply_tokens = differing.new_tensor([episode.reply_tokens for episode in part.rollout.episodes])
+        """Add the metrics of a micro-batch of R rows.
+
+        Args:
+            microbatch: The rows.
+            row_mask: True for each row whose log-probabilities were computed.
+            logp: Log-probabilities under the trained policy.
+            loss: The loss of the micro-batch.
+            means: Metrics that `microbatch_loss` returned, by name.
+        """
+        computed = microbatch.loss_mask & row_mask[:, None]
+        difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
+        differing_tokens = torch.stack([(difference > LOGP_TOLERANCE).sum(), computed.sum()])
+        trained_reply_tokens = None
+        if microbatch.rollout.episodes is not None:
+            reply_lengths = [episode.reply_tokens for episode in microbatch.rollout.episodes]
+            reply_tokens = differing_tokens.new_tensor(reply_lengths)
             # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably
             # lost that mask.
-            policy_tokens = part.rollout.mask.sum(-1) - reply_tokens
-            surplus = (part.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
-            trained_replies = torch.stack([surplus.sum(), reply_tokens.sum()])
-        share = part.loss_mask.sum() / self.num_items
-        self._parts.append(_PartMetrics(means, share, loss.detach(), difference.max(), differing, trained_replies))
+            policy_tokens = microbatch.rollout.mask.sum(-1) - reply_tokens
+            surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
+            trained_reply_tokens = torch.stack([surplus.sum(), reply_tokens.sum()])
+        token_share = microbatch.loss_mask.sum() / self.num_items
+        self._microbatches.append(
+            _MicrobatchMetrics(
+                means, token_share, loss.detach(), difference.max(), differing_tokens, trained_reply_tokens
+            )
+        )
 
     @property
     def total(self) -> dict[str, float]:
-        """The metrics of the whole update; the host waits here, and for the loss of each micro-batch."""
-        rows = [torch.stack([part.share, part.loss, part.max_difference]) for part in self._parts]
+        """The metrics of the whole update; reading them waits for the device."""
+        rows = [
+            torch.stack([metrics.token_share, metrics.loss, metrics.max_difference]) for metrics in self._microbatches
+        ]
         numbers = torch.stack(rows).tolist()
         total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max(0.0, *(difference for _, _, difference in numbers))}
-        for part, (share, loss, _) in zip(self._parts, numbers, strict=True):
-            for name, value in part.means.items():
-                total[name] = total.get(name, 0.0) + value * share
+        for metrics, (token_share, loss, _) in zip(self._microbatches, numbers, strict=True):
+            for name, value in metrics.means.items():
+                total[name] = total.get(name, 0.0) + value * token_share
             total["loss"] += loss
-        total[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([part.differing for part in self._parts])
-        replies = [part.trained_replies for part in self._parts if part.trained_replies is not None]
-        if replies:
-            total[TRAINED_REPLIES] = _share_of_tokens(replies)
+        total[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([metrics.differing_tokens for metrics in self._microbatches])
+        reply_counts = [
+            metrics.trained_reply_tokens for metrics in self._microbatches if metrics.trained_reply_tokens is not None
+        ]
+        if reply_counts:
+            total[TRAINED_REPLIES] = _share_of_tokens(reply_counts)
         return total
 
 
 def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:
-    """The share of the tokens that a count names among all, summed over the micro-batches; 0 where there are none.
+    """Return the share of the counted tokens among all tokens of the micro-batches; 0 if there are no tokens.
 
-    counts: of each micro-batch the tokens that are named, and all.
+    counts: The number of counted tokens and the number of all tokens, for each micro-batch.
     """
-    named, total = torch.stack(counts).sum(0).tolist()
-    return named / max(total, 1)
+    counted, total = torch.stack(counts).sum(0).tolist()
+    return counted / max(total, 1)
 
 
 def mean_of_updates(updates: list[dict]) -> dict:
-    """The mean of each metric. The mismatch is that of the first update: after it, the policy has moved."""
+    """Return the mean of each metric over the updates of a step.
+
+    The two differences from the sampler are taken from the first update: after it, the policy has changed.
+    """
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
     return mean | {name: updates[0][name] for name in (LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE)}
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:
-    """Mean and standard deviation of the values that are not NaN; a mean of None says that there are none."""
+    """Return the mean and the standard deviation of the values that are not NaN; the mean is None if all are NaN."""
     known = values[~values.isnan()]
     return known.mean().item() if len(known) else None, known.std().item() if len(known) > 1 else 0.0
 
 
 def none_shares(names: list[str], rewards_per_func: Float[Tensor, "B F"]) -> dict[str, float]:
-    """The share of completions to which a reward did not apply, for each reward of which there are some."""
+    """Return, for each reward function, the share of completions to which it did not apply, if the share is not 0."""
     shares = rewards_per_func.isnan().double().mean(0).tolist()
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
 
 
 def plain_numbers(metrics: dict) -> dict:
-    """The metrics of a step as numbers of Python; raises for what is none, for it could not be written to a file."""
+    """Convert the metrics of a step to Python numbers.
+
+    Raises:
+        InputTypeError: if a name is not a text, or if a value cannot be written to a file of metrics.
+    """
     plain = {}
     for name, value in metrics.items():
         if not isinstance(name, str):
@@ -168,7 +202,7 @@ def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
 
 
 def tool_metrics(episodes: list[Episode] | None) -> dict:
-    """Calls of an episode on average, and the share of them that failed; nothing where there is no environment."""
+    """Return the mean number of calls per episode and the share of failed calls; no metrics without an environment."""
     if episodes is None:
         return {}
     calls = sum(episode.calls for episode in episodes)
@@ -177,9 +211,9 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
 
 
 def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
-    """The rewards together and of each function, and how many groups have equal ones."""
+    """Return the metrics of the total reward, of each reward function, and of the groups with equal rewards."""
     num_groups = int(experience.rollout.group.max()) + 1
-    grouped_rewards = rearrange(experience.rewards, "(P G) -> P G", P=num_groups)  # completions of a prompt: neighbours
+    grouped_rewards = rearrange(experience.rewards, "(P G) -> P G", P=num_groups)  # adjacent rows
     highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
     lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)

@@ -14,11 +14,12 @@ from grpo_lab.trainer.optim_8bit import EightBitAdamW
 
 
 class PolicyOptimizer:
-    """AdamW on all parameters that require a gradient, as the model's precision mode wants it, one safe step at a time.
+    """AdamW, in the precision mode of the model, on all parameters that require a gradient; skips non-finite updates.
 
-    A parameter without gradient counts as one whose gradient is zero, so its moments go on decaying. An update that is
-    not finite is skipped and counted; `max_nonfinite_steps` of them in a row stop the run. In fp16 a gradient may
-    overflow for no other reason than a large loss scale: such an update halves it, and does not bring the end nearer.
+    A missing gradient counts as zero, so the moments of that parameter continue to decay. An update whose loss or
+    gradient is not finite is skipped and counted; `max_nonfinite_steps` of them in a row stop the run. In fp16 a
+    gradient may overflow only because the loss scale is large. Such an update halves the scale, and does not count
+    towards `max_nonfinite_steps`.
     """
 
     def __init__(self, model, config: GRPOConfig):
@@ -31,11 +32,12 @@ class PolicyOptimizer:
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
             self.adamw = TorchAdamW(self.parameters, settings)
-        # The loss scale of fp16, elsewhere 1. torch's own start, 2^16, would spend the first rollouts on overflows; its
-        # 2000 updates without growth, the run.
-        device, enabled = self.parameters[0].device, self.precision.loss_scaling
-        self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=enabled)
-        self.scaler.scale(torch.zeros((), device=device))  # makes its tensors: an update may come before any backward
+        # The loss scale of fp16; it is 1 in other modes. torch starts at 2^16, and the first rollouts would be lost to
+        # overflows. torch doubles the scale after 2000 updates, which is more than many runs have.
+        device, is_scaling = self.parameters[0].device, self.precision.loss_scaling
+        self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=is_scaling)
+        # `scale` creates the tensors of the scaler, which `step` needs even if `backward` was never called.
+        self.scaler.scale(torch.zeros((), device=device))
         self.max_grad_norm, self.patience = config.max_grad_norm, config.max_nonfinite_steps
         self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
 
@@ -44,24 +46,38 @@ class PolicyOptimizer:
         return self.scaler.get_scale()
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradient of a loss; one in which no row is active has none."""
-        if loss.requires_grad:
+        """Add the gradient of a loss to the gradients of the parameters."""
+        if loss.requires_grad:  # False if no row of the micro-batch has a gradient
             self.scaler.scale(loss).backward()
 
     @torch.no_grad()
     def step(self, lr: float, loss: float) -> float:
-        """Make one update from the gradient gathered since the last; returns the gradient's norm before clipping."""
+        """Make one update from the accumulated gradient; return the norm of the gradient before clipping.
+
+        Args:
+            lr: The learning rate of this update.
+            loss: The loss of this update; the update is skipped if it is not finite.
+
+        Raises:
+            RunError: if `max_nonfinite_steps` updates in a row were not finite.
+        """
         self.adamw.set_lr(lr)
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         self.scaler.unscale_(self.adamw)
         scale = self.loss_scale
-        # Where the loss itself is at fault, or nothing is left to halve, the scale stays; None lets the scaler decide.
-        self.scaler.update(scale if not math.isfinite(loss) or scale <= 1 else None)
+        # A smaller scale does not help if the loss is not finite, or if the scale is 1 already: keep it. None lets the
+        # scaler halve or double it.
+        keeps_scale = not math.isfinite(loss) or scale <= 1
+        self.scaler.update(scale if keeps_scale else None)
         norm, stepped = step_if_finite(self.adamw, self.parameters, loss, self.max_grad_norm)
-        self.nonfinite_total += not stepped
-        self.nonfinite_in_a_row = 0 if stepped else self.nonfinite_in_a_row + (self.loss_scale >= scale)
+        was_halved = self.loss_scale < scale
+        if stepped:
+            self.nonfinite_in_a_row = 0
+        else:
+            self.nonfinite_total += 1
+            self.nonfinite_in_a_row += not was_halved
         if self.nonfinite_in_a_row >= self.patience:
             raise RunError(
                 f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
@@ -71,24 +87,24 @@ class PolicyOptimizer:
         return norm
 
     def state(self) -> dict:
-        """Everything but tensors that the next update depends on."""
+        """Return the state that the next update depends on, except for the tensors: counts and the loss scale."""
         counts = {"nonfinite_total": self.nonfinite_total, "nonfinite_in_a_row": self.nonfinite_in_a_row}
         return counts | {"scaler": self.scaler.state_dict()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The moments and their step numbers as flat named tensors, ready for safetensors."""
+        """Return the moments and their step numbers as named tensors, ready for safetensors."""
         return self.adamw.tensors()
 
     @torch.no_grad()
     def load(self, state: dict, tensors: dict[str, torch.Tensor]) -> None:
-        """Continue from what `state` and `tensors` returned."""
+        """Restore the optimizer from the values that `state` and `tensors` returned."""
         self.adamw.load(tensors)
         self.nonfinite_total, self.nonfinite_in_a_row = state["nonfinite_total"], state["nonfinite_in_a_row"]
         self.scaler.load_state_dict(state["scaler"])
 
 
 class TorchAdamW(torch.optim.AdamW):
-    """torch's own, with its state as flat tensors. Fused: otherwise each step copies moments as it goes."""
+    """The AdamW of torch, with its state as named tensors; fused, since the unfused step copies the moments."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict):
         super().__init__(parameters, **settings, fused=True)
@@ -108,18 +124,18 @@ class TorchAdamW(torch.optim.AdamW):
         state: dict[int, dict] = {}
         for key, value in tensors.items():
             index, name = key.split(".", 1)
-            # Cloned, because a tensor read from safetensors may be the open file itself.
+            # Cloned because a tensor from safetensors may share the memory of the open file.
             state.setdefault(int(index), {})[name] = value.clone()
         self.load_state_dict({"state": state, "param_groups": self.state_dict()["param_groups"]})
 
 
 def clip_gradients(parameters: list[torch.nn.Parameter], max_norm: float) -> float:
-    """Scale all gradients together so that their common norm is at most `max_norm`; returns the norm before that.
+    """Scale all gradients together so that their common norm is at most `max_norm`; return the norm before clipping.
 
-    It is torch's `clip_grad_norm_`, with the norm of half-precision gradients computed in float32.
+    It equals torch's `clip_grad_norm_`, except that the norm of half-precision gradients is computed in float32.
     """
-    wide = torch.float64 if parameters[0].dtype == torch.float64 else torch.float32
-    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad, dtype=wide) for p in parameters]))
+    dtype = torch.float64 if parameters[0].dtype == torch.float64 else torch.float32
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad, dtype=dtype) for p in parameters]))
     torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm.item()
 
@@ -129,20 +145,21 @@ def step_if_finite(
 ) -> tuple[float, bool]:
     """Clip the gradient and make one update with it, but only if both loss and gradient are finite.
 
-    One NaN in a gradient makes every weight NaN: clipping divides by the norm of all of them. It would never heal. So
-    such an update is skipped, and Adam's moments stay as they are, too. The gradients are gone afterwards either way.
+    One NaN in a gradient makes every weight NaN, since clipping divides by the norm of all gradients. Training cannot
+    recover from that. So a non-finite update is skipped: weights and moments do not change. The gradients are cleared
+    in both cases.
 
     Args:
-        optimizer: anything with `step()` and `zero_grad()`, over these parameters.
-        parameters: each with a gradient.
-        loss: of this update; it may be negative.
-        max_grad_norm: greater than 0; the norm of all gradients together is scaled down to it if it is larger, by
-            `clip_gradients(parameters, max_grad_norm)`, which returns the norm before.
+        optimizer: An optimizer over these parameters, with the methods `step()` and `zero_grad()`.
+        parameters: The parameters of the policy; each has a gradient.
+        loss: The loss of this update; it may be negative.
+        max_grad_norm: Largest norm of all gradients together, greater than 0. A larger norm is scaled down to it by
+            `clip_gradients(parameters, max_grad_norm)`, which returns the norm before clipping.
 
     Returns:
-        The norm before clipping, as a float (infinite or NaN, either, where the gradient is not finite), and whether
-        the update was made, as a bool. Where finite gradients are so large that their norm overflows (beyond about
-        1e19 in float32), the update may be made or skipped.
+        The norm before clipping, as a float (infinite or NaN if the gradient is not finite), and whether the update was
+        made, as a bool. If the gradients are finite but their norm overflows (beyond about 1e19 in float32), the update
+        may be made or skipped.
     """
     norm = clip_gradients(parameters, max_grad_norm)
     stepped = math.isfinite(norm) and math.isfinite(loss)

@@ -1,10 +1,14 @@
-"""AdamW with moments in 8 bits, torchao's `AdamW8bit` to the bit, in few kernels; stochastic rounding of bf16 weights.
+"""AdamW with 8-bit moments, equal to torchao's `AdamW8bit` bit for bit; stochastic rounding of bf16 weights.
 
-torchao's own update is meant to be compiled, which needs a C compiler; uncompiled it is some 160 kernels for each
-parameter, and computes in float32 for a whole parameter at once: gigabytes for Qwen2's embedding. Here parameters are
-laid end to end and updated a piece at a time, and a code is looked up with one search. On purpose it departs from
-torchao in two things: moments too few to be quantised are float32, since in bf16 a second moment could not follow
-changes of 0.1% per step; and the noise that rounds is added to the bits of a weight, not compared with them.
+The update of torchao is meant to be compiled, which needs a C compiler. Without compilation it launches about 160
+kernels for each parameter, and makes float32 copies of a whole parameter: gigabytes for the embedding of Qwen2. This
+module concatenates the parameters, updates one piece of bounded size at a time, and finds a code with one search.
+
+It differs from torchao in two ways, on purpose:
+
+- Moments that are too small to be quantised are float32. In bf16 a second moment could not follow changes of 0.1% per
+  step.
+- Stochastic rounding adds its noise to the bits of a weight. torchao compares the noise with them.
 """
 
 from typing import NamedTuple
@@ -17,22 +21,27 @@ from grpo_lab.base.checks import InputError, InputPackageError
 
 PIECE_SIZE = 2**22  # numbers updated at once; float32 copies of them and of their moments take about 0.1 GiB
 BLOCK = 256  # numbers that share a scale
-MIN_QUANTISED = 4096  # smaller parameters are not quantised: torchao's own limit
-EPS = 1e-8
+MIN_QUANTISED = 4096  # numbers in the smallest parameter that is quantised, as in torchao
+EPS = 1e-8  # AdamW's epsilon
 
 
-class Part(NamedTuple):
-    """Consecutive numbers of one parameter, all of them or some."""
+class ParameterSlice(NamedTuple):
+    """The numbers `start` to `stop - 1` of one flattened parameter."""
 
-    parameter: int  # its place in the list of parameters
+    parameter: int  # index in the list of parameters
     start: int
     stop: int
 
 
 class EightBitAdamW:
-    """The AdamW of the mode "bf16". Its state is there from the beginning, so that memory does not grow later.
+    """The AdamW of the precision mode "bf16", with its moments in 8 bits.
 
-    settings: "betas", "weight_decay" and, if not set before each step, "lr".
+    The state is allocated at once, so that memory does not grow after the first step.
+
+    Args:
+        parameters: The parameters to update; each must be contiguous.
+        settings: "betas", "weight_decay", and optionally "lr"; `set_lr` sets the learning rate later.
+        stochastic_rounding: Whether the updated bf16 weights are rounded stochastically.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], settings: dict, stochastic_rounding: bool):
@@ -53,7 +62,9 @@ class EightBitAdamW:
             self._new_moments(piece, *levels[parameters[piece[0].parameter].device]) for piece in self.pieces
         ]
 
-    def _new_moments(self, piece: list[Part], signed: "Levels", unsigned: "Levels") -> tuple["Moment", "Moment"]:
+    def _new_moments(
+        self, piece: list[ParameterSlice], signed: "Levels", unsigned: "Levels"
+    ) -> tuple["Moment", "Moment"]:
         size = sum(part.stop - part.start for part in piece)
         kind = EightBitMoment if _is_quantised(self.parameters[piece[0].parameter]) else FloatMoment
         return kind(size, signed), kind(size, unsigned)
@@ -65,18 +76,21 @@ class EightBitAdamW:
     def step(self) -> None:
         self.steps += 1
         for piece, moments in zip(self.pieces, self.moments, strict=True):
-            # Views made anew: parameters and gradients may have been replaced.
+            # New views in every step, since parameters and gradients may have been replaced.
             weights = [self.parameters[i].view(-1)[start:stop] for i, start, stop in piece]
             gradients = [self.parameters[i].grad.reshape(-1)[start:stop] for i, start, stop in piece]
             updated = self._updated(_in_float32(weights), _in_float32(gradients), *moments)
             if self.stochastic_rounding and weights[0].dtype == torch.bfloat16:
                 updated = stochastic_round_bits(updated)
-            sizes = [len(part) for part in weights]
-            for part, values in zip(weights, updated.split(sizes), strict=True):
-                part.copy_(values)
+            sizes = [len(weight) for weight in weights]
+            for weight, values in zip(weights, updated.split(sizes), strict=True):
+                weight.copy_(values)
 
     def _updated(self, p: Float[Tensor, " N"], g: Float[Tensor, " N"], mean: "Moment", square: "Moment") -> Tensor:
-        """AdamW, operation by operation as torchao has it; at most 28 bytes per number are alive."""
+        """Return the weights after one AdamW update and store the new moments.
+
+        The operations are those of torchao in the same order. At most 28 bytes per number are allocated at a time.
+        """
         beta1, beta2 = self.betas
         m = mean.value().lerp_(g, 1 - beta1)
         mean.set(m)
@@ -95,25 +109,25 @@ class EightBitAdamW:
     def tensors(self) -> dict[str, Tensor]:
         names = ("exp_avg", "exp_avg_sq")
         return {"step": self.steps} | {
-            f"{number}.{name}.{part}": tensor
+            f"{number}.{name}.{suffix}": tensor
             for number, moments in enumerate(self.moments)
             for name, moment in zip(names, moments, strict=True)
-            for part, tensor in moment.tensors().items()
+            for suffix, tensor in moment.tensors().items()
         }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        own_tensors = self.tensors()
-        if {k: v.shape for k, v in own_tensors.items()} != {k: v.shape for k, v in tensors.items()}:
+        state = self.tensors()
+        if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in tensors.items()}:
             raise InputError("tensors have other names or shapes; expected those of this optimizer's state")
-        for name, tensor in own_tensors.items():
+        for name, tensor in state.items():
             tensor.copy_(tensors[name])
 
 
 class Levels(NamedTuple):
-    """The number that each code stands for, and the limit from which on a code is the nearest."""
+    """The levels of 8-bit codes, and the limits between them for rounding."""
 
-    table: Float[Tensor, "256"]
-    limits: Float[Tensor, "255"]
+    table: Float[Tensor, "256"]  # the number that each code represents
+    limits: Float[Tensor, "255"]  # the least number that is rounded up to each code but the first
 
     @classmethod
     def on_device(cls, table: Float[Tensor, "256"], device: torch.device) -> "Levels":
@@ -121,7 +135,7 @@ class Levels(NamedTuple):
 
 
 class EightBitMoment:
-    """N numbers in 8 bits: a code each, and a scale for each block."""
+    """A moment of N numbers in 8 bits: a code for each number, and a scale for each block."""
 
     def __init__(self, size: int, levels: Levels):
         self.levels, device = levels, levels.table.device
@@ -132,7 +146,7 @@ class EightBitMoment:
         return self.levels.table[self.codes.int()].view(-1, BLOCK).mul_(self.scale[:, None]).view(-1)
 
     def set(self, value: Float[Tensor, " N"]) -> None:
-        """Keep these numbers, each as the nearest level of its block."""
+        """Store the code of the level that is nearest to each number of a block, and the scale of the block."""
         blocks = value.view(-1, BLOCK)
         scale = torch.linalg.vector_norm(blocks, torch.inf, dim=-1).clip_(1e-12)
         self.codes.copy_(nearest_codes(blocks / scale[:, None], self.levels.limits).view(-1))
@@ -143,7 +157,7 @@ class EightBitMoment:
 
 
 class FloatMoment:
-    """N numbers as they are, being few."""
+    """A moment of N numbers in float32, for parameters that are too small to be quantised."""
 
     def __init__(self, size: int, levels: Levels):
         self.values = torch.zeros(size, device=levels.table.device)
@@ -162,7 +176,10 @@ Moment = EightBitMoment | FloatMoment
 
 
 def rounding_limits(table: Float[Tensor, "256"]) -> Float[Tensor, "255"]:
-    """The least float32 that torchao rounds up to each code but the first: the middle of two levels, or next to it."""
+    """Return, for each code but the first, the least float32 that torchao rounds up to it.
+
+    It is the middle of two levels, or one of the nearest float32 numbers around it.
+    """
     low, high = table[:-1], table[1:]
     middle = (low + high) / 2
     neighbours = [middle]
@@ -174,39 +191,41 @@ def rounding_limits(table: Float[Tensor, "256"]) -> Float[Tensor, "255"]:
 
 
 def nearest_codes(scaled: Float[Tensor, "*N"], limits: Float[Tensor, "255"]) -> UInt8[Tensor, "*N"]:
-    """The code of the level that is nearest to each number of a block whose largest is 1."""
+    """Return the code of the nearest level for each number; the numbers of a block are scaled to at most 1."""
     return torch.bucketize(scaled, limits, out_int32=True, right=True).to(torch.uint8)
 
 
 def stochastic_round_bits(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Round like `stochastic_round` of config/precision.py, with integer noise added to the bits.
+    """Round to bf16 stochastically, by adding integer noise to the bits, in fewer kernels than `stochastic_round`.
 
-    The distribution is the same for finite numbers, in fewer kernels. A bf16 is the upper 16 bits of a float32; noise
-    below 2^16 is added to the lower 16, and carries over as often as they say.
+    For finite numbers the distribution is that of `stochastic_round` in config/precision.py. A bf16 number is the upper
+    16 bits of a float32. Uniform noise below 2^16 is added to the lower 16 bits, so the probability of a carry is their
+    value divided by 2^16.
     """
     noise = torch.randint(2**16, x.shape, dtype=torch.int32, device=x.device)
     return noise.add_(x.view(torch.int32)).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)
 
 
-def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[Part]]:
-    """All numbers of the parameters in pieces of at most `PIECE_SIZE`: large parameters divided, small ones together.
+def pieces_of(parameters: list[torch.nn.Parameter]) -> list[list[ParameterSlice]]:
+    """Divide the parameters into pieces of at most `PIECE_SIZE` numbers, each a list of slices.
 
-    A piece is of one type and one device, and quantised or not as a whole.
+    A large parameter is cut, and small ones share a piece. All slices of a piece have one type and one device, and all
+    of them are quantised or none.
     """
-    pieces: dict[tuple, list[list[Part]]] = {}
+    pieces: dict[tuple, list[list[ParameterSlice]]] = {}
     for index, parameter in enumerate(parameters):
         kind = (parameter.dtype, parameter.device, _is_quantised(parameter))
-        same_kind = pieces.setdefault(kind, [[]])
+        pieces_of_kind = pieces.setdefault(kind, [[]])
         start = 0
         while start < parameter.numel():
-            remaining = PIECE_SIZE - sum(part.stop - part.start for part in same_kind[-1])
+            remaining = PIECE_SIZE - sum(part.stop - part.start for part in pieces_of_kind[-1])
             if remaining == 0:
-                same_kind.append([])
+                pieces_of_kind.append([])
                 continue
             stop = min(start + remaining, parameter.numel())
-            same_kind[-1].append(Part(index, start, stop))
+            pieces_of_kind[-1].append(ParameterSlice(index, start, stop))
             start = stop
-    return [piece for same_kind in pieces.values() for piece in same_kind if piece]
+    return [piece for pieces_of_kind in pieces.values() for piece in pieces_of_kind if piece]
 
 
 def _is_quantised(parameter: Tensor) -> bool:
@@ -217,12 +236,13 @@ def _devices(parameters: list[torch.nn.Parameter]) -> set[torch.device]:
     return {parameter.device for parameter in parameters}
 
 
-def _in_float32(parts: list[Tensor]) -> Float[Tensor, " N"]:
-    return (parts[0] if len(parts) == 1 else torch.cat(parts)).float()
+def _in_float32(tensors: list[Tensor]) -> Float[Tensor, " N"]:
+    joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+    return joined.float()
 
 
 def code_tables() -> tuple[Float[Tensor, "256"], Float[Tensor, "256"]]:
-    """The 256 levels that a code may mean, between -1 and 1 and between 0 and 1: torchao's."""
+    """Return torchao's 256 levels between -1 and 1, and its 256 levels between 0 and 1."""
     try:
         from torchao.optim.quant_utils import create_dynamic_map
     except ImportError as error:

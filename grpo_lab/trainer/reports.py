@@ -1,4 +1,4 @@
-"""Reports of a run while it goes: a progress bar, curves on trackers, completions to read."""
+"""Reports of a run while it trains: progress bar, trackers, and printed or recorded completions."""
 
 import itertools
 import math
@@ -17,15 +17,21 @@ from grpo_lab.rollout import Rollout
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.trackers import Trackers
 
-WIDTH = 100  # characters of a prompt with its completion, in a line
-FIRST_STEPS = 5  # after which a run without signal is reported
+LINE_WIDTH = 100  # largest number of characters of a printed prompt and its completion
+STEPS_BEFORE_WARNING = 5  # number of steps after which a run without a gradient signal is reported
 
 
 class Reports:
-    """Reports of a run while it goes: a progress bar short enough for 80 columns, and trackers of its curves.
+    """The progress bar of a run, at most 80 columns wide, and the trackers of its metrics.
 
-    A run in which no group has ever had different rewards is reported on stderr, early and at its end.
-    history: the metrics of the steps before.
+    If the rewards of every group have been equal so far, the run has no signal. It is reported on stderr after
+    `STEPS_BEFORE_WARNING` steps, and again at its end.
+
+    Args:
+        config: The settings of the run.
+        history: Metrics of the steps that a resumed run has completed already.
+        bar: The open progress bar.
+        trackers: The open trackers.
     """
 
     def __init__(self, config: GRPOConfig, history: list[dict], bar: tqdm, trackers: Trackers):
@@ -35,30 +41,30 @@ class Reports:
         self._steps, self._has_signal = len(history), any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
-        """Show the metrics of the step that has just been made. An evaluation is a line above the bar."""
+        """Show the metrics of a completed step; an evaluation is printed as a line above the bar."""
         if "eval/reward" in metrics and not self._bar.disable:
-            tqdm.write(f"step {metrics['step']}: {in_words(metrics, 'eval/')}", file=sys.stderr)
+            tqdm.write(f"step {metrics['step']}: {rewards_in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
         length, postfix = metrics.get("completions/mean_length"), {}
         if "reward" in metrics:
-            postfix["reward"] = _number(metrics["reward"])
+            postfix["reward"] = _three_digits(metrics["reward"])
         if length is not None:
             postfix["length"] = f"{length:.1f}"
         self._bar.set_postfix(postfix)
         self._trackers.log(metrics)
         self._steps += 1
         self._has_signal = self._has_signal or _has_signal(metrics)
-        if self._steps == FIRST_STEPS:
+        if self._steps == STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 
     def finish(self) -> None:
-        """Report at the end of the run once more that it had no signal."""
-        if self._steps > FIRST_STEPS:
+        """Report at the end of a run once more that it had no signal."""
+        if self._steps > STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 
     def _warn_without_signal(self) -> None:
-        if self._has_signal or self._config.advantage == "none":  # there, equal rewards have a gradient, too
-            return
+        if self._has_signal or self._config.advantage == "none":
+            return  # with the advantage "none", equal rewards have a gradient, too
         other_terms = " but that of the KL term or the entropy bonus" if self._config.needs_every_row else ""
         tqdm.write(
             f"all rewards of {self._steps} steps were equal within each group: no gradient{other_terms}; take problems "
@@ -69,7 +75,7 @@ class Reports:
 
 @contextmanager
 def open_reports(config: GRPOConfig, history: list[dict]) -> Iterator[Reports]:
-    """The reports of a run that begins, or goes on after the steps of this history; closed at its end."""
+    """Open the progress bar and the trackers of a new run, or of one resumed after `history`; close them at its end."""
     settings = {"total": config.max_steps, "initial": len(history), "disable": config.disable_tqdm}
     with Trackers(config, len(history)) as trackers, tqdm(desc="GRPO", unit="step", **settings) as bar:
         reports = Reports(config, history, bar, trackers)
@@ -80,10 +86,17 @@ def open_reports(config: GRPOConfig, history: list[dict]) -> Iterator[Reports]:
 def completion_records(
     step: int, rows: list[dict], experience: Experience, names: list[str], tokenizer=None
 ) -> list[dict]:
-    """One record for each completion: a reward that does not apply is None, advantages of tokens are their mean.
+    """Return one record, ready for JSON, for each completion.
 
-    "extra" is what reward functions logged of it, if they did.
-    tokenizer: of episodes, to write who wrote what; where only the policy writes, none is needed.
+    The reward is None if no reward function applies. The advantage is the mean over the tokens if each token has its
+    own. "extra" holds the values that reward functions logged, if any.
+
+    Args:
+        step: Number of the step, counted from 1.
+        rows: The P rows of the data from which the completions were sampled.
+        experience: The B completions with their rewards and advantages.
+        names: Names of the F reward functions.
+        tokenizer: The tokenizer that decodes the turns of episodes. None if there is no environment.
     """
     advantages = experience.advantages
     loss_mask = experience.loss_mask
@@ -93,7 +106,7 @@ def completion_records(
     rollout = experience.rollout
     turns_by_row: list[dict] = [{}] * len(experience)
     if rollout.episodes is not None:
-        turns_by_row = [{"turns": parts} for parts in turn_texts(rollout, tokenizer)]
+        turns_by_row = [{"turns": texts} for texts in turn_texts(rollout, tokenizer)]
     values = zip(
         rollout.group.tolist(),
         rollout.texts,
@@ -120,54 +133,55 @@ def completion_records(
 
 
 def turn_texts(rollout: Rollout, tokenizer) -> list[list[dict[str, str]]]:
-    """For each episode its parts in order, each under the name of who wrote it: "policy" or "environment"."""
+    """Return the texts of each episode in order, each as {"policy": text} or {"environment": text} by its author."""
     episodes = []
     for row, length in enumerate(rollout.mask.sum(-1).tolist()):
-        is_policy, ids = rollout.policy_mask[row, :length].tolist(), rollout.completion_ids[row, :length].tolist()
-        parts = itertools.groupby(
-            zip(is_policy, rollout.turn[row, :length].tolist(), ids, strict=True), lambda t: t[:2]
-        )
-        episodes.append(
-            [
-                {"policy" if policy else "environment": tokenizer.decode([token for _, _, token in part])}
-                for (policy, _), part in parts
-            ]
-        )
+        is_policy = rollout.policy_mask[row, :length].tolist()
+        turns = rollout.turn[row, :length].tolist()
+        token_ids = rollout.completion_ids[row, :length].tolist()
+        tokens = zip(is_policy, turns, token_ids, strict=True)
+        texts = []
+        for (by_policy, _), tokens_of_author in itertools.groupby(tokens, lambda token: token[:2]):
+            author = "policy" if by_policy else "environment"
+            texts.append({author: tokenizer.decode([token_id for _, _, token_id in tokens_of_author])})
+        episodes.append(texts)
     return episodes
 
 
 def best_and_worst(records: list[dict]) -> str:
-    """The completions with the highest and the lowest reward, a line each.
+    """Return two lines of text: the completions with the highest and the lowest reward.
 
-    What the policy wrote is quoted, so that no character of it moves the cursor or ends a line; characters that the
-    terminal does not have are spelt out.
+    Texts are quoted and escaped, so that no character moves the cursor or ends a line. Characters that the terminal
+    cannot print are escaped, too.
     """
-    ranked = sorted((r for r in records if r["reward"] is not None), key=lambda r: -r["reward"])
+    rewarded = [record for record in records if record["reward"] is not None]
+    ranked = sorted(rewarded, key=lambda record: -record["reward"])
     lines = [f"step {records[0]['step']}: the best and the worst of {len(records)} completions"]
-    for record in ranked[:1] + ranked[1:][-1:]:
+    best, worst = ranked[:1], ranked[1:][-1:]  # each empty if there is no such completion
+    for record in best + worst:
         last_messages = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
-        prompt = quoted(prompt_text(last_messages), WIDTH // 3)
+        prompt = quoted(prompt_text(last_messages), LINE_WIDTH // 3)
         completion = record["completion"] if "turns" not in record else in_turns(record["turns"])
-        lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(completion, WIDTH - len(prompt))}")
+        lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(completion, LINE_WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def in_turns(turns: list[dict[str, str]]) -> str:
-    """An episode as one text, in which what the environment wrote stands between angle quotation marks."""
-    return "".join(part["policy"] if "policy" in part else f"\u00ab{part['environment']}\u00bb" for part in turns)
+    """Return an episode as one text; angle quotation marks enclose the texts of the environment."""
+    return "".join(turn["policy"] if "policy" in turn else f"\u00ab{turn['environment']}\u00bb" for turn in turns)
 
 
-def in_words(metrics: dict, prefix: str = "") -> str:
-    """The rewards in words, such as "reward 0.875 (accuracy_reward 0.88, brief 0.12)".
+def rewards_in_words(metrics: dict, prefix: str = "") -> str:
+    """Return the rewards as a text such as "reward 0.875 (accuracy_reward 0.880, brief 0.120)".
 
-    prefix: "eval/" for those of held-out problems.
+    prefix: "eval/" for the rewards of held-out problems, "" for the rewards of the training.
     """
     means = {match[1]: metrics[name] for name in metrics if (match := re.fullmatch(f"{prefix}rewards/(.*)/mean", name))}
-    parts = ", ".join(f"{name} {_number(value)}" for name, value in means.items())
-    text = f"{'held-out ' if prefix else ''}reward {_number(metrics[f'{prefix}reward'])} ({parts})"
+    components = ", ".join(f"{name} {_three_digits(value)}" for name, value in means.items())
+    text = f"{'held-out ' if prefix else ''}reward {_three_digits(metrics[f'{prefix}reward'])} ({components})"
     accuracy = metrics.get(f"{prefix}accuracy")
-    return text if accuracy is None else f"{text}, accuracy {_number(accuracy)}"
+    return text if accuracy is None else f"{text}, accuracy {_three_digits(accuracy)}"
 
 
 def quoted(text: str, width: int) -> str:
@@ -176,7 +190,7 @@ def quoted(text: str, width: int) -> str:
 
 
 def _has_signal(metrics: dict) -> bool:
-    """False if the rewards of every group were equal in this step; True, too, where the metrics don't say."""
+    """Return False if the rewards of every group were equal in this step; True if the metrics do not record it."""
     return metrics.get("frac_reward_zero_std") != 1
 
 
@@ -184,5 +198,5 @@ def _none_if_nan(reward: float) -> float | None:
     return None if math.isnan(reward) else reward
 
 
-def _number(value: float | None) -> str:
+def _three_digits(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"

@@ -1,4 +1,4 @@
-"""The rewards of a rollout, by the reward functions of a run and by its environment.
+"""The rewards of a rollout, computed by the reward functions of the run and by its environment.
 
 A comment such as `# [rows]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
@@ -19,11 +19,16 @@ def reward_rollout(
     weights: list[float] | None = None,
     log: RewardLog | None = None,
 ) -> Rewards:
-    """Reward the completions of these rows, as `score_completions` does.
+    """Compute the rewards of all completions of a rollout, as `score_completions` returns them.
 
-    An environment that has a reward of its own is one more function, which weighs 1.
-    weights: one for each of `reward_funcs`; without them each weighs 1.
-    log: for what the functions log; without it nobody keeps that.
+    An environment with `get_reward` counts as one more reward function, whose weight is 1.
+
+    Args:
+        rollout: The B completions.
+        rows: The P rows of the data from which the completions were sampled.
+        reward_funcs: One reward function or several. None if only the environment computes a reward.
+        weights: The weights of `reward_funcs` in the total reward. None: each weight is 1.
+        log: Log that stores the metrics and columns that the reward functions log. None: they are discarded.
     """
     functions = all_reward_functions(reward_funcs, rollout)
     if weights is not None:
@@ -34,7 +39,7 @@ def reward_rollout(
 
 
 def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
-    """The reward functions, and the one of the environment, under its class' name, if it has `get_reward`."""
+    """Return the reward functions, and the `get_reward` of the environment, if any, under the name of its class."""
     functions = as_list_or_empty(reward_funcs)
     episodes = rollout.episodes or []
     environment_class = type(episodes[0].environment) if episodes else None
@@ -49,8 +54,8 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
 
 
 def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
-    """Prompts, completions in the form of their prompts, their token ids, and the other columns, for each row."""
-    # The row of the data of each completion.
+    """Return prompts, completions, token ids of the completions, and the other columns, with B entries each."""
+    # The row of the data from which each completion was sampled.
     data_rows = [rows[group] for group in rollout.group.tolist()]  # [rows]
     episodes = rollout.episode_per_row()
     completions = [
@@ -70,7 +75,7 @@ def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list
 
 
 def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:
-    """A completion as rewards get it: the messages of an episode with tools, else in the form of its prompt."""
+    """Return a completion as reward functions get it: a text for a text prompt, else a list of messages."""
     if episode.messages is not None:
         return episode.messages
     return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]

@@ -1,4 +1,4 @@
-"""A run from its first step to its end: order of the data, reference model, files, progress, resuming.
+"""A training run from its first step to its end: data order, reference model, files, progress and resuming.
 
 A comment such as `# [refresh]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
@@ -39,7 +39,19 @@ from grpo_lab.trainer.stopping import Stopping
 
 
 class Run:
-    """A context that carries one training run from its first step, or the one after its last checkpoint, to its end."""
+    """Context manager for one training run, new or resumed: its data order, reference model, files and progress.
+
+    Args:
+        model: A causal language model; its parameters that require a gradient are trained in place.
+        tokenizer: The tokenizer of the model.
+        dataset: The training rows, each a dict with a "prompt" and the columns that the reward functions read.
+        reward_funcs: One reward function or several. None if the environment computes the reward, or if your own loop
+            computes the rewards.
+        config: The settings of the run.
+        eval_dataset: Held-out rows for evaluations. None: the run has no evaluations.
+        environment: The environment that replies to the policy within an episode. None: the policy writes each
+            completion alone.
+    """
 
     def __init__(
         self,
@@ -52,12 +64,9 @@ class Run:
         environment: Environment | None = None,
     ):
         if isinstance(reward_funcs, GRPOConfig):
-            # The order before 1.0.0, by position.
+            # Before 1.0.0 the order of these two positional arguments was config, reward_funcs.
             warnings.warn("Run takes reward_funcs before config, as train does", DeprecationWarning, stacklevel=2)
             reward_funcs, config = config, reward_funcs
-        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-        check_run_inputs(self.inputs)
-        # Each under its own name, too: a loop of your own reads `run.model` or `run.config`.
         self.model = model
         self.tokenizer = tokenizer
         self.dataset = dataset
@@ -65,22 +74,35 @@ class Run:
         self.config = config
         self.eval_dataset = eval_dataset
         self.environment = environment
+        check_run_inputs(self._inputs())
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
-        self.reference = _reference(model, config) if config.needs_reference else None
+        self.reference = _make_reference(model, config) if config.needs_reference else None
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         self.first_step = 0
         self.history: list[dict] = []
-        self._resources: ExitStack | None = None  # what is open from the beginning to the end of the run
-        self._stopping: Stopping  # set by `_open`, and so are the reports
-        self._reports: Reports
-        self._step_started = 0.0  # when the current step began
-        self._current_step: int | None = None  # until it is recorded
+        self._resources: ExitStack | None = None  # None until the run is entered; closes the resources at its end
+        self._stopping: Stopping  # set by `_open`
+        self._reports: Reports  # set by `_open`
+        self._step_started = 0.0  # start time of the current step, in seconds
+        self._current_step: int | None = None  # index of the current step; None once the step is recorded
         settings = config.saved()
-        if self.optimizer.precision in PRECISIONS.values():  # that of the model, where the configuration names none
+        if self.optimizer.precision in PRECISIONS.values():
+            # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
             settings["precision"] = self.optimizer.precision.name
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
+
+    def _inputs(self) -> RunInputs:
+        return RunInputs(
+            self.model,
+            self.tokenizer,
+            self.dataset,
+            self.reward_funcs,
+            self.config,
+            self.eval_dataset,
+            self.environment,
+        )
 
     def __enter__(self):
         resources = ExitStack()
@@ -95,15 +117,15 @@ class Run:
     def _open(self) -> Iterator[None]:
         """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
 
-        The end of a run that failed saves nothing. Whatever happens, all is closed, and random state and mode of the
-        model are as they were.
+        A run that fails does not save the model. In every case all resources are closed, and the random state and the
+        mode of the model are restored.
         """
         if self.folder is not None:
             check_savable(self.model, self.tokenizer)
         with self.folder or nullcontext():
             if self.folder is not None:
                 self.first_step, self.history = self.folder.open(
-                    self.model, self.optimizer, self._moving_reference, self._fingerprints()
+                    self.model, self.optimizer, self._checkpointed_reference, self._fingerprints()
                 )
             with Stopping(None if self.folder is None else self.folder.saved) as self._stopping:
                 with (
@@ -113,18 +135,18 @@ class Run:
                     reuse_graphs(),
                 ):
                     yield
-                # While the folder is still locked and a signal still waits.
+                # The folder is still locked here, and a first signal does not interrupt the writing.
                 if self.folder is not None:
                     self.folder.save_model(self.model, self.tokenizer)
                 if self._stopping.requested:
                     self._stopping.stop("after its last step")
 
     def _fingerprints(self) -> dict:
-        """Return what a resumed run is compared by: a hash of each thing that its numbers depend on."""
-        return fingerprints(self.inputs) | formula_fingerprints(self.config)
+        """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
+        return fingerprints(self._inputs()) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
-        """Count the steps that are still to be made; each starts a random stream of its own."""
+        """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
         if self._resources is None:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
@@ -137,11 +159,11 @@ class Run:
                 self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
 
     def rows_of_step(self, step: int) -> list[dict]:
-        """The prompts of a step, as `rows_of_step` orders them."""
+        """Return the rows of a step in the order that the function `rows_of_step` computes."""
         return rows_of_step(self.dataset, self.config, step)
 
     def trainer_state(self, step: int) -> TrainerState:
-        """Progress of the run, for reward functions that ask for it; as in TRL, `global_step` counts updates."""
+        """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""
         updates = self.config.updates_per_step
         return TrainerState(
             global_step=step * updates,
@@ -157,19 +179,22 @@ class Run:
         )
 
     def reference_model(self, step: int):
-        """The reference, refreshed from the policy first if this is a step to do so."""
-        every = self.config.ref_model_sync_steps
-        if every is not None and step > 0 and step % every == 0:  # [refresh]
+        """Return the reference model, after copying the policy into it every `ref_model_sync_steps` steps."""
+        sync_steps = self.config.ref_model_sync_steps
+        if sync_steps is not None and step > 0 and step % sync_steps == 0:  # [refresh]
             self.reference.load_state_dict(self.model.state_dict())
         return self.reference
 
     @property
-    def _moving_reference(self):
-        """The reference, where a checkpoint has to hold it; beside an adapter it is the frozen weights themselves."""
+    def _checkpointed_reference(self):
+        """The reference model if checkpoints must store it; None if there is none, or if the policy has an adapter.
+
+        With an adapter the reference is the policy's own frozen weights, which never change.
+        """
         return None if has_adapter(self.model) else self.reference
 
     def measure_and_log(self, step: int, experience: Experience, clock: Clock) -> dict:
-        """Measure a rollout before the update, and write its completions, as the settings say; returns the metrics."""
+        """Measure the KL and write the completions of a step if the settings say so; return the new metrics."""
         config = self.config
         completed_steps = step + 1
         metrics = {}
@@ -190,10 +215,13 @@ class Run:
         return self.measure_and_log(step, experience, clock)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
-        """Write the metrics of a step wherever the settings say; then a checkpoint, if this is a step to make one.
+        """Evaluate, write the metrics of a step to all reports, and save a checkpoint, each when it is due.
 
-        metrics: numbers by name, or None; such as those of `collect`, of which "num_tokens", if it is there, is added
-            up over the run, and "reward" and "completions/mean_length" go into the bar.
+        Args:
+            step: Index of the current step, as `steps` yielded it.
+            metrics: Numbers or None by name, such as the metrics that `collect` returns. "num_tokens" is summed over
+                the run; the progress bar shows "reward" and "completions/mean_length".
+            callback: Function that is called with the number of completed steps and their last metrics.
         """
         if step != self._current_step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
@@ -208,8 +236,8 @@ class Run:
         self._reports.show(metrics)
         if self.folder is not None:
             self.folder.append(METRICS, [metrics])
-            every = self.config.save_steps
-            if completed_steps == self.config.max_steps or (every and completed_steps % every == 0):
+            save_steps = self.config.save_steps
+            if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
                 self._save(completed_steps)
         if callback is not None:
             callback(completed_steps, metrics)
@@ -231,16 +259,16 @@ class Run:
         return metrics | clock.seconds
 
     def _save(self, completed_steps: int) -> None:
-        """Write the checkpoint of a step, unless it has one."""
+        """Write the checkpoint of a step unless it exists already."""
         if self.folder is not None and f"checkpoint-{completed_steps}" not in self.folder.manifest["checkpoints"]:
             state = {"step": completed_steps, "log_history": self.history}
             self.folder.save_checkpoint(
-                completed_steps, self.model, self.tokenizer, self.optimizer, state, self._moving_reference
+                completed_steps, self.model, self.tokenizer, self.optimizer, state, self._checkpointed_reference
             )
 
 
 def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
-    """The prompts of a step: the data set in a new random order every epoch, computed from seed and epoch alone."""
+    """Return the rows of a step; every epoch has a new random order, computed from the seed and the epoch alone."""
     rows = []
     first = step * config.prompts_per_step
     for position in range(first, first + config.prompts_per_step):
@@ -252,7 +280,7 @@ def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
 
 @contextmanager
 def training_mode(model, training: bool) -> Iterator[None]:
-    """The model in training mode, or in evaluation mode, for a while."""
+    """Set the model to training mode or to evaluation mode inside the context, and restore its mode at the end."""
     was_training = model.training
     model.train(training)
     try:
@@ -266,8 +294,8 @@ def _random_order(count: int, seed: int) -> list[int]:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def _reference(model, config: GRPOConfig):
-    """A frozen copy of the policy as it is now, on the device of the reference; or the policy without its adapter."""
+def _make_reference(model, config: GRPOConfig):
+    """Return the reference model: a frozen copy of the policy, or the policy without its adapter if it has one."""
     device = config.ref_model_device
     if has_adapter(model):
         return without_adapter(model)

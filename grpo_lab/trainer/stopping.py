@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the step at hand is finished and saved; a second signal stops at once.
+"""Stopping a run by Ctrl-C or SIGTERM: the current step is finished and saved; a second signal stops at once.
 
 In a notebook the button that interrupts the kernel sends the same signal as Ctrl-C.
 """
@@ -16,22 +16,24 @@ SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Stopping:
-    """A context that records the first signal and lets the second through. Outside the main thread it does nothing.
+    """Context manager that records the first signal, and raises Stopped on the second.
 
-    saved: says what is on the disk at that moment; None where nothing is to be.
+    Outside the main thread it does nothing, since Python delivers signals to the main thread.
+
+    describe_saved: Function that returns a sentence about the newest checkpoint. None: the run saves nothing.
     """
 
-    def __init__(self, saved: Callable[[], str] | None):
-        self.saved = saved
-        self.number: signal.Signals | None = None
-        self._handlers: dict = {}
+    def __init__(self, describe_saved: Callable[[], str] | None):
+        self._describe_saved = describe_saved
+        self.number: signal.Signals | None = None  # the last signal; None before the first one
+        self._handlers: dict = {}  # the previous handlers, by signal
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                # Not where the signal is ignored on purpose (nohup), or handled by something that is not Python.
+                # Skipped if the signal is ignored on purpose (nohup), or if its handler was not installed by Python.
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._handlers[number] = signal.signal(number, self._note)
+                    self._handlers[number] = signal.signal(number, self._handle_signal)
         return self
 
     def __exit__(self, *details):
@@ -43,16 +45,16 @@ class Stopping:
         return self.number is not None
 
     def stop(self, moment: str) -> None:
-        """Raise Stopped: by which signal, where the run stands, what is saved."""
+        """Raise Stopped, with the signal, the moment in the run, and what is saved."""
         outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         go_on = None
-        if self.saved is not None:
-            outcome, go_on = self.saved(), f"Go on with {RESUME} and everything else as it was."
+        if self._describe_saved is not None:
+            outcome, go_on = self._describe_saved(), f"Go on with {RESUME} and everything else as it was."
         raise Stopped(f"Stopped {moment} by {SIGNALS[self.number]}. {outcome}", 128 + self.number, go_on)
 
-    def _note(self, number: int, frame) -> None:
+    def _handle_signal(self, number: int, frame) -> None:
         is_second, self.number = self.requested, signal.Signals(number)
         if is_second:
             self.stop("at once, in the midst of a step,")
-        with contextlib.suppress(RuntimeError):  # the signal came while something was being printed
+        with contextlib.suppress(RuntimeError):  # raised if the signal interrupted another print
             print(f"\n{SIGNALS[number]}: finishing this step; once more, and it stops at once", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Trackers of a run's curves, such as TensorBoard or wandb: those of accelerate, by its own classes.
+"""Trackers of the metrics of a run, such as TensorBoard or wandb, by the classes of accelerate.
 
-What a tracker does never decides over a run: one that cannot start, or that fails, is left out with a line on stderr,
-and metrics.jsonl has all that it would have shown.
+A failure of a tracker never stops a run: a tracker that cannot start, or that fails later, is left out with a line on
+stderr. metrics.jsonl holds all metrics in any case.
 """
 
 import json
@@ -19,19 +19,19 @@ from grpo_lab.base.parser import one_line
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.folder.checkpoint import as_json, write_whole
 
-PROJECT = "grpo_lab"  # unless WANDB_PROJECT, TRACKIO_PROJECT or SWANLAB_PROJECT says another one
-IDENTIFIERS = "trackers.json"  # in the folder of a run: the names under which its trackers know it
-FAILURES = (Exception, SystemExit)  # some of their libraries end the program where there is no login
-NAME = re.compile(r"[\w-]{1,64}")
+DEFAULT_PROJECT = "grpo_lab"  # project if WANDB_PROJECT, TRACKIO_PROJECT or SWANLAB_PROJECT is not set
+IDENTIFIERS_FILE = "trackers.json"  # file in the output folder with the identifiers of the run in its trackers
+FAILURES = (Exception, SystemExit)  # SystemExit, since some trackers end the program if there is no login
+VALID_IDENTIFIER = re.compile(r"[\w-]{1,64}")
 LEFT_OUT = "it is left out from here on, and metrics.jsonl has all of it"
-# The keywords with which a tracker that has no login, or no network, keeps what it is told on this machine.
+# Keywords with which a tracker writes to this machine, if there is no login or no network.
 OFFLINE = {"wandb": {"mode": "offline"}, "swanlab": {"mode": "offline"}, "comet_ml": {"online": False}}
-# The names that a service gives to a run itself: how to read them once it has started.
-GIVEN_NAMES = {"mlflow": lambda run: run.info.run_id, "clearml": lambda task: task.id, "aim": lambda run: run.hash}
+# Functions that read the identifier of a started run, for trackers that choose the identifier themselves.
+READ_IDENTIFIER = {"mlflow": lambda run: run.info.run_id, "clearml": lambda task: task.id, "aim": lambda run: run.hash}
 
 
 def check_trackers(config: GRPOConfig) -> None:
-    """Raise InputPackageError for the trackers of `report_to` that are not installed, by name."""
+    """Raise InputPackageError that names the trackers of `report_to` that are not installed."""
     if not config.trackers:
         return
     if find_spec("accelerate") is None:
@@ -47,26 +47,28 @@ def check_trackers(config: GRPOConfig) -> None:
 
 
 class Trackers:
-    """A context of the trackers that `report_to` names. A run that goes on continues its own curves.
+    """Context manager of the trackers that `report_to` names; a resumed run continues its own curves.
 
-    first_step: the steps that are done. What a killed run showed of later ones is struck out on TensorBoard; the others
-    get the same numbers once more.
+    Args:
+        config: The settings of the run.
+        first_step: Number of steps that are completed. A killed run may have logged later steps: TensorBoard deletes
+            them, and the other trackers get the same numbers again.
     """
 
     def __init__(self, config: GRPOConfig, first_step: int):
         check_trackers(config)
         self._config = config
         self._first_step = first_step
-        self._running = {}
-        self._is_main = int(os.environ.get("RANK", 0)) == 0  # of several processes one reports
-        self._file = Path(config.output_dir or "", IDENTIFIERS)
+        self._running = {}  # the started trackers, by name
+        self._is_main = int(os.environ.get("RANK", 0)) == 0  # only one of several processes reports
+        self._file = Path(config.output_dir or "", IDENTIFIERS_FILE)
 
     def __enter__(self):
         if not (self._config.trackers and self._is_main):
             return self
         from accelerate import PartialState
 
-        PartialState()  # its classes ask it which process this is
+        PartialState()  # the tracker classes read the index of the process from it
         self._identifiers = self._read_identifiers()
         for name in self._config.trackers:
             self._start(name)
@@ -78,19 +80,20 @@ class Trackers:
             self._attempt(name, lambda tracker: tracker.finish())
 
     def log(self, metrics: dict) -> None:
-        """Show the numbers of a step."""
+        """Send the numbers of a step to all trackers."""
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != "step"}
         for name in [*self._running]:
             self._attempt(name, lambda tracker: tracker.log(numbers, step=metrics["step"]))
 
     def _start(self, name: str) -> None:
-        """Start a tracker; one that cannot start is started offline where it has such a mode, else left out."""
+        """Start a tracker; if that fails, start it offline if it has such a mode, else leave it out."""
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-        project = name if name == "tensorboard" else os.environ.get(f"{name.upper()}_PROJECT", PROJECT)
+        project = name if name == "tensorboard" else os.environ.get(f"{name.upper()}_PROJECT", DEFAULT_PROJECT)
         first_error = None
-        for offline in [{}, *([OFFLINE[name]] if name in OFFLINE else [])]:
-            tracker = LOGGER_TYPE_TO_CLASS[name](project, **self._arguments(name) | offline)
+        modes = [{}, OFFLINE[name]] if name in OFFLINE else [{}]
+        for mode in modes:
+            tracker = LOGGER_TYPE_TO_CLASS[name](project, **self._arguments(name) | mode)
             try:
                 tracker.start()
             except FAILURES as error:
@@ -102,17 +105,17 @@ class Trackers:
             outcome = "it keeps this run on this machine" if name in self._running else LEFT_OUT
             _warn(name, "could not start", first_error, outcome)
         if name in self._running:
-            self._attempt(name, lambda tracker: self._introduce(name, tracker))
+            self._attempt(name, lambda tracker: self._register_run(name, tracker))
 
-    def _introduce(self, name: str, tracker) -> None:
-        """Note the name that a service gave to the run; tell it the settings, if the run begins."""
-        if name in GIVEN_NAMES:
-            self._identifiers[name] = GIVEN_NAMES[name](tracker.tracker)
-        if name != "tensorboard" and not self._goes_on:  # which would make a folder of its own of them
+    def _register_run(self, name: str, tracker) -> None:
+        """Store the identifier that the tracker chose for the run; send it the settings if the run is new."""
+        if name in READ_IDENTIFIER:
+            self._identifiers[name] = READ_IDENTIFIER[name](tracker.tracker)
+        if name != "tensorboard" and not self._is_resumed:  # TensorBoard would create a folder for the settings
             tracker.store_init_configuration(plain_settings(self._config))
 
     def _attempt(self, name: str, action) -> None:
-        """Do something with a tracker; if that fails, it is left out from there on."""
+        """Call `action` with a tracker; if it raises, leave the tracker out from then on."""
         try:
             action(self._running[name])
         except FAILURES as error:
@@ -120,22 +123,26 @@ class Trackers:
             _warn(name, "failed", error, LEFT_OUT)
 
     def _read_identifiers(self) -> dict[str, str]:
-        """The names under which the trackers know this run: those of the run that goes on, or a new one."""
-        self._goes_on = self._config.resume_from_checkpoint and self._file.is_file()
-        saved = json.loads(self._file.read_text(encoding="utf-8")) if self._goes_on else {}
-        names = {"run", *GIVEN_NAMES} & saved.keys()
-        return {"run": uuid.uuid4().hex} | {name: saved[name] for name in names if NAME.fullmatch(str(saved[name]))}
+        """Return the identifiers of the run in its trackers: those of the resumed run, or a new one."""
+        self._is_resumed = self._config.resume_from_checkpoint and self._file.is_file()
+        saved = json.loads(self._file.read_text(encoding="utf-8")) if self._is_resumed else {}
+        known_names = {"run", *READ_IDENTIFIER}
+        identifiers = {"run": uuid.uuid4().hex}
+        for name, identifier in saved.items():
+            if name in known_names and VALID_IDENTIFIER.fullmatch(str(identifier)):
+                identifiers[name] = identifier
+        return identifiers
 
     def _arguments(self, name: str) -> dict:
-        """The keywords of accelerate's class: where it writes, what it calls the run, and which of its runs goes on."""
+        """Return the keywords of accelerate's class: the folder, the title of the run, and the run to continue."""
         folder, identifier = Path(self._config.output_dir), self._identifiers["run"]
-        title, given_name = f"{folder.resolve().name}-{identifier[:6]}", self._identifiers.get(name)
+        title, tracker_identifier = f"{folder.resolve().name}-{identifier[:6]}", self._identifiers.get(name)
         return {
-            "aim": {"logging_dir": folder, "run_hash": given_name},
-            "clearml": {"task_name": title, "continue_last_task": given_name or False},
+            "aim": {"logging_dir": folder, "run_hash": tracker_identifier},
+            "clearml": {"task_name": title, "continue_last_task": tracker_identifier or False},
             "comet_ml": {"experiment_key": identifier},
             "dvclive": {"dir": str(folder / "dvclive"), "resume": True, "save_dvc_exp": False, "dvcyaml": None},
-            "mlflow": {"run_name": title, "run_id": given_name},
+            "mlflow": {"run_name": title, "run_id": tracker_identifier},
             "swanlab": {
                 "experiment_name": title, "id": identifier[:21], "resume": "allow", "logdir": str(folder / "swanlab"),
             },
@@ -146,7 +153,7 @@ class Trackers:
 
 
 def plain_settings(config: GRPOConfig) -> dict:
-    """The settings of a run as trackers take them: numbers and texts."""
+    """Return the settings of a run as numbers and texts, the types that trackers accept; None is left out."""
     values = {name: value for name, value in config.saved().items() if value is not None}
     return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}
 

@@ -1,8 +1,8 @@
-"""Credit of turns in a run: the reward that each turn of an episode is credited with, and its advantage.
+"""Credit assignment over the turns of an episode: the reward of each turn, and its advantage.
 
-An environment that has `get_reward` is asked after every turn, and what the reward has grown by is that of the turn.
-All else that an episode earns, by reward functions, belongs to its last turn. So the rewards of the turns add up to the
-reward of the episode, and what a turn is credited with from then on is what was still to come.
+The `get_reward` of an environment is called after every turn; its increase is the reward of the turn. Rewards of the
+reward functions belong to the last turn. So the rewards of the turns sum to the reward of the episode, and the reward
+to go of a turn is the part of the reward that the episode has not received before it.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from grpo_lab.rollout.environments.environment import Environment, abilities
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
-    """Raise InputError for a `turn_advantage` that asks for more than the environment tells."""
+    """Raise InputError if the environment does not provide what the setting `turn_advantage` needs."""
     name = config.turn_advantage
     if name == "trajectory":
         return
@@ -32,15 +32,18 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
 
 
 def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
-    """Compute the advantage of each turn, by the entry `config.turn_advantage` of the table, and give it to its tokens.
+    """Compute the advantage of each turn by `TURN_ADVANTAGES[config.turn_advantage]`, for all tokens of the turn.
 
-    Completions of a prompt stand together. An episode to which no reward applies (NaN) is left out of its group's
-    baseline, and its advantages are zero; so are those of an episode that remains alone in its group.
+    Completions of a prompt are adjacent. An episode to which no reward applies (NaN) is left out of the baseline of its
+    group, and its advantages are zero. If only one episode of a group has a reward, its advantages are zero, too.
 
-    rewards: of whole episodes.
+    Args:
+        rollout: The B episodes.
+        rewards: The rewards of whole episodes.
+        config: The settings of the run.
 
     Returns:
-        Zero at tokens that the policy did not write.
+        The advantage of each token; zero at tokens that the policy did not write.
     """
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
     entry = TURN_ADVANTAGES[config.turn_advantage]
@@ -63,9 +66,9 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
 def rewards_of_turns(
     rollout: Rollout, rewards: Float[Tensor, " B"]
 ) -> tuple[Float[Tensor, "B K"], Bool[Tensor, "B K"]]:
-    """The reward of each turn, and which turns there are: those in which the policy wrote.
+    """Return the reward of each turn, and a mask that is True for each turn in which the policy wrote.
 
-    What the rewards of an episode's turns do not add up to is the reward of its last turn.
+    The reward of the last turn is the reward of the episode minus the rewards of the turns before.
     """
     turn = torch.where(rollout.policy_mask, rollout.turn, -1)
     turn_mask = (turn[:, :, None] == torch.arange(int(turn.max()) + 1, device=turn.device)).any(1)
@@ -79,10 +82,12 @@ def rewards_of_turns(
 
 
 def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
-    """A number for each state in which a turn begins, the same for equal states; -1 where there is no turn."""
-    episodes = [episode.states for episode in rollout.episodes]
-    numbers: dict = {}
-    rows = [[numbers.setdefault(state, len(numbers)) for state in states] for states in episodes]
+    """Return an index for the state in which each turn begins, the same for equal states; -1 where there is no turn."""
+    states_of_episodes = [episode.states for episode in rollout.episodes]
+    index_of_state: dict = {}
+    rows = [
+        [index_of_state.setdefault(state, len(index_of_state)) for state in states] for states in states_of_episodes
+    ]
     length = int(rollout.turn.max()) + 1
     padded = [(row + [-1] * length)[:length] for row in rows]
     return torch.tensor(padded, device=rollout.mask.device)

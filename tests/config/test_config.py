@@ -1,4 +1,4 @@
-"""The settings: what is derived from them, what is refused and how, what a model of some size begins with."""
+"""The settings: values derived from them, refused values and their errors, and the defaults by model size."""
 
 import inspect
 from dataclasses import FrozenInstanceError, fields, replace
@@ -70,7 +70,7 @@ def test_a_wrong_type_is_named_with_what_is_allowed():
         ("output_dir", 3, "str or None"),
         ("reward_weights", 1.0, "list or None"),
     ]:
-        with pytest.raises(InputTypeError) as caught:  # past the run-time checks of the test suite, which users lack
+        with pytest.raises(InputTypeError) as caught:  # called directly, since the test suite checks types before
             check_type(SETTINGS[name], value)
         assert str(caught.value) == f"{name} is {value!r}; expected {allowed}"
 
@@ -107,21 +107,22 @@ NOTHING_READS = [
 
 
 def test_a_setting_that_was_given_and_that_nothing_reads_is_refused_by_name():
-    for some in NOTHING_READS:
-        *_, name = some
+    for given_settings in NOTHING_READS:
+        *_, name = given_settings
         with pytest.raises(InputError, match=f"^{name} is .*; leave it out: nothing reads it with ") as caught:
-            GRPOConfig(**some)
-        assert caught.value.argument == name and caught.value.value == some[name]
+            GRPOConfig(**given_settings)
+        assert caught.value.argument == name and caught.value.value == given_settings[name]
 
 
 def test_what_something_reads_is_taken_and_reset_with_what_read_it():
-    for some in [
+    for given_settings in [
         {"log_kl": True, "kl_estimator": "k1", "ref_model_device": "cpu"},
         {"beta": 0.1, "kl_estimator": "k2", "use_bias_correction_kl": True, "ref_model_sync_steps": 2},
         {"loss_type": "sapo", "importance_sampling_level": "sequence"},
         {"loss_type": "vespo", "importance_sampling_level": "sequence", "beta": 0.1, "use_bias_correction_kl": True},
     ]:
-        assert GRPOConfig(**some).without(beta=0.0, log_kl=False, loss_type="vespo") == GRPOConfig(loss_type="vespo")
+        reset = GRPOConfig(**given_settings).without(beta=0.0, log_kl=False, loss_type="vespo")
+        assert reset == GRPOConfig(loss_type="vespo")
 
 
 def test_some_loss_reads_each_setting_of_the_losses():
@@ -131,7 +132,7 @@ def test_some_loss_reads_each_setting_of_the_losses():
 
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
-    """Another value of a setting that it reads changes loss or metrics; of one that it does not read, nothing."""
+    """Another value of a setting changes the loss or the metrics if the loss reads it, and nothing otherwise."""
     logp, old, _, advantages, mask = batch(40, 12, 3, 1.0)
     usual = {"loss_type": loss_type, "max_completion_length": 9, "epsilon_high": 1.1 if loss_type == "cispo" else 0.25}
     ranges = {name: str(spec.range) for name, spec in setting_specs(LossSettings).items()}
@@ -192,7 +193,7 @@ def test_tiny_model_defaults_are_those_of_config_and_task():
 
 
 @pytest.mark.parametrize(("length", "device_type", "rows"), [(129, "cpu", 8), (128, "cpu", 16), (8, "cuda", 16)])
-def test_short_completions_go_twice_as_many_at_a_time_where_there_is_no_card(length, device_type, rows):
+def test_short_completions_double_the_micro_batch_without_a_gpu(length, device_type, rows):
     assert default_config(134_515_008, device_type, max_completion_length=length).rows_at_once == rows
 
 

@@ -1,4 +1,4 @@
-"""A loss and an advantage of one's own by name: the same numbers as the package's, checked, compared on resuming."""
+"""The user's own loss and advantage: the same results as the package's, checks, and comparison on resuming."""
 
 import json
 import sys
@@ -71,7 +71,7 @@ def workdir(tmp_path, monkeypatch):
 
 
 def batch(rows=4, columns=4):
-    """As many rows as columns: a shape in which a wrong product of (B, T) and (B,) would not be noticed."""
+    """Return tensors with as many rows as columns, so that a wrong product of (B, T) and (B,) raises no error."""
     torch.manual_seed(0)
     logp = -torch.rand(rows, columns, requires_grad=True)
     mask = torch.arange(columns) < torch.tensor([[4], [1], [3], [2]])

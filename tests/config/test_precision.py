@@ -1,4 +1,4 @@
-"""The modes of full-parameter training: which one it is, and how bf16 numbers are rounded."""
+"""The modes of full-parameter training: the choice of the mode, and the rounding of bf16 numbers."""
 
 import math
 import struct
@@ -96,7 +96,7 @@ def over_all_noise(value: float) -> torch.Tensor:
 
 
 def neighbours(value: float) -> tuple[float, float]:
-    """The bf16 number next to a float32 number towards zero, and the next one away from it, by their bits in Python."""
+    """Return the nearest bf16 number towards zero, and the next one away from zero, computed from bits in Python."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     low = bits & 0xFFFF0000
     return tuple(struct.unpack("<f", struct.pack("<I", b))[0] for b in (low, low + 0x10000))
@@ -136,7 +136,7 @@ def test_the_share_is_that_of_a_literal_loop(mode):
 
 
 def test_the_noise_is_independent_of_weights_drawn_from_the_same_seed():
-    """A generator seeded alike would give noise that goes with the weights: half of the first step would be lost."""
+    """Noise from an equally seeded generator would be correlated with the weights; half of step 1 would be lost."""
     for seed in (0, 1):
         weights = 0.02 * torch.randn(50_000, generator=torch.Generator().manual_seed(seed))
         assert realised_share(weights, 1e-5, 1, "bf16", seed).item() == pytest.approx(1, abs=0.1)

@@ -1,4 +1,4 @@
-"""The range of every setting: what lies in it is taken, what does not is refused by name."""
+"""The range of every setting: a value inside is accepted, a value outside is refused with an error that names it."""
 
 import math
 import re
@@ -10,9 +10,10 @@ from grpo_lab.config import SETTINGS, GRPOConfig, union_members
 from grpo_lab.objective import LOSSES
 
 INF = math.inf
-ROOM = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}  # what some others need
+# Settings without which some other settings are refused, since nothing would read them.
+ENABLING_SETTINGS = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}
 NUMBERS = {name: spec for name, spec in SETTINGS.items() if {int, float} & set(union_members(spec.type))}
-# As declared; narrower where another setting's default says so.
+# The declared ranges, and two that are narrower because of the default of another setting.
 ALL = {name: str(spec.range) for name, spec in NUMBERS.items()}
 ALL |= {"delta": "(1.2, inf)", "num_generations": "[2, inf)"}
 # These also have to divide each other.
@@ -35,7 +36,7 @@ EDGES = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float
 def test_what_is_in_the_range_is_taken_and_all_else_refused_by_name(name):
     loss_type = next((loss_type for loss_type, loss in LOSSES.items() if name in loss.reads), "dapo")
     for value in WHOLE if int in union_members(NUMBERS[name].type) else EDGES:
-        settings = ROOM | {"loss_type": loss_type, name: value}
+        settings = ENABLING_SETTINGS | {"loss_type": loss_type, name: value}
         if is_inside(value, ALL[name]):
             assert name in SIZES or getattr(GRPOConfig(**settings), name) == value
         else:

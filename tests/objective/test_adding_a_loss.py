@@ -1,4 +1,4 @@
-"""CONTRIBUTING says how a loss of one's own is added: done to the letter, it trains from the command line."""
+"""A loss that is added exactly as CONTRIBUTING describes trains from the command line."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import grpo_lab
 ROOT = Path(grpo_lab.__file__).parents[1]
 TRAIN = "--output_dir out --loss_type my_clip --my_width 0.1 --max_steps 1 --num_iterations 2"
 TRAIN += " --num_generations 4 --generation_batch_size 8 --max_completion_length 4"
-# The process in which the file of losses has the three pieces more, as if somebody had written them there.
+# The program of a process that imports a copy of objective/table.py with the three pieces of CONTRIBUTING in it.
 SCRIPT = f"""
 import importlib.abc, importlib.machinery, json, sys
 from pathlib import Path

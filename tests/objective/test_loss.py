@@ -57,7 +57,7 @@ settings_of_the_loss = st.fixed_dictionaries(
     form=forms,
 )
 def test_loss_is_the_loops(loss_type, shape, seed, keywords, distance, form):
-    """Where there are as many rows as tokens, too: an advantage belongs to a row, never to a column."""
+    """The shapes include as many rows as tokens: an advantage belongs to a row and never to a column."""
     logp, old, ref, advantages, mask = batch(*shape, seed, distance)
     if form == "token":
         advantages = draw(*shape, seed=seed + 5)

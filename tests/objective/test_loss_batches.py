@@ -1,4 +1,4 @@
-"""What a batch may look like without changing the loss: padding, garbage, order, micro-batches, extremes."""
+"""Properties of the loss of a batch: padding and garbage have no effect, micro-batches add up, extremes stay finite."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Ratio and surrogates: against literal loops in value and gradient, and by their properties."""
+"""Ratio and surrogates: compared with literal loops in value and gradient, and tested for their properties."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: a disk that nobody waits for, and a run that nothing disturbs."""
+"""Fixtures of the tests of the trainer: no waiting for the disk, uninterrupted runs, and recorded shapes."""
 
 import os
 
@@ -9,15 +9,15 @@ from tests.support.resuming import cheap_run_under, real_run
 
 
 @pytest.fixture(autouse=True)
-def _nobody_waits_for_the_disk(request, monkeypatch):
-    """No power fails in a quick test; the long ones wait. (An axe takes note of what is waited for, see there.)"""
+def _no_fsync_in_fast_tests(request, monkeypatch):
+    """Replace `os.fsync` in fast tests, which need no protection against a power failure; slow tests keep it."""
     if request.node.get_closest_marker("slow") is None:
         monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
 @pytest.fixture(scope="session")
 def counted_run(tmp_path_factory):
-    """How often a run that nothing disturbs changes the file system, and its end."""
+    """The number of changes to the file system by an uninterrupted run, and the result of the run."""
     return cheap_run_under(tmp_path_factory.mktemp("undisturbed") / "out", None)
 
 
@@ -28,13 +28,13 @@ def undisturbed(counted_run):
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory):
-    """A finished run with every optional part; read only."""
+    """A finished run with every optional part; tests must not change it."""
     return real_run(tmp_path_factory.mktemp("whole") / "out")
 
 
 @pytest.fixture
 def shapes(monkeypatch):
-    """The sizes in each call of `compute_logprobs`: columns of prompts, rows, columns of completions."""
+    """A list of (columns of the prompts, rows, columns of the completions) for each call of `compute_logprobs`."""
     sizes, compute_logprobs = [], experience_logprobs.compute_logprobs
 
     def spy(model, prompt_ids, prompt_mask, completion_ids, *arguments, **keywords):

@@ -1,4 +1,4 @@
-"""Training in environments: the loss of the policy's tokens alone, what rewards get, what is written, resuming."""
+"""Training in environments: loss of the policy's tokens alone, arguments of reward functions, files, resuming."""
 
 import json
 from dataclasses import replace
@@ -49,7 +49,7 @@ def experience_of_episodes(**settings):
     ],
 )
 def test_an_update_is_what_a_loop_over_the_policys_tokens_gives(settings, rows):
-    """Row by row, each read from its beginning without padding; in float64, whatever the micro-batches."""
+    """The oracle reads each row alone and without padding, in float64; the micro-batches have different sizes."""
     model, experience, config = experience_of_episodes(**settings)
     if rows < 16:
         object.__setattr__(config, "per_device_train_batch_size", rows)
@@ -118,7 +118,7 @@ def test_the_reward_of_the_environment_is_enough():
 
 
 def test_frequencies_of_calls_are_trls():
-    """Calls of an episode on average; of the calls, the share that failed."""
+    """The metrics are the mean number of calls per episode, and the share of failed calls."""
     model, tokenizer = make_tool_world()
     torch.manual_seed(0)
     experience, metrics = collect(
@@ -169,7 +169,7 @@ calls_until_killed = [10**9]
 
 
 class Mortal(Adder):
-    """A world that adds; its process may die in the midst of a call."""
+    """An environment that adds, and raises `Killed` in a call after a given number of calls."""
 
     def add(self, a: int, b: int) -> int:
         """Add two numbers.
@@ -220,7 +220,7 @@ def test_a_run_does_not_go_on_in_another_environment(tmp_path):
     ],
 )
 def test_arguments_that_do_not_fit_each_other(reward, limit, arguments, words):
-    """The parameters are only read: a session of mutants runs a test many times with the same objects."""
+    """The test does not change its parameters, since a session of mutants runs it many times with the same objects."""
     model, tokenizer = make_tool_world()
     config = tool_config(max_tool_calling_iterations=limit)
     with pytest.raises(InputError, match=words):

@@ -1,4 +1,4 @@
-"""Evaluation while training: when, on what, with which numbers, and that the training does not notice it."""
+"""Evaluation during training: its steps, its rows, its metrics, and that it does not change the training."""
 
 import math
 
@@ -21,16 +21,16 @@ from tests.support.worlds import (
 )  # fmt: skip
 
 HELD_OUT = [{"prompt": letter, "answer": letter} for letter in "bcde1"]
-BESIDE = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True}
+MEASUREMENTS = {"eval_steps": 2, "log_completions": True, "logging_steps": 1, "log_kl": True}
 
 
 def half_marks(completions, completion_ids, **kwargs):
-    """Between 0 and 1, by what was sampled."""
+    """Return rewards of 0, 0.5 or 1 that depend on the sampled tokens."""
     return [sum(ids) % 3 / 2 for ids in completion_ids]
 
 
 def run(**settings):
-    """The model, its weights after each step, and the history."""
+    """Train, and return the model, its weights after each step, and the history."""
     (model, tokenizer), steps, config = make_world(), [], make_config(**({"max_steps": 5} | settings))
     held_out = HELD_OUT if config.eval_steps else None
     history = train(model, tokenizer, ROWS, letter_reward, config, lambda *_: steps.append(weights(model)), held_out)
@@ -38,14 +38,14 @@ def run(**settings):
 
 
 def of_training(history):
-    beside = ("eval/", "kl")
-    return [{k: v for k, v in metrics.items() if not k.startswith(beside)} for metrics in without_times(history)]
+    measured = ("eval/", "kl")
+    return [{k: v for k, v in metrics.items() if not k.startswith(measured)} for metrics in without_times(history)]
 
 
 def test_the_training_is_the_same_bit_for_bit(capsys):
-    _, steps, history = run(num_iterations=2, **BESIDE)
+    _, steps, history = run(num_iterations=2, **MEASUREMENTS)
     _, plain_steps, plain = run(num_iterations=2)
-    assert all(same_weights(*both_ways) for both_ways in zip(steps, plain_steps, strict=True))
+    assert all(same_weights(*pair) for pair in zip(steps, plain_steps, strict=True))
     assert of_training(history) == without_times(plain)
     assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == [2, 4, 5], "and after the last step"
     assert all(("time/eval" in metrics) == ("eval/reward" in metrics) for metrics in history)
@@ -53,7 +53,7 @@ def test_the_training_is_the_same_bit_for_bit(capsys):
 
 
 def test_a_penalty_is_in_the_reward_and_not_in_the_accuracy():
-    """A reward says by its `without_penalty` what is right; ours for text that holds the answer does."""
+    """The accuracy is that of `without_penalty`, which `contains_reward` has, too."""
 
     def penalised(completions, **kwargs):
         return [0.5 * verdict for verdict in all_right(completions)]

@@ -21,12 +21,12 @@ def gradient(experience, config):
 def test_the_order_of_rows_saves_passes_and_changes_no_gradient(loss_type, inactive, shapes, monkeypatch):
     settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "max_completion_length": 24}
     experience, config = ragged_experience(ALTERNATING, inactive=inactive), make_config(loss_type=loss_type, **settings)
-    in_order, metrics = gradient(experience, config)
+    sorted_gradient, metrics = gradient(experience, config)
     sorted_shapes, shapes[:] = list(shapes), []
     monkeypatch.setattr(loop, "cheapest_order", lambda model, rollout, rows: torch.arange(len(rows)))
-    as_they_came, other = gradient(experience, config)
-    torch.testing.assert_close(in_order, as_they_came, rtol=0, atol=1e-10)
-    assert metrics == pytest.approx(other, abs=1e-6)
+    unsorted_gradient, unsorted_metrics = gradient(experience, config)
+    torch.testing.assert_close(sorted_gradient, unsorted_gradient, rtol=0, atol=1e-10)
+    assert metrics == pytest.approx(unsorted_metrics, abs=1e-6)
     if loss_type == "bnpo":
         assert sorted_shapes == shapes, "its mean depends on the rows of a micro-batch: they stay as they were drawn"
         return
@@ -49,7 +49,7 @@ def test_padding_that_all_prompts_and_completions_share_is_left_out(shapes):
 
 
 def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient():
-    """Which is what the plan of the memory counts on."""
+    """The plan of the memory relies on this."""
     experience = ragged_experience([5, 9, 7, 8] * 3, [4, 9, 6], inactive=(1, 4, 5, 6))
     config, model = make_config(num_generations=4, per_device_train_batch_size=4), make_world()[0]
     order = cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))

@@ -1,4 +1,4 @@
-"""What goes wrong, and what the trainer does about it: skip, count, leave out, stop. And half precision."""
+"""Non-finite updates, missing rewards and half precision: the trainer skips, counts, leaves out or stops."""
 
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ from tests.support.worlds import (
 
 
 def spoil(monkeypatch, calls, value=float("nan")):
-    """Make the loss of these calls not finite, its gradient with it."""
+    """Make the loss and its gradient non-finite in these calls of `microbatch_loss`."""
     count, microbatch_loss = iter(range(1000)), loop.microbatch_loss
 
     def spoilt(*arguments, **keywords):
@@ -48,7 +48,7 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(monkeypatch)
 
 
 def test_completions_without_any_reward_are_left_out_of_every_comparison():
-    """In training: they have no gradient. Two groups of four; of the second, one completion is left."""
+    """Completions without a reward have no gradient. In the second of two groups only one completion has a reward."""
     nan, centred = float("nan"), [x - 8 / 3 for x in (1, 3, 4)]
     rewards = torch.tensor([1.0, nan, 3.0, 4.0, nan, nan, 2.0, nan])
     of_group, of_batch = (np.std(scores, ddof=1) + 1e-4 for scores in ([1, 3, 4], [1, 3, 4, 2]))
@@ -71,7 +71,7 @@ def test_completions_without_any_reward_are_left_out_of_every_comparison():
 def test_the_advantages_of_a_run_are_those_of_its_entry_and_zero_without_a_reward(missing):
     rewards = draw(3, 4, seed=2)
     has_reward = torch.ones(3, 4, dtype=torch.bool)
-    has_reward[0, 1] = has_reward[2, 1:] = not missing  # one of four is missing, none, and three of four
+    has_reward[0, 1] = has_reward[2, 1:] = not missing  # in the three groups, 1, 0 and 3 of the 4 rewards are missing
     rewards = torch.where(has_reward, rewards, float("nan"))
     for settings in (
         *({"scale_rewards": scale} for scale in ("group", "batch", "none")),
@@ -93,7 +93,7 @@ def test_the_advantages_of_a_run_are_those_of_its_entry_and_zero_without_a_rewar
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_every_mode_trains(name):
-    """In half precision, sampler and trainer may differ by the rounding of a logit (3 bits of 8 behind the point)."""
+    """In half precision, sampler and trainer may differ by the rounding of a logit, of which 3 bits are fractional."""
     model, tokenizer = make_world()
     model.to(PRECISIONS[name].weights)
     start = weights(model)

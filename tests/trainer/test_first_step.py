@@ -1,4 +1,4 @@
-"""How far step 1 moves a weight, against a literal loop over the numbers of two models."""
+"""The movement of the weights in step 1, compared with a literal loop over the weights of two models."""
 
 import copy
 

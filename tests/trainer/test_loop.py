@@ -1,4 +1,4 @@
-"""What a run promises: its reference, its seeds, its data, its progress."""
+"""Properties of a run: its reference, its seeds, the order of its data, and the errors of its arguments."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ from tests.support.worlds import (
 
 
 def watch_reference(monkeypatch, policy):
-    """The weights that log-probabilities of a model other than the policy were computed with."""
+    """Record weights and model in each computation of log-probabilities by a model other than the policy."""
     seen, computed = [], loop.logprobs_without_gradient
 
     def spy(model, *arguments):
@@ -191,7 +191,7 @@ def test_a_reference_on_a_gpu_that_is_not_there_is_named():
 
 @pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
 def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
-    """The last thing to be opened does not open, or a step fails: the caller's mode and chance are as they were."""
+    """If the last resource cannot be opened, or if a step fails, mode and random state of the caller are restored."""
     closed = []
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.close", lambda self: closed.append(self))
     monkeypatch.setattr(f"grpo_lab.trainer.{fails}", lambda *arguments, **keywords: 1 / 0)

@@ -38,7 +38,7 @@ CHATS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n +
 
 
 def randomise(model):
-    """Adapters that are no longer zero, so that both of their matrices have gradients."""
+    """Make the adapters nonzero, so that both of their matrices have gradients."""
     generator = torch.Generator().manual_seed(7)
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
@@ -46,7 +46,7 @@ def randomise(model):
 
 
 def literal_gradients(model, batch, config):
-    """The loss by its definition: peft's own model, its own way to switch an adapter off, one row after the other."""
+    """Compute the gradients from the definition of the loss, with peft's own model, one row after the other."""
     base = make_exact(make_world()[0])
     settings = {"r": 2, "lora_alpha": 6, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
     wrapped = peft.get_peft_model(base, peft.LoraConfig(**settings))

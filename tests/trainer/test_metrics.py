@@ -1,4 +1,4 @@
-"""Every metric under its promised name, its value computed a second time from what was sampled."""
+"""The metrics of a step: their names, and their values computed a second time from the sampled completions."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
         rewards = [x + (0.5 * len(row) if len(row) > 1 else 0) for x, row in zip(letters, ids, strict=True)]
         groups = [rewards[i : i + 4] for i in range(0, 12, 4)]
         cut = [row for row, truncated in zip(ids, rollout.truncated.tolist(), strict=True) if truncated]
-        whole = [len(row) for row in ids if row not in cut]
+        terminated_lengths = [len(row) for row in ids if row not in cut]
         entropies = [x for row, n in zip(rollout.entropy.tolist(), lengths, strict=True) for x in row[:n]]
         tokens += sum(lengths) + 4 * int(rollout.prompt_mask.sum())
         expected = {
@@ -54,7 +54,7 @@ def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
             "completions/min_length": min(lengths),
             "completions/max_length": max(lengths),
             "completions/clipped_ratio": len(cut) / 12,
-            "completions/mean_terminated_length": np.mean(whole) if whole else 0.0,
+            "completions/mean_terminated_length": np.mean(terminated_lengths) if terminated_lengths else 0.0,
             "entropy": np.mean(entropies),
             "num_tokens": tokens,
         }
@@ -91,7 +91,7 @@ def test_metrics_are_written_once_per_step_even_after_a_kill(tmp_path):
 
 
 def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
-    """A clock that only moves inside a phase: 3 to sample, 5 to reward, 1 a reading, 7 an update of the weights."""
+    """The clock advances by 3 per sampling, 5 per rewarding, 1 per forward pass, and 7 per update of the weights."""
     clock = [0.0]
 
     def takes(owner, name, seconds):
@@ -108,7 +108,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
     takes(rewarding, "score_completions", 5.0)
     takes(experience_logprobs, "compute_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
-    # Read: once by the reference, once before two passes of one update each, and once in each of those.
+    # Forward passes: one by the reference, one for the old log-probabilities, and one in each of the two updates.
     _, history = run(beta=0.1, num_iterations=2, max_steps=2)
     for metrics in history:
         times = {name: value for name, value in metrics.items() if name.startswith("time/")}
@@ -126,7 +126,7 @@ def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
 
 @pytest.mark.parametrize("rows_at_once", [8, 4, 2])
 def test_a_micro_batch_makes_a_gpu_wait_thirteen_times_at_most(rows_at_once):
-    """Two of them lists of row numbers, which are on the CPU already; metrics are asked for once an update."""
+    """Two of the counted waits read lists of row numbers that are on the CPU; metrics are read once per update."""
     cut = {"per_device_train_batch_size": rows_at_once, "gradient_accumulation_steps": 8 // rows_at_once}
     (model, _), config = make_world(), make_config(**cut)
     experience = ragged_experience([5, 3, 5, 2, 4, 5, 1, 5], columns=5)

@@ -1,4 +1,4 @@
-"""The optimizer of each mode, that of "bf16" against torchao's in one piece; guarded steps, loss scaling."""
+"""The optimizers of all modes: the one of "bf16" compared with torchao's, non-finite updates, loss scaling."""
 
 import math
 import sys
@@ -21,7 +21,7 @@ EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
 
 
 def make(parameters, name="fp32", **settings):
-    """Without clipping, so that what arrives is the gradient itself."""
+    """Return an optimizer without clipping, so that the update uses the gradient itself."""
     config = make_config(precision=name, **({"max_grad_norm": math.inf} | settings))
     return PolicyOptimizer(torch.nn.ParameterList(parameters), config)
 
@@ -49,23 +49,23 @@ def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
     start = torch.randn(8192, generator=torch.Generator().manual_seed(1))
     gradients = torch.randn(6, 8192, generator=torch.Generator().manual_seed(2))
 
-    def move(optimizer, moved, some):
-        for number, gradient in some:
-            torch.manual_seed(number)  # of the noise that rounds
-            moved.grad = (gradient * optimizer.loss_scale).to(moved.dtype)
+    def move(optimizer, parameter, numbered_gradients):
+        for number, gradient in numbered_gradients:
+            torch.manual_seed(number)  # seed of the noise of stochastic rounding
+            parameter.grad = (gradient * optimizer.loss_scale).to(parameter.dtype)
             optimizer.step(0.1, loss=0.0)
 
     weight = parameter(start, name)
     first = make([weight], name)
     move(first, weight, enumerate(gradients[:3]))
     state = {key: value.clone() for key, value in first.tensors().items()}
-    two = torch.nn.Parameter(weight.detach().clone())
-    second = make([two], name)
+    loaded_weight = torch.nn.Parameter(weight.detach().clone())
+    second = make([loaded_weight], name)
     second.load(first.state(), state)
     saved = {key: value.clone() for key, value in state.items()}
     move(first, weight, enumerate(gradients[3:]))
-    move(second, two, enumerate(gradients[3:]))
-    assert torch.equal(weight, two) and same_weights(first.tensors(), second.tensors())
+    move(second, loaded_weight, enumerate(gradients[3:]))
+    assert torch.equal(weight, loaded_weight) and same_weights(first.tensors(), second.tensors())
     assert same_weights(state, saved), "what was loaded is not what is moved"
 
 
@@ -148,7 +148,7 @@ def random(*shape, seed=0):
 
 @pytest.mark.parametrize("piece", [4096, 8192, 2**22])
 def test_in_pieces_is_torchaos_own_update_in_one(piece, monkeypatch):
-    """Bit for bit where torchao quantises: codes, scales and weights. Piece and block borders coincide."""
+    """Codes, scales and weights are equal bit for bit if torchao quantises; pieces end at borders of blocks."""
     monkeypatch.setattr(optim_8bit, "PIECE_SIZE", piece)
     start = [0.02 * random(80, 256), 0.02 * random(64, 64), 0.02 * random(300, 64)]
     ours, theirs = ([torch.nn.Parameter(s.bfloat16()) for s in start] for _ in range(2))
@@ -179,7 +179,7 @@ def test_one_search_finds_the_code_of_torchao(values):
 
 
 def test_a_step_in_8_bits_is_few_kernels(monkeypatch):
-    """Beside the copies to and from the parameters; torchao's own has 160 for each parameter."""
+    """The count leaves out copies to and from the parameters; torchao's update needs 160 kernels for each parameter."""
     monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2**16)
     weights = [torch.nn.Parameter(random(64, 256).bfloat16()) for _ in range(10)] + [torch.nn.Parameter(random(300))]
     optimizer = eight_bit(weights, 1e-3, weight_decay=0.1)
@@ -218,7 +218,7 @@ def test_what_arrives_of_200_updates_in_one_direction(name, share):
 
 @pytest.mark.slow
 def test_second_moments_too_few_to_be_quantised_follow_the_gradients():
-    """In bf16, torchao's choice for them, they would stop short at a third, and never come down again."""
+    """In bf16, as in torchao, they would stop at a third of the right value, and never decrease again."""
     ours = torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16))
     optimizer = eight_bit([ours], 0.0)
     for _ in range(1200):

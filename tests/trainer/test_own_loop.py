@@ -1,4 +1,4 @@
-"""The scripts of docs/own-loop.md: they run as they stand, and with the library's formulas in them they are `train`."""
+"""The scripts of docs/own-loop.md run as printed, and with the library's formulas they give the results of `train`."""
 
 import importlib
 import re
@@ -25,7 +25,7 @@ SHORTER = {
     "max_steps=30": "max_steps=2, disable_tqdm=True, max_completion_length=24",
     "generation_batch_size=128": "generation_batch_size=48",
 }
-LIBRARYS = {
+LIBRARY_FORMULAS = {
     "(rewards - rewards.nanmedian(-1, keepdim=True).values).nan_to_num(0)": "group_advantages(rewards)",
     "-torch.where(mask, weights[:, None] * logp, 0).sum() / mask.sum()": "policy_loss(logp, advantages, mask, "
     "loss_type='dapo')[0]",
@@ -35,7 +35,7 @@ LIBRARYS = {
 
 
 def play(script, folder, changes):
-    """What the script leaves behind, with these texts in it changed."""
+    """Run the script with some texts replaced, and return its variables."""
     for text, replacement in ({"outputs/own-loop": folder.as_posix()} | SHORTER | changes).items():
         assert script.count(text) == 1, text
         script = script.replace(text, replacement)
@@ -44,7 +44,7 @@ def play(script, folder, changes):
 
 
 def trained(run):
-    """`train` under the same settings, without a folder."""
+    """Run `train` with the settings of a run, without a folder; return the model and the history."""
     model, tokenizer = load_policy("tiny")
     config = run.config.without(output_dir=None)
     return model, train(model, tokenizer, addition_problems("train", 2000), accuracy_reward, config)
@@ -65,7 +65,7 @@ def test_the_loss_of_the_page_is_what_it_says_and_its_metric_is_in_the_file(tmp_
 
 
 def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_path):
-    scope = play(WHOLE, tmp_path / "out", LIBRARYS)
+    scope = play(WHOLE, tmp_path / "out", LIBRARY_FORMULAS)
     for mine, its in zip(scope["run"].history, trained(scope["run"])[1], strict=True):
         assert mine["reward"] == its["reward"]
         for name in ("loss", "grad_norm"):
@@ -76,14 +76,14 @@ def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_pa
 def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     imports, lines = ONLY_ADVANTAGE.split("\n\n        ")
     script = imports + "\n" + WHOLE[: WHOLE.index("        logp, _ =")] + "        " + lines
-    scope = play(script, tmp_path / "out", {text: LIBRARYS[text] for text in list(LIBRARYS)[::2]})
+    scope = play(script, tmp_path / "out", {text: LIBRARY_FORMULAS[text] for text in list(LIBRARY_FORMULAS)[::2]})
     model, history = trained(scope["run"])
     assert same_weights(weights(scope["model"]), weights(model))
     assert [metrics["loss"] for metrics in scope["run"].history] == [metrics["loss"] for metrics in history]
 
 
 def test_compute_logprobs_is_what_the_page_says_with_its_gradient():
-    """The oracle: the model's own logits of each row alone, without padding, at the temperature."""
+    """The oracle computes the logits of each row alone, without padding, and divides them by the temperature."""
     model, tokenizer = make_world()
     texts = [row["prompt"] for row in ROWS[:2]]
     prompt_ids, prompt_mask = encode_prompts(tokenizer, texts)

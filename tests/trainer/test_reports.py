@@ -1,4 +1,4 @@
-"""What a run shows: the bar, curves and completions for people to read."""
+"""The reports of a run: progress bar, trackers, warnings, and printed or recorded completions."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.support.axe import Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights, weights
 
 
-def nothing(completions, **kwargs):
+def no_reward(completions, **kwargs):
     return [None] * len(completions)
 
 
@@ -23,11 +23,11 @@ def test_what_no_reward_applies_to_is_shown_and_recorded_without_one(tmp_path):
     settings = {"report_to": "tensorboard", "eval_steps": 2, "log_completions": True, "logging_steps": 1}
     config = make_config(output_dir=str(tmp_path / "out"), **settings)
     with pytest.warns(RuntimeWarning, match="their reward is NaN"):
-        history = train(model, tokenizer, ROWS, nothing, config, eval_dataset=ROWS)
+        history = train(model, tokenizer, ROWS, no_reward, config, eval_dataset=ROWS)
     assert history[0]["reward"] is history[1]["eval/accuracy"] is None, "which a board does not take"
     assert history[0]["frac_reward_zero_std"] == 1.0 and same_weights(weights(model), weights(make_world()[0]))
     (first, *_) = lines(tmp_path / "out")
-    assert (first["reward"], first["rewards"], first["advantage"]) == (None, {"nothing": None}, 0.0)
+    assert (first["reward"], first["rewards"], first["advantage"]) == (None, {"no_reward": None}, 0.0)
 
 
 def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
@@ -86,7 +86,7 @@ def test_where_another_term_has_a_gradient_the_report_says_so(capsys):
 
 
 def test_steps_before_a_run_was_resumed_count(tmp_path, capsys):
-    """Without a signal so far: only the end reports. With one: nothing does."""
+    """A resumed run without a signal is reported at its end; a run with a signal is not reported."""
     for reward, counts in ((equal, [7]), (letter_reward, [])):
         settings = {"output_dir": str(tmp_path / reward.__name__), "save_steps": 1}
         for steps in (6, 7):
@@ -127,7 +127,7 @@ def test_a_record_says_everything_about_a_completion():
 
 def test_a_row_is_one_line_whatever_was_said():
     text = 'one\ntwo\x1b[2J\r"\u202e' + "x" * 500
-    unrewarded = record(0.0) | {"reward": None}  # to which no function applies: recorded, and not ranked
+    unrewarded = record(0.0) | {"reward": None}  # no reward function applies: it is recorded and not ranked
     messages = [{"role": "user", "content": "1+1=?\n"}]
     (row,) = best_and_worst([unrewarded, record(1.0, text, messages)]).splitlines()[1:]
     assert row.startswith("   1.000  '1+1=?\\n' 'one\\ntwo\\x1b[2J\\r\"\\u202exxx") and row.endswith("x...'")
@@ -157,7 +157,7 @@ def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_pat
     [(2, 1), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((2, 3), (4, 2)))],
 )
 def test_what_was_noted_after_the_last_checkpoint_is_struck_out_on_resuming(save_steps, logging_steps, tmp_path):
-    """The file begins before or after the checkpoint of step 2, or there is none."""
+    """The first completions are written before the checkpoint, after it, or there is no checkpoint before the kill."""
 
     def kill(step, metrics):
         if step == 3:

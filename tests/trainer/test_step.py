@@ -1,4 +1,4 @@
-"""The trainer against a slow one made of loops; and what must not matter: how a batch is cut, rows without gradient."""
+"""Steps compared with a slow trainer made of loops; micro-batches and rows without gradient change nothing."""
 
 import copy
 from dataclasses import replace
@@ -102,7 +102,7 @@ def check_batches(batches, config):
 
 
 def make_experience(config):
-    """An experience whose policy has moved since, so that ratios differ from 1 and some are clipped."""
+    """Return an experience of an older policy, so that ratios differ from 1 and some are clipped."""
     model, tokenizer = make_world()
     make_exact(model)
     torch.manual_seed(9)
@@ -142,7 +142,7 @@ def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
 
 
 def reward_of_half(completions, completion_ids, prompts, **kwargs):
-    """The prompts that are strings get equal rewards."""
+    """Give equal rewards to the completions of prompts that are strings."""
     scores = letter_reward(completions, completion_ids)
     return [0.1 if isinstance(prompt, str) else score for prompt, score in zip(prompts, scores, strict=True)]
 
@@ -217,7 +217,7 @@ def test_equal_advantages_per_token_train_like_one_per_row():
 
 
 def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
-    """The library's are zero there, and their rows would be skipped."""
+    """The advantages of the library would be zero, and their rows would be skipped."""
     (model, tokenizer), config = make_world(), make_config()
     make_exact(model)
     experience, _ = collect(model, tokenizer, ROWS[:2], lambda completions, **_: [0.0] * len(completions), config)

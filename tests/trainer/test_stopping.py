@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the step is finished and saved, it is said how to go on, and the end is the same."""
+"""Ctrl-C and SIGTERM: the step is finished and saved, the message says how to resume, and the result is the same."""
 
 import signal
 
@@ -15,7 +15,7 @@ NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 def send(number, last, times=1):
-    """A callback that sends the signal to this process at the end of a step."""
+    """Return a callback that sends the signal to this process at the end of a step."""
 
     def callback(step, metrics):
         for _ in range(times if step == last else 0):

@@ -1,4 +1,4 @@
-"""Trackers: accelerate's, by its own classes; what they do never decides over a run."""
+"""Trackers by the classes of accelerate: their failures never stop a run."""
 
 import json
 import re
@@ -16,14 +16,14 @@ from tests.support.worlds import run
 
 
 class Service:
-    """What a tracker's service knows: by the identifier of a run, what it was told at each step."""
+    """A fake service that stores the numbers of each step by the identifier of the run."""
 
     def __init__(self):
         self.runs, self.settings, self.finished = {}, [], 0
 
 
 def tracker_of(service: Service, name: str, fails: str = ""):
-    """A class of accelerate's form, whose named method fails: "start" without login, "log" at step 2, "finish"."""
+    """Return a tracker class for accelerate; the method `fails` raises ("start", "finish", or "log" at step 2)."""
 
     class Tracker(tracking.GeneralTracker):
         requires_logging_directory = False

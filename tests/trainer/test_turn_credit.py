@@ -1,4 +1,4 @@
-"""Advantages of turns in a run: those of the table, from the rewards and states that an environment tells."""
+"""Advantages of turns in a run, computed from the rewards and states of the environment by the table."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ WORLD = GuessWorld(5, 3)
 
 
 class Counted(Adder):
-    """A world that adds, tells its state and counts how often it is asked for its reward."""
+    """An environment that adds, has `get_state`, and counts the calls of `get_reward`."""
 
     def reset(self, answer: str, **row) -> str:
         self.reward_calls = 0
@@ -47,7 +47,7 @@ def guess_tokens(secrets: list[int]) -> torch.Tensor:
 
 
 def guess_rollout(tokens) -> Rollout:
-    """Episodes of the toy as the trainer has them: what it has as tensors, an environment would have told."""
+    """Convert episodes of the toy to a rollout; its rewards and states take the place of an environment's."""
     B, T = tokens.shape
     mask, zeros = tokens != 0, torch.zeros(B, T)
     rewards, states = episode_rewards(WORLD, tokens), turn_states(WORLD, tokens)
@@ -115,7 +115,7 @@ def test_by_default_an_episode_has_one_advantage_and_is_asked_once_for_its_rewar
 
 
 class StartsAtTwo(Counted):
-    """As `Counted`, without chance: its reward is 0.2 at first."""
+    """A `Counted` without randomness, whose reward is 0.2 at first."""
 
     def reset(self, answer: str, **row) -> str:
         observation = super().reset(answer, **row)
@@ -124,7 +124,7 @@ class StartsAtTwo(Counted):
 
 
 def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
-    """Two episodes written by hand: one calls twice, to a total of 3 and of 45, and the other one not at all."""
+    """Two scripted episodes: one calls the tool twice, for a total of 3 and then 45; the other never calls it."""
     model, tokenizer = make_tool_world()
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]])
@@ -143,8 +143,9 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     torch.testing.assert_close(turn_rewards, torch.tensor([[3.2, 42.0, 5.0], [1.2, 0.0, 0.0]]))
     assert state_ids(rollout).tolist() == [[0, 1, 2], [0, -1, -1]]
 
-    # Rewards to go: 50.2, 47 and 5; 1.2. The episodes differ from their mean by 24.5, and so do their first turns,
-    # which begin in the same state. The other two turns are alone in theirs.
+    # The rewards to go are 50.2, 47 and 5 in the first episode, and 1.2 in the second. The rewards of the episodes
+    # differ from their mean by 24.5. So do those of the two first turns, which begin in the same state. The other two
+    # turns are the only ones in their states.
     config = tool_config(turn_advantage="gigpo", scale_rewards="none", num_generations=2, generation_batch_size=2)
     advantages = token_advantages(rollout, rewards, config)
     for row, expected in ((0, [49.0, 24.5, 24.5]), (1, [-49.0])):

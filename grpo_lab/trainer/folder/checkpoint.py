@@ -1,7 +1,7 @@
-"""What survives a crash: files and checkpoints are written elsewhere, flushed to the disk, and then moved into place.
+"""Writing files and checkpoints so that a crash leaves no partial ones: write, flush to the disk, move into place.
 
-A checkpoint is a normal one of transformers, and beside it what only this trainer reads. Tensors are safetensors and
-the rest is JSON: nothing is ever unpickled.
+A checkpoint is a normal transformers checkpoint with additional files that only this trainer reads. Tensors are stored
+as safetensors and everything else as JSON: nothing is ever unpickled.
 """
 
 import contextlib
@@ -19,19 +19,27 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.models.adapters import has_adapter, load_adapter_weights
 from grpo_lab.models.loading import without_bars
 
-UNFINISHED = "grpo_run.unfinished"  # the run's own folder for what is not finished
-ENGINE_STATE = "grpo_state.json"  # in a checkpoint that an engine wrote, whose other files the engine itself reads
+UNFINISHED = "grpo_run.unfinished"  # folder for files that are still being written
+ENGINE_STATE = "grpo_state.json"  # file with the state of the run in a checkpoint that an engine such as TRL wrote
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
 def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=None) -> dict[str, list]:
-    """Write a checkpoint, or the model alone, into a folder that does not exist yet, and flush it; return its digests.
+    """Write a checkpoint, or the model alone, into a new folder, and flush it; return the digests of its files.
 
-    After an error nothing of it is left, so that the disk has its room back.
+    After an error the folder is removed, so that it does not take up disk space.
+
+    Args:
+        folder: The folder to create.
+        model: The policy.
+        tokenizer: The tokenizer of the policy.
+        optimizer: The optimizer whose state is saved; needed if there is a state.
+        state: The state of the run, ready for JSON. None: only the model and the tokenizer are written.
+        reference: The reference model. None: it is not saved.
     """
     folder.mkdir(parents=True)
     try:
-        with without_bars():  # they would break up the progress bar of the run
+        with without_bars():  # progress bars of transformers would interrupt the bar of the run
             model.save_pretrained(folder)
             if reference is not None:
                 reference.save_pretrained(folder / _REFERENCE)
@@ -49,9 +57,15 @@ def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=
 
 
 def adopt(written: Path, folder: Path, state: dict) -> dict[str, list]:
-    """Move what an engine has written into a folder that does not exist yet, with the state of the run beside it.
+    """Move a checkpoint that an engine has written to a new folder, add the state of the run, and flush it.
 
-    It is flushed; returns its digests.
+    Args:
+        written: The folder that the engine has written.
+        folder: The new place of the checkpoint; it does not exist yet.
+        state: The state of the run, ready for JSON.
+
+    Returns:
+        The digests of the files of the checkpoint.
     """
     os.replace(written, folder)
     (folder / ENGINE_STATE).write_text(as_json(state), encoding="utf-8")
@@ -61,29 +75,36 @@ def adopt(written: Path, folder: Path, state: dict) -> dict[str, list]:
 
 
 def check_savable(model, tokenizer) -> None:
-    """Save all but the weights once, for trial: what transformers refuses to write would else end a run at its end.
+    """Save the model without weights and the tokenizer once, as a test that transformers can save them.
+
+    Without this test a run would fail only after its last step.
 
     Raises:
-        InputError: with what transformers says.
+        InputError: with the error message of transformers, if it refuses to save one of the two.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for name, part, settings in (("model", model, {"state_dict": {}}), ("tokenizer", tokenizer, {})):
+        for name, component, settings in (("model", model, {"state_dict": {}}), ("tokenizer", tokenizer, {})):
             try:
                 with without_bars():
-                    part.save_pretrained(folder, **settings)
+                    component.save_pretrained(folder, **settings)
             except Exception as error:
-                if getattr(error, "errno", None) is not None:  # of the disk
-                    raise
+                if getattr(error, "errno", None) is not None:
+                    raise  # an error of the disk and not of the model
                 problem = f"is one that transformers refuses to save: {error}"
                 raise InputError(
-                    name, part, "mend that first: no step of the run could be kept", found=problem
+                    name, component, "mend that first: no step of the run could be kept", found=problem
                 ) from error
 
 
 def load(folder: Path, model, optimizer, reference=None) -> dict:
-    """Load a checkpoint into the model, the optimizer and the reference; returns the state, which alone is an engine's.
+    """Load a checkpoint into the model, the optimizer and the reference; return the state of the run.
 
-    optimizer: None for an engine, which reads the rest itself.
+    Args:
+        folder: The checkpoint.
+        model: The model that gets the weights of the policy.
+        optimizer: The optimizer that gets the saved state. None: an engine such as TRL wrote the checkpoint and loads
+            it itself; only the state of the run is read here.
+        reference: The reference model that gets the saved weights. None: the checkpoint has no reference.
     """
     if optimizer is None:
         return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
@@ -96,7 +117,7 @@ def load(folder: Path, model, optimizer, reference=None) -> dict:
 
 
 def load_weights(folder: Path, model) -> None:
-    """Put the weights of a checkpoint into a model of the same shape and type; those of an adapter into its adapter."""
+    """Load the weights of a checkpoint into a model of the same shapes and types; with LoRA, only the adapter."""
     if has_adapter(model):
         load_adapter_weights(folder, model)
         return
@@ -106,7 +127,7 @@ def load_weights(folder: Path, model) -> None:
 
 
 def file_digests(folder: Path) -> dict[str, list]:
-    """Size in bytes and SHA-256 of every file below a folder, by its path in it, with slashes."""
+    """Return size in bytes and SHA-256 of every file below a folder, by its path in the folder, with slashes."""
     files = {}
     for name in sorted(names_below(folder)):
         with open(folder / name, "rb") as file:
@@ -119,7 +140,7 @@ def names_below(folder: Path) -> set[str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file of the run: after a crash it has either the old text or the new one."""
+    """Write a text file of the run so that after a crash it holds either the old text or the new one."""
     unfinished = path.parent / UNFINISHED / path.name
     unfinished.parent.mkdir(exist_ok=True)
     unfinished.write_text(text, encoding="utf-8", newline="\n")
@@ -128,13 +149,13 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def publish(unfinished: Path, final: Path) -> None:
-    """Move a file or folder, itself flushed already, into its place."""
+    """Move a file or folder that has been flushed to its final place, and flush the folder that contains it."""
     os.replace(unfinished, final)
     flush(final.parent)
 
 
 def flush(path: Path) -> None:
-    """Wait until a file is on the disk, or the names in a folder, where the system can flush a folder."""
+    """Wait until a file, or the list of names in a folder, is on the disk; a folder only if the system supports it."""
     is_folder = path.is_dir()
     with contextlib.suppress(OSError) if is_folder else contextlib.nullcontext():
         number = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
@@ -144,7 +165,10 @@ def flush(path: Path) -> None:
             os.close(number)
 
 
-def as_json(value: Any, **how) -> str:
-    """JSON with the letters themselves, for people to read; NaN and infinity, which JSON does not have, are null."""
+def as_json(value: Any, **options) -> str:
+    """Return JSON text with unescaped letters; NaN and infinity, which JSON cannot represent, become null.
+
+    options: Further arguments of `json.dumps`.
+    """
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
-    return json.dumps(finite, ensure_ascii=False, allow_nan=False, **how)
+    return json.dumps(finite, ensure_ascii=False, allow_nan=False, **options)

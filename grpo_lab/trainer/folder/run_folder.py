@@ -1,8 +1,13 @@
-"""The folder of a run: one run at a time, what is written into it, and where the run goes on from.
+"""The output folder of a run: its lock, the files that the run writes, and resuming from a checkpoint.
 
-The manifest says what the run began with ("settings", of which `max_steps` is that of its last part; "ingredients", as
-`fingerprints` describes them) and what it owns in the folder: "checkpoints", the newest last, and the files of the
-"trained" model. A checkpoint counts as soon as the manifest describes its files; only then it is moved into its place.
+The manifest records the inputs of the run and the files that it owns in the folder:
+
+- "settings": the settings; `max_steps` is that of the last start.
+- "ingredients": the fingerprints of the inputs, as `fingerprints` returns them.
+- "checkpoints": the digests of the files of each checkpoint, the newest last.
+- "trained": the digests of the files of the trained model.
+
+A checkpoint is valid as soon as the manifest lists its files. After that it is moved into its place.
 """
 
 import contextlib
@@ -27,22 +32,24 @@ from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publi
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST, LOCK, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "completions.jsonl"
-CHANGING = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard", "trackers.json")  # what a run keeps changing
-CONTENT = {"settings", "ingredients", "checkpoints", "trained"}  # of the manifest
-# What any model has, and any adapter.
-MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", CONFIG_FILE, WEIGHTS_FILE)
-_COMPARED = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}
+CHANGING_FILES = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard", "trackers.json")  # files that change all the time
+MANIFEST_KEYS = {"settings", "ingredients", "checkpoints", "trained"}
+# Files of a saved model or adapter; a run is refused if its folder holds such a file already.
+MODEL_FILES = (
+    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", CONFIG_FILE, WEIGHTS_FILE,
+)  # fmt: skip
+_COMPARED_SETTINGS = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}  # settings that a resumed run may not change
 
 
 def explain_disk_errors(method: Callable) -> Callable:
-    """Say in one sentence what is wrong with the disk, what is saved, and how to go on once that is mended."""
+    """Decorate a method of `RunFolder` so that an error of the disk names the problem, the state and the remedy."""
 
     @functools.wraps(method)
-    def explaining(self, *arguments):
+    def wrapper(self, *arguments):
         try:
             return method(self, *arguments)
         except Exception as error:
-            os_error = re.search(r"\(os error (\d+)\)", str(error))  # safetensors and tokenizers write in Rust
+            os_error = re.search(r"\(os error (\d+)\)", str(error))  # message of safetensors and tokenizers
             number = int(os_error[1]) if os_error else getattr(error, "errno", None)
             if number is None:
                 raise
@@ -53,25 +60,32 @@ def explain_disk_errors(method: Callable) -> Callable:
             problem = f"{path!r} could not be read or written ({os.strerror(number)})"
             raise OSError(number, f"{problem}: mend that, then {remedy}") from error
 
-    return explaining
+    return wrapper
 
 
 class RunFolder:
-    """A context that locks the output folder of a run against all others, writes to it and reads it again."""
+    """Context manager that locks the output folder for one run, writes the files of the run and loads checkpoints.
+
+    Args:
+        config: The settings of the run, with an `output_dir`.
+        settings: The settings to store, by name, ready for JSON.
+    """
 
     def __init__(self, config: GRPOConfig, settings: dict):
         self.config, self.path = config, Path(config.output_dir)
-        switches = {"resume_from_checkpoint": False, "ignore_reward_changes": False}  # typed for one start alone
-        self.settings = json.loads(json.dumps(settings), parse_constant=str) | switches
+        # These two settings hold for one start of the run and are not stored.
+        one_time_settings = {"resume_from_checkpoint": False, "ignore_reward_changes": False}
+        self.settings = json.loads(json.dumps(settings), parse_constant=str) | one_time_settings
         self.manifest: dict = {}
         self._lock = FileLock(self.path / LOCK, blocking=False)
 
     @explain_disk_errors
     def __enter__(self):
-        if not (self.path / LOCK).exists():  # else a run may be at work, which is the first thing to be said
+        if not (self.path / LOCK).exists():
+            # Skipped if there is a lock: another run may be using the folder, and then that is the error to report.
             check_folder(self.config)
         try:
-            self._lock.acquire()  # makes the folder, too
+            self._lock.acquire()  # creates the folder if it does not exist
         except Timeout as error:
             problem = f"output_dir is {str(self.path)!r}, where another run is at work"
             raise BlockingIOError(f"{problem}; wait for its end, stop it, or choose another folder") from error
@@ -80,71 +94,93 @@ class RunFolder:
     def __exit__(self, *details):
         try:
             for remove in ((self.path / UNFINISHED).rmdir, (self.path / LOCK).unlink):
-                with contextlib.suppress(OSError):  # not empty: the run tidies up when it goes on
+                with contextlib.suppress(OSError):  # raised if the folder is not empty; a resumed run removes it
                     remove()
         finally:
-            self._lock.release()  # last, for after it another run may hold the folder
+            self._lock.release()  # last, since another run may use the folder from now on
 
     @explain_disk_errors
     def open(self, model, optimizer, reference, fingerprints: dict) -> tuple[int, list[dict]]:
-        """Begin a new run, or load its newest good checkpoint; returns the steps that are done, and their metrics.
+        """Begin a new run, or load the newest valid checkpoint of the run in the folder.
 
-        optimizer: None for an engine, which reads its checkpoint itself. fingerprints: those of the run's ingredients.
+        Args:
+            model: The policy, which gets the weights of the checkpoint.
+            optimizer: The optimizer, which gets the saved state. None: an engine such as TRL loads its checkpoint
+                itself.
+            reference: The reference model, which gets the saved weights. None: checkpoints have no reference.
+            fingerprints: The fingerprints of the inputs of the run, by name.
+
+        Returns:
+            The number of completed steps, and the metrics of each of them.
         """
-        self.manifest = check_folder(self.config)  # under the lock: another run may have been at work until now
-        state, completions = {"step": 0, "log_history": []}, 0
+        self.manifest = check_folder(self.config)  # again, under the lock: another run may have changed the folder
+        state, completions_size = {"step": 0, "log_history": []}, 0
         changes = {"settings": self.settings, "ingredients": fingerprints, "checkpoints": {}, "trained": {}}
         if self.config.resume_from_checkpoint:
             self._check_same_run(fingerprints)
             if newest := self._newest_good():
                 state = checkpoint.load(newest, model, optimizer, reference)
-                completions = self.manifest["checkpoints"][newest.name][COMPLETIONS]
+                completions_size = self.manifest["checkpoints"][newest.name][COMPLETIONS]
                 settings = self.manifest["settings"] | self.settings
                 changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(newest.name)}
                 print(f"Resumed at step {state['step']} of {self.config.max_steps} from {newest.as_posix()!r}")
             else:
                 print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
         self._write_manifest(**changes)
-        check_folder(self.config)  # a broken checkpoint may stay for what others put into it, and be in the way
+        # A broken checkpoint that holds files of others was not removed; it would block a checkpoint of that name.
+        check_folder(self.config)
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
         write_whole(self.path / SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
         write_whole(self.path / METRICS, "".join(as_json(metrics) + "\n" for metrics in state["log_history"]))
-        if (path := self.path / COMPLETIONS).is_file():  # the other steps are made again
-            os.truncate(path, min(completions, path.stat().st_size))
+        if (path := self.path / COMPLETIONS).is_file():
+            # Remove the completions of steps after the checkpoint, since these steps are computed again.
+            os.truncate(path, min(completions_size, path.stat().st_size))
         return state["step"], state["log_history"]
 
     @explain_disk_errors
     def append(self, name: str, records: Iterable[dict]) -> None:
-        """Append lines of JSON to a file of the run; those after a checkpoint go when the run goes on from it."""
+        """Append records as lines of JSON to a file of the run, and flush it.
+
+        Resuming from a checkpoint removes the lines that were written after it.
+        """
         with open(self.path / name, "a", encoding="utf-8", newline="\n") as file:
             file.writelines(as_json(record) + "\n" for record in records)
         flush(self.path / name)
 
     @explain_disk_errors
     def save_checkpoint(self, step: int, *parts) -> None:
-        """Make a checkpoint of a step, with the parts of `checkpoint.write`; remove those beyond `save_total_limit`."""
+        """Write the checkpoint of a step, and remove the checkpoints beyond `save_total_limit`.
+
+        parts: The arguments of `checkpoint.write` after the folder; the first one is the model.
+        """
         write = functools.partial(checkpoint.write, self.path / UNFINISHED / f"checkpoint-{step}", *parts)
         self._save(step, write, model_fingerprint(parts[0]))
 
     @explain_disk_errors
     def adopt_checkpoint(self, step: int, written: Path, history: list[dict]) -> None:
-        """Make a checkpoint of a step of what an engine has written into a folder, which it reads by itself."""
+        """Take over a checkpoint that an engine such as TRL has written as the checkpoint of a step.
+
+        Args:
+            step: Number of completed steps.
+            written: The folder that the engine has written.
+            history: The metrics of the completed steps.
+        """
         unfinished = self.path / UNFINISHED / f"checkpoint-{step}"
         state = {"step": step, "log_history": history}
         self._save(step, functools.partial(checkpoint.adopt, written, unfinished, state))
 
     def _save(self, step: int, write: Callable[[], dict], fingerprint: dict | None = None) -> None:
-        name, completions = f"checkpoint-{step}", self.path / COMPLETIONS
+        name, completions_file = f"checkpoint-{step}", self.path / COMPLETIONS
         check_free(self.path, [name], ())
         entry = {"model": fingerprint, "files": write()}
-        entry[COMPLETIONS] = completions.stat().st_size if completions.is_file() else 0
+        entry[COMPLETIONS] = completions_file.stat().st_size if completions_file.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)
         self._write_manifest(checkpoints=self._remove_old_checkpoints(name))
 
     @explain_disk_errors
     def save_model(self, model, tokenizer) -> None:
-        """Write the trained model beside the metrics, as a normal transformers checkpoint; each file is whole."""
+        """Write the trained model beside the metrics as a normal transformers checkpoint; no file is ever partial."""
         unfinished = self.path / UNFINISHED / "model"
         files = checkpoint.write(unfinished, model, tokenizer)
         check_free(self.path, files, self.manifest["trained"])
@@ -155,34 +191,38 @@ class RunFolder:
         shutil.rmtree(unfinished)
 
     def saved(self) -> str:
-        """Say which checkpoint is on the disk."""
+        """Return a sentence that names the newest checkpoint on the disk."""
         newest = [*self.manifest.get("checkpoints", [])][-1:]
         return f"{(self.path / newest[0]).as_posix()!r} is saved." if newest else "No checkpoint is saved yet."
 
     def _check_same_run(self, fingerprints: dict) -> None:
-        """Raise InputError for the first thing that would lead to other numbers."""
+        """Raise InputError for the first setting or fingerprint that would lead to other results than in this run."""
         old_settings, new_settings = self.manifest["settings"], self.settings
         old_config, new_config = (
-            {"config": {name: settings.get(name) for name in _COMPARED}} for settings in (old_settings, new_settings)
+            {"config": {name: settings.get(name) for name in _COMPARED_SETTINGS}}
+            for settings in (old_settings, new_settings)
         )
         if fingerprints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
-            fingerprints = fingerprints | {"model": None}  # such as after Ctrl-C in a notebook
+            # The model has the weights of a checkpoint of this run, for instance after Ctrl-C in a notebook.
+            fingerprints = fingerprints | {"model": None}
         if self.config.ignore_reward_changes:
             fingerprints = fingerprints | {"reward_funcs": None}
         check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | fingerprints, str(self.path))
         old_max_steps, max_steps = old_settings["max_steps"], new_settings["max_steps"]
         schedule = new_settings["lr_scheduler_type"]
-        if max_steps < (done := max((int(name.split("-")[1]) for name in self.manifest["checkpoints"]), default=0)):
-            expected = f"expected at least {done}: {str(self.path)!r} has those steps already"
+        saved_steps = [int(name.split("-")[1]) for name in self.manifest["checkpoints"]]
+        completed_steps = max(saved_steps, default=0)
+        if max_steps < completed_steps:
+            expected = f"expected at least {completed_steps}: {str(self.path)!r} has those steps already"
             raise InputError("max_steps", max_steps, expected)
         if max_steps != old_max_steps and not schedule.startswith("constant"):
             print(f"max_steps was {old_max_steps}: from here on the {schedule} schedule is that of {max_steps}")
 
     def _newest_good(self) -> Path | None:
-        """The newest checkpoint that is as it was written; those after it, which are not, are reported."""
+        """Return the newest checkpoint whose files match their digests; newer ones are reported as broken."""
         for name, entry in reversed(self.manifest["checkpoints"].items()):
             path, unfinished = self.path / name, self.path / UNFINISHED / name
-            if unfinished.is_dir() and not path.exists():  # the run was killed before it moved it
+            if unfinished.is_dir() and not path.exists():  # the run was killed before it could move the checkpoint
                 publish(unfinished, path)
             digests = checkpoint.file_digests(path)
             wrong_files = [file for file, written in entry["files"].items() if digests.get(file) != written]
@@ -202,9 +242,12 @@ class RunFolder:
         write_whole(self.path / MANIFEST, as_json(signed, indent=1) + "\n")
 
     def _remove_old_checkpoints(self, newest: str) -> dict[str, dict]:
-        """Keep this checkpoint and the `save_total_limit` newest; remove the others, but no files of others.
+        """Remove checkpoints until `save_total_limit` are left; return the entries of the manifest that are left.
 
-        They are forgotten after that: a removal that was cut short is repeated.
+        A checkpoint that holds files of others stays on the disk. The caller writes the manifest after the removal, so
+        an interrupted removal is repeated on resuming.
+
+        newest: Name of the newest checkpoint; later ones are broken and are removed.
         """
         known = self.manifest["checkpoints"]
         names = [*known][: [*known].index(newest) + 1]
@@ -216,41 +259,44 @@ class RunFolder:
 
 
 def check_folder(config: GRPOConfig) -> dict:
-    """The manifest in the output folder, if the folder is fit for this run; empty if there is none. Nothing is changed.
+    """Check that a run may use its output folder, without changing it; return the manifest in it, or an empty dict.
 
-    Raises FileExistsError if the run would write over another run, a model or another file; FileNotFoundError if there
-    is no run to resume.
+    Raises:
+        FileExistsError: if the run would overwrite another run, a model or another file.
+        FileNotFoundError: if there is no run to resume.
     """
     folder, resume = Path(config.output_dir), config.resume_from_checkpoint
-    manifest, metrics = _read_manifest(folder / MANIFEST), folder / METRICS
+    manifest, metrics_file = _read_manifest(folder / MANIFEST), folder / METRICS
     if resume and not manifest:
         state = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
         remedy = f"expected a run in {str(folder)!r}, which {state}; leave it out to start one, in a new folder"
         raise FileNotFoundError(f"resume_from_checkpoint is True; {remedy}")
-    owned_names = {name.split("/")[0] for part in ("checkpoints", "trained") for name in manifest.get(part, ())}
-    has_run = owned_names or (manifest and metrics.is_file() and metrics.stat().st_size)  # else it is no obstacle
+    owned_names = {name.split("/")[0] for key in ("checkpoints", "trained") for name in manifest.get(key, ())}
+    # A run that failed before its first step has a manifest, but neither checkpoints nor metrics: it may be replaced.
+    has_run = owned_names or (manifest and metrics_file.is_file() and metrics_file.stat().st_size)
     if has_run and not resume:
         remedy = f"choose another folder, or continue it with {RESUME}"
         raise FileExistsError(f"output_dir {str(folder)!r} holds a run already; {remedy}")
     checkpoints = [path.name for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    check_free(folder, [*CHANGING, *MODEL, *checkpoints], {*CHANGING, *owned_names} if manifest else ())
+    needed_names = [*CHANGING_FILES, *MODEL_FILES, *checkpoints]
+    check_free(folder, needed_names, {*CHANGING_FILES, *owned_names} if manifest else ())
     return manifest
 
 
 def check_free(folder: Path, names: Iterable[str], owned_names: Container[str]) -> None:
-    """Raise FileExistsError if files or folders with these names are there and are not the run's."""
+    """Raise FileExistsError if the folder holds one of these names and the run does not own it."""
     if taken_names := [name for name in names if name not in owned_names and (folder / name).exists()]:
         problem = f"holds {', '.join(taken_names)}, not written by this run, which needs the name"
         raise FileExistsError(f"output_dir {str(folder)!r} {problem}; move it away, or choose another folder")
 
 
 def _read_manifest(path: Path) -> dict:
-    """The manifest, empty if there is none. Raises InputError if it is damaged."""
+    """Return the manifest, or an empty dict if there is none; raise InputError if it is damaged."""
     if not path.is_file():
         return {}
     with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):
         content = json.loads(path.read_bytes().decode("utf-8"))
-        if content.pop("checksum") == _checksum(content) and content.keys() == CONTENT:
+        if content.pop("checksum") == _checksum(content) and content.keys() == MANIFEST_KEYS:
             return content
     raise InputError(
         f"{str(path)!r} is not what the run wrote: it was edited, cut or damaged. Restore it from a copy, or resume "

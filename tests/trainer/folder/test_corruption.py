@@ -1,7 +1,8 @@
-"""Whatever is broken in the folder of a run is named, with a way out; or it is harmless, and the end is the same.
+"""Damage in the folder of a run: it is named in an error with a remedy, or it is harmless and the result is the same.
 
-A whole run lies there: checkpoints of steps 2 and 4, and the trained model. One thing in it is spoilt; then it is
-resumed. And a disk that is full or closed: one sentence, nothing lost, and the run goes on once that is mended.
+The folder holds a finished run: checkpoints of steps 2 and 4, and the trained model. A test damages one file and
+resumes the run. Other tests simulate a disk that is full or read-only: the error is one sentence, nothing is lost, and
+the run can be resumed afterwards.
 """
 
 import errno
@@ -19,7 +20,7 @@ from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of
 
 
 def flip(path: Path) -> None:
-    """One bit, in the middle."""
+    """Flip one bit in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -37,13 +38,13 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def signed(path: Path, **changes) -> None:
-    """A manifest that was edited by someone who knows its checksum."""
+    """Edit a manifest and write the right checksum for it."""
     content = json.loads(path.read_text(encoding="utf-8")) | changes
     content.pop("checksum")
     path.write_text(json.dumps({"checksum": run_folder._checksum(content)} | content), encoding="utf-8")
 
 
-# In the newest checkpoint: the one before it is taken. (name, what is done to it, what is said to be wrong)
+# Damage in the newest checkpoint, after which the one before it is loaded: (name, function that damages it, message).
 IN_CHECKPOINT = [
     (".", shutil.rmtree, "chat_template.jinja is missing"),
     ("model.safetensors", truncate_file, "model.safetensors is not what was written: its size or its checksum differs"),
@@ -54,7 +55,7 @@ IN_CHECKPOINT = [
     ("reference", shutil.rmtree, "reference/config.json is missing"),
     ("reference/model.safetensors", flip, "reference/model.safetensors is not what was written"),
 ]
-# Nothing depends on it, or it is written anew in any case: nothing is said.
+# Damage that nothing depends on, or that is overwritten in any case: nothing is reported.
 HARMLESS = [
     ("metrics.jsonl", lambda path: path.write_text(path.read_text() + '{"step": 5', encoding="utf-8")),
     ("grpo_config.json", Path.unlink),
@@ -64,7 +65,7 @@ HARMLESS = [
     ("grpo_run.unfinished/checkpoint-6/reference", lambda path: path.mkdir(parents=True)),
     ("checkpoint-2", shutil.rmtree),
 ]
-# Nobody can know what the run was: it stops, and touches nothing.
+# Damage of the manifest, after which the run is unknown: it stops and changes nothing.
 STOPS = [
     (Path.unlink, "resume_from_checkpoint is True; .* which holds no grpo_run.json; .* in a new folder"),
     (truncate_file, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),

@@ -1,4 +1,4 @@
-"""What a run's folder refuses, a second run among it, which checkpoints stay in it, and what is left at the end."""
+"""The folder of a run: refused starts, a second run at the same time, kept checkpoints, and the files at the end."""
 
 import json
 
@@ -10,7 +10,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.trainer import train
 from grpo_lab.trainer.fingerprints import model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.run_folder import CHANGING, LOCK, RunFolder
+from grpo_lab.trainer.folder.run_folder import CHANGING_FILES, LOCK, RunFolder
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import (
     assert_same_end,
@@ -82,7 +82,7 @@ def test_without_save_steps_only_the_end_is_saved(tmp_path):
 
 
 def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
-    """transformers loads such a one with a warning, and refuses to save it; this is its own sentence."""
+    """transformers loads such a model with a warning and refuses to save it; the error has its message."""
     model, tokenizer = make_world()
     model.generation_config.update(do_sample=False, temperature=0.6)
     with pytest.raises(ValueError, match="GenerationConfig is invalid: .*\n.*temperature.*unset `temperature`"):
@@ -123,7 +123,7 @@ def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     folder = whole_run[0]
     run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))
     named = {f"{name}/{file}" for name, entry in run["checkpoints"].items() for file in entry["files"]}
-    assert named | {*CHANGING[:2], *run["trained"], "grpo_run.json"} == contents(folder).keys()
+    assert named | {*CHANGING_FILES[:2], *run["trained"], "grpo_run.json"} == contents(folder).keys()
     assert len(metrics_in(folder)) == 5
 
 

@@ -1,4 +1,4 @@
-"""Files of somebody else's in the folder of a run: never deleted, moved or written over, byte for byte."""
+"""Files of others in the folder of a run are never deleted, moved or overwritten."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from grpo_lab.trainer.folder import check_folder
 from tests.support.resuming import assert_same_end, cheap_run, cheap_run_until, contents, copy_of
 from tests.support.worlds import make_config
 
-BESIDE = {
+FOREIGN_FILES = {
     "checkpoint-best/model.safetensors": "theirs", "checkpoint-/x": "theirs", "checkpoint-2-old/x": "theirs",
     "unfinished-novel/chapter-1.txt": "It was", "chapter.unfinished": "a dark", "notes.md": "night",
     "model/config.json": "{}", "grpo_run.json.bak": "{}", "unfinished-checkpoint-2/model.safetensors": "theirs",
@@ -30,7 +30,7 @@ def started(tmp_path_factory):
 
 
 def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_path):
-    theirs = write_files(tmp_path / "out", BESIDE)
+    theirs = write_files(tmp_path / "out", FOREIGN_FILES)
     cheap_run_until(tmp_path / "out", 3)
     assert theirs.items() <= contents(tmp_path / "out").items()
     *_, history = cheap_run(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Killed at any point and resumed, a run ends with the same weights and metrics, and leaves nothing behind."""
+"""A run that is killed at any point and resumed has the same weights, metrics and files at the end."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def test_killed_before_any_change_to_the_file_system(every, counted_run, tmp_pat
 
 
 def assert_nothing_lost(folder):
-    """The steps that a checkpoint stands on have their metrics, whole; and there is a checkpoint from step 2 on."""
+    """All steps up to the newest checkpoint have complete metrics, and there is a checkpoint from step 2 on."""
     path = folder / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
     if newest_checkpoint := newest(folder):
@@ -71,7 +71,7 @@ def test_killed_again_while_resuming(share, counted_run, tmp_path):
         pytest.param(checkpoint, "save_file", 1, False, marks=pytest.mark.slow),
         pytest.param(checkpoint, "write", 1, True, marks=pytest.mark.slow),
         pytest.param(PolicyOptimizer, "step", 9, True, marks=pytest.mark.slow),
-        pytest.param(checkpoint, "write", 3, False, marks=pytest.mark.slow),  # of the trained model, at the end
+        pytest.param(checkpoint, "write", 3, False, marks=pytest.mark.slow),  # writes the trained model
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),
 )
@@ -96,7 +96,7 @@ LARGE = {"hidden_size": 64, "intermediate_size": 128}  # parameters large enough
     ids=str,
 )
 def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
-    """In 8 bits with several pieces a parameter, too; the rounding draws its noise anew."""
+    """The cases include 8-bit moments with several pieces per parameter, and stochastic rounding."""
     monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2048)
     short = {"max_steps": 4, "num_iterations": 1} | settings
     expected = real_run(tmp_path / "whole", **short)
@@ -129,13 +129,13 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
 
 
 def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tmp_path):
-    """Whoever resumes with the output folder's model would otherwise hold it to itself."""
+    """Otherwise a run that is resumed with the model of its folder would compare this model with itself."""
     frozen = {"ref_model_sync_steps": None, "max_steps": 3, "save_steps": 1} | ONE_UPDATE
     expected = real_run(tmp_path / "whole", **frozen)
     run_until_killed(tmp_path / "out", 2, **frozen)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.resuming.make_world", lambda seed: (saved, make_world()[1]))
         saved = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "checkpoint-2", local_files_only=True)
-        for parameter in saved.parameters():  # out of the file's own memory, whose alignment changes how sums round
+        for parameter in saved.parameters():  # since the alignment of the file's memory changes the rounding of sums
             parameter.data = parameter.data.clone()
         assert_same_end(real_run(tmp_path / "out", resume=True, **frozen), expected)

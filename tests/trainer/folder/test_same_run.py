@@ -1,4 +1,4 @@
-"""What may change on resuming, and what is refused by name: settings, model, data, rewards, tokenizer, length."""
+"""Changes on resuming: allowed ones, and refused ones of settings, model, data, rewards, tokenizer and length."""
 
 import functools
 import hashlib
@@ -45,7 +45,7 @@ from tests.support.worlds import (
 
 @pytest.fixture(scope="module")
 def cut_off(tmp_path_factory):
-    """A run of which two steps are saved and three are made."""
+    """The folder of a run that made three steps and saved two of them."""
     return cheap_run_until(tmp_path_factory.mktemp("cut") / "out", 3)
 
 
@@ -54,7 +54,7 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
     run = RunFolder(make_config(output_dir=str(tmp_path)), settings)
     for name in SETTINGS:
         run.manifest = {"settings": settings | {name: "another"}, "ingredients": {}, "checkpoints": {}}
-        if name in {*MAY_CHANGE, "max_steps"}:  # whose own check is below
+        if name in {*MAY_CHANGE, "max_steps"}:  # these settings have tests of their own below
             run._check_same_run({})
         else:
             with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; take"):
@@ -63,7 +63,7 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
 
 @pytest.mark.parametrize("begins", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_evaluations_may_change_on_resuming_and_training_does_not(begins, tmp_path):
-    """The folder says what it was last."""
+    """The folder has the settings of the last start."""
     parts = [{"eval_steps": 1, "held_out": ROWS}, {"save_steps": 1, "disable_tqdm": False}]
     first, then = reversed(parts) if begins else parts
     short = {"max_steps": 3} | ONE_UPDATE
@@ -82,7 +82,7 @@ def test_evaluations_may_change_on_resuming_and_training_does_not(begins, tmp_pa
 
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
 def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
-    """With a schedule that falls to zero, the steps already made were those of the shorter run; so it is said."""
+    """With a falling schedule the first steps had the rates of the shorter run, so a message says that."""
     settings = {"lr_scheduler_type": schedule, "max_steps": 6}
     expected = cheap_run(tmp_path / "whole", **settings)
     cheap_run(tmp_path / "out", **settings | {"max_steps": 4})
@@ -107,7 +107,7 @@ def test_a_run_may_become_shorter_but_not_than_what_is_done(cut_off, tmp_path):
 
 
 def opened(folder, model=None, tokenizer=None, rows=ROWS, rewards=letter_reward, **settings):
-    """A run that is resumed with some of its ingredients changed, up to its first step; the model it then has."""
+    """Resume a run with some of its inputs changed, up to its first step; return its model."""
     world = make_world(num_hidden_layers=1)
     model, tokenizer = model or world[0], tokenizer or world[1]
     config = make_config(output_dir=str(folder), resume_from_checkpoint=True, **CHEAP, **settings)
@@ -123,7 +123,7 @@ def changed_weights(model):
     return model
 
 
-OTHERS = {
+CHANGED_INPUTS = {
     "setting": ({"learning_rate": 0.02}, "learning_rate: was 0.01, is 0.02.*; take what it began with"),
     "weights": (
         {"model": changed_weights},
@@ -149,9 +149,9 @@ def test_a_checkpoints_model_may_resume_and_own_loops_need_no_rewards(cut_off, t
     assert same_weights(weights(loaded), weights(saved))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", CHANGED_INPUTS)
 def test_another_ingredient_is_refused_by_name(name, cut_off):
-    changes, message = OTHERS[name]
+    changes, message = CHANGED_INPUTS[name]
     if callable(change := changes.get("model")):
         changes = {"model": change(make_world(num_hidden_layers=1)[0])}
     before = contents(cut_off)
@@ -161,7 +161,7 @@ def test_another_ingredient_is_refused_by_name(name, cut_off):
 
 
 def test_a_reward_is_refused_with_the_file_that_has_changed(tmp_path, monkeypatch):
-    """The function itself; a constant beside it."""
+    """One case changes the function itself, the other a constant of its module."""
     monkeypatch.syspath_prepend(tmp_path)
     source = "SCALE = 1.0\ndef mine(completions, **kwargs):\n    return [SCALE * len(each) for each in completions]\n"
 
@@ -195,7 +195,7 @@ class Instance:
 
 
 def cell_of_a_notebook(sign):
-    """Defined in a module without a file, under its own name."""
+    """Return a function of a module without a file, as in a notebook."""
     scope = {"__name__": "__main__"}
     exec(f"def reward(completions, **kwargs): return [{sign} * len(text) for text in completions]", scope)
     return scope["reward"]
