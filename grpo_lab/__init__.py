@@ -1,9 +1,9 @@
 """grpo_lab: GRPO in small, tested pieces, written to be read beside the equations that they compute.
 
-The loop stands in `trainer/loop.py`: read it first. README.md shows the tree, and CONTRIBUTING.md says what each part
-holds; a part imports from those above it in that table and from none below.
+Read the training loop in `trainer/loop.py` first. README.md shows the tree of files. A table in CONTRIBUTING.md says
+what each package holds; a package imports only from packages above it in that table.
 
-In a shell: `grpo-lab` lists the commands and says what each is for; `grpo-lab train` is `python -m grpo_lab.train`.
+In a shell, `grpo-lab` lists the commands with a line on each; `grpo-lab train` runs `python -m grpo_lab.train`.
 """
 
 import logging
@@ -18,16 +18,17 @@ __version__ = "1.0.0"
 def _leave_out_torchao_notices() -> None:
     """Drop four warnings of torchao, which prints them when transformers imports it.
 
-    They are about kernels for other GPUs (we use its optimizer, which has none of its own) and about enums that it
-    registers twice. All other messages of these loggers are kept. It has to happen here, before any of our modules
-    imports transformers.
+    The warnings concern kernels for other GPUs, which this package does not use, and enums that torchao registers
+    twice. All other messages of these loggers are kept. The filters are added here since they have to be in place
+    before any module of the package imports transformers.
     """
-    for name, part in {"torchao": "Failed to load ", "torch.utils._pytree": " is an Enum subclass "}.items():
-        logging.getLogger(name).addFilter(lambda record, part=part: part not in record.getMessage())
+    dropped_texts = {"torchao": "Failed to load ", "torch.utils._pytree": " is an Enum subclass "}
+    for logger_name, text in dropped_texts.items():
+        logging.getLogger(logger_name).addFilter(lambda record, text=text: text not in record.getMessage())
 
 
 def __getattr__(name: str) -> Any:
-    """Import `GRPOConfig` when it is first used, since that takes a second."""
+    """Import `GRPOConfig` on first use, since the import takes a second."""
     if name != "GRPOConfig":
         raise AttributeError(f"module 'grpo_lab' has no attribute {name!r}")
     from grpo_lab.config import GRPOConfig

@@ -1,4 +1,7 @@
-"""The command `grpo-lab`: `grpo-lab train --help` is `python -m grpo_lab.train --help`; alone it lists the commands."""
+"""The command `grpo-lab`, which runs the other commands: `grpo-lab train` is `python -m grpo_lab.train`.
+
+Without a command's name it lists the commands.
+"""
 
 import argparse
 import importlib.util
@@ -27,7 +30,7 @@ COMMANDS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Hand the words after a command's name to that command."""
+    """Run the command that the first argument names, with the other arguments; without one, list the commands."""
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] in COMMANDS:
         return find_main(words[0])(words[1:])
@@ -35,12 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def find_main(name: str):
-    """The `main` of a command."""
+    """Return the `main` function of a command."""
     if name == "lessons":
         return copy_lessons
     module = f"grpo_lab.{name}"
-    package = importlib.util.find_spec(module).submodule_search_locations is not None
-    return importlib.import_module(f"{module}.__main__" if package else module).main
+    is_package = importlib.util.find_spec(module).submodule_search_locations is not None
+    return importlib.import_module(f"{module}.__main__" if is_package else module).main
 
 
 @command("grpo-lab")
@@ -57,9 +60,9 @@ def list_commands(arguments: list[str]) -> None:
 
 @command("grpo-lab lessons")
 def copy_lessons(arguments: list[str]) -> None:
-    """Copy the notebooks, English and Chinese, into a folder; nothing is overwritten.
+    """Copy the notebooks, English and Chinese, into a folder, without overwriting anything.
 
-    LESSON_LANG chooses the first lesson's language, as it does for `make lab`.
+    The environment variable LESSON_LANG chooses the language of the first lesson, as for `make lab`.
     """
     if chosen := os.environ.get("LESSON_LANG"):
         os.environ["GRPO_LAB_LANG"] = "zh_CN" if chosen.startswith("zh") else "en"

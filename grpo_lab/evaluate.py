@@ -25,12 +25,12 @@ from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
-from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
+from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import (
     OPTIONS_THAT_IMPORT,
     TASK_OPTION_DEFAULTS,
     TaskSpec,
-    check_names,
+    check_no_code_named,
     make_task_spec,
 )
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
@@ -283,11 +283,11 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
-    task_spec = make_task_spec(**options, small=is_tiny)
+    task_spec = make_task_spec(**options, for_tiny_model=is_tiny)
     environment = _environment(environment_arguments, task_spec)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
-    if not task_spec.task.held_out:
+    if not task_spec.task.has_held_out:
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(is_tiny)
     settings["batch_size"] = settings["batch_size"] or (512 if is_tiny else 64)
@@ -352,7 +352,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     for option, default in (TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT).items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
-    check_names(inherited, folder / SETTINGS_FILE)
+    check_no_code_named(inherited, folder / SETTINGS_FILE)
     if inherited:
         words = []
         for option, value in inherited.items():
@@ -374,7 +374,7 @@ def _parser() -> Parser:
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
-    add_task_option(parser)
+    add_task_options(parser)
     add_reward_options(parser)
     add_tool_options(parser)
     add = parser.add_argument

@@ -1,6 +1,6 @@
-"""The options that name a task, its data, its rewards and its tools: those of train, evaluate, chat and memory.
+"""The options of train, evaluate, chat and memory that name a task, its data, its rewards and its tools.
 
-None of them has a default here: what was not typed may stand in the file of a run.
+The parsers give these options no default: an option that was not typed may be set in the file of a run.
 """
 
 from argparse import ArgumentParser
@@ -8,28 +8,28 @@ from argparse import ArgumentParser
 from grpo_lab.rewards.named import REWARD_FUNCTIONS
 from grpo_lab.task_spec import BY_REWARDS, MODEL_TEMPLATE, SUMS
 from grpo_lab.tasks import TASKS
-from grpo_lab.tasks.records import KINDS
+from grpo_lab.tasks.records import FILE_SUFFIXES
 
 
-def add_task_option(group: ArgumentParser) -> None:
-    """--task, --chat_template and how data of one's own is read, as train, evaluate and memory take them."""
+def add_task_options(parser: ArgumentParser) -> None:
+    """Add --task, --chat_template and the options of `DataOptions`, for train, evaluate and memory."""
     about = "; ".join(f"{task.name} ({task.about})" for task in TASKS.values())
-    group.add_argument(
+    parser.add_argument(
         "--dataset_name", "--task", dest="task", metavar="TASK",
         help=f"{about}; gym:NAME, of reasoning-gym (its GALLERY.md shows them); or data of your own with the columns "
-        f"prompt and answer: a file ({', '.join(KINDS)}), a folder of these, or OWNER/NAME of the Hugging Face hub "
-        f"(default {SUMS})",
+        f"prompt and answer: a file ({', '.join(FILE_SUFFIXES)}), a folder of these, or OWNER/NAME of the Hugging Face "
+        f"hub (default {SUMS})",
     )  # fmt: skip
-    group.add_argument(
+    parser.add_argument(
         "--chat_template", choices=(MODEL_TEMPLATE, "none"),
         help='"none" gives the problems as plain text, as a base model needs them '
         f"(default: {MODEL_TEMPLATE}, its own)",
     )  # fmt: skip
-    add_data_options(group)
+    add_data_options(parser)
 
 
 def add_data_options(parser: ArgumentParser) -> None:
-    """The options of `DataOptions`, under a heading of their own."""
+    """Add the options of `DataOptions`, in an argument group."""
     add = parser.add_argument_group("data of your own").add_argument
     add("--dataset_config", metavar="NAME", help="configuration of a hub data set, or a folder in the folder")
     split = 'split to train on, or the beginning of its files\' names in a folder (default "train")'
@@ -42,27 +42,27 @@ def add_data_options(parser: ArgumentParser) -> None:
     add("--prompt_template", metavar="TEXT", help=template)
 
 
-def add_reward_options(group: ArgumentParser) -> None:
-    """--reward_funcs and --system_prompt."""
-    group.add_argument(
+def add_reward_options(parser: ArgumentParser) -> None:
+    """Add --reward_funcs and --system_prompt."""
+    parser.add_argument(
         "--reward_funcs", nargs="+", metavar="REWARD",
         help=f"one or several of {', '.join(REWARD_FUNCTIONS)} (docs/own-task.md says what each gives), or "
         "FILE:function, one of your own, or module:function; the first says what is right (default: the task's)",
     )  # fmt: skip
-    group.add_argument(
+    parser.add_argument(
         "--system_prompt", metavar="TEXT",
         help=f'what the system says before each problem, "none" for nothing (default: {BY_REWARDS})',
     )  # fmt: skip
 
 
-def add_tool_options(group: ArgumentParser) -> None:
-    """--tools and --environment, as train and evaluate take them."""
-    group.add_argument(
+def add_tool_options(parser: ArgumentParser) -> None:
+    """Add --tools and --environment, for train and evaluate."""
+    parser.add_argument(
         "--tools", nargs="+", metavar="TOOL",
         help="what the model may call: FILE:function, of your own, with types and a docstring that says what each "
         "argument is; python, which runs a program in a sandbox; sqlite:FILE, which asks a database, read only",
     )  # fmt: skip
-    group.add_argument(
+    parser.add_argument(
         "--environment", metavar="FILE:CLASS",
         help="the world of an episode: reset(**row) begins it, get_reward() if there is one rewards it, and the other "
         "public methods are tools",

@@ -1,4 +1,4 @@
-"""What a command trains or measures: a task, its rewards, and what the system says; looked up by name, as rows."""
+"""The task that a command trains on or measures, with its rewards and its system prompt, looked up by name."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,60 +13,63 @@ from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_rewar
 from grpo_lab.rewards.text import prompt_text, shortened
 from grpo_lab.sandbox.python import PYTHON_TOOL
 from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
-from grpo_lab.tasks.records import KINDS
-from grpo_lab.tasks.rows import THINK, mapped
+from grpo_lab.tasks.records import FILE_SUFFIXES
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, mapped
 
-SUMS = "sums"  # the task where none is named
-EXAMPLE_SUM = "17+58+42=?"  # one of them
+SUMS = "sums"  # the default task
+EXAMPLE_SUM = "17+58+42=?"  # a problem of the default task
 _SUM_PATTERN = re.compile(r"[\d+=? ]+")
 BY_REWARDS = "by the task and its rewards"
 MODEL_TEMPLATE = "model"
-# The options that say what is asked and rewarded, and what they are where nobody gives them.
+# Options that define the task and its rewards, with their defaults.
 TASK_OPTION_DEFAULTS = {
     "task": SUMS,
     "reward_funcs": None,
     "system_prompt": BY_REWARDS,
     "chat_template": MODEL_TEMPLATE,
 }
-TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.OPTIONS)  # how data of one's own is read
-# Options whose values are imported: they are taken from the command line, never from a file.
-OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}  # option -> its default
+TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.DATA_OPTION_NAMES)
+# Options whose values name code to import, with their defaults. They are read from the command line, never from a file.
+OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
 
 
-def check_names(options: dict[str, Any], file: Path) -> None:
-    """Raise InputError for code that a file names: it has to be typed.
+def check_no_code_named(options: dict[str, Any], file: Path) -> None:
+    """Raise InputError if a file of settings names code to import, which the user has to type instead.
 
-    Else whoever wrote the file would run code here, by a task, a reward, a tool or a formula. The rewards and tasks of
-    this package are taken, and files of problems.
+    Otherwise the author of the file could run code on this machine, through a task, a reward, a tool or a formula. A
+    file may name the rewards and tasks of this package, and files of problems.
 
-    options: as the file has them, without those that were typed.
+    options: The options in the file, without those that were also typed.
+    file: The file of settings, for the error message.
     """
-    for option, words in typed_names(options).items():
+    for option, words in options_to_type(options).items():
         expected = "from a file only names of this package and problems on this machine are taken, since others may "
         expected += f"run code; if you trust it, type {shell_line(words)}"
         raise InputError(option, options[option], expected, found=f"is {options[option]!r:.200} in {str(file)!r}")
 
 
-def typed_names(options: dict[str, Any]) -> dict[str, list[str]]:
-    """List the rewards, the task and the formulas that have to be typed, as words of a command line, by option."""
-    words = {}
-    for option, may_stand_in_a_file in _MAY_STAND_IN_A_FILE.items():
+def options_to_type(options: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the options that name code and so have to be typed: for each, its words on a command line."""
+    words_by_option = {}
+    for option, may_be_in_file in _MAY_BE_IN_FILE.items():
         value = options.get(option)
-        if not may_stand_in_a_file(value):
-            words[option] = [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
-    return words
+        if not may_be_in_file(value):
+            words_by_option[option] = [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
+    return words_by_option
 
 
 def _are_our_rewards(value: Any) -> bool:
-    names = value if isinstance(value, list) else [value] if value else []
+    if not value:
+        return True
+    names = value if isinstance(value, list) else [value]
     return all(isinstance(name, str) and short_name(name) in REWARD_FUNCTIONS for name in names)
 
 
 def _is_safe_task(name: Any) -> bool:
-    """True for a task that a file may name, since it runs nobody's code.
+    """Return True for a task that a file may name because it runs no code of a user.
 
-    That is a task of the package, a gym generator with plain options, or problems on this machine. (A path such as
-    \\\\host\\share is refused: Windows would send its login there.)
+    These are the tasks of the package, a gym generator with plain options, and problems on this machine. A network
+    path such as \\\\host\\share is refused, since Windows would send the user's login to that host.
     """
     if not isinstance(name, str):
         return name is None
@@ -74,7 +77,7 @@ def _is_safe_task(name: Any) -> bool:
         return True
     path = name.removeprefix("gsm8k:")
     is_remote = re.match(r"\\|/[\\/]", path)
-    is_data = path != name or name.endswith(KINDS) or Path(path).is_dir()
+    is_data = path != name or name.endswith(FILE_SUFFIXES) or Path(path).is_dir()
     return not is_remote and is_data and Path(path).exists()
 
 
@@ -86,57 +89,72 @@ def _imports_nothing(value: Any) -> bool:
     return value in (None, [PYTHON_TOOL])
 
 
-# Of each option that may name code, whether a value of it runs nobody's.
-_MAY_STAND_IN_A_FILE: dict[str, Callable[[Any], bool]] = {
+# For each option that can name code, a function that returns True for a value that a file may hold.
+_MAY_BE_IN_FILE: dict[str, Callable[[Any], bool]] = {
     "reward_funcs": _are_our_rewards,
     "task": _is_safe_task,
     "loss_type": _is_our_formula,
     "advantage": _is_our_formula,
 }
-_MAY_STAND_IN_A_FILE |= dict.fromkeys(OPTIONS_THAT_IMPORT, _imports_nothing)
+_MAY_BE_IN_FILE |= dict.fromkeys(OPTIONS_THAT_IMPORT, _imports_nothing)
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task for a model of one size, with the rewards and the system prompt that were asked for or go with it."""
+    """A task with its rewards and its system prompt, each as chosen by an option or by default.
+
+    reward_funcs: The reward functions, one for each of `reward_names`.
+    reward_weights: The weight of each reward; None weights each by 1.
+    system_prompt: The text of the system message; None for no message.
+    replaces_system_prompt: Whether the system prompt replaces the system messages that rows already have.
+    has_plain_prompts: Whether the prompts are plain texts instead of lists of chat messages.
+    for_tiny_model: Whether the model is as small as the tiny one.
+    """
 
     task: Task
     reward_names: tuple[str, ...]
-    reward_funcs: list[Callable]  # the rewards of these names, as the run gets them
+    reward_funcs: list[Callable]
     reward_weights: list[float] | None
     system_prompt: str | None
-    replaces_system_prompt: bool  # whether it takes the place of those that rows bring
-    plain_text: bool = False  # whether the model gets texts, and no chat messages
-    small: bool = False  # whether it is for a model as small as the tiny one
+    replaces_system_prompt: bool
+    has_plain_prompts: bool = False
+    for_tiny_model: bool = False
 
     def rows(self, split: str, n: int | None, seed: int) -> Sequence[Row]:
-        """Problems of a split, checked for what the rewards need, with the system prompt in front."""
+        """Return problems of a split with the system prompt, after checking the columns that the rewards need.
+
+        n: Number of problems; None for the usual number.
+        """
         check_choice("split", split, SPLITS)
-        rows, own = self.task.rows(split, n, seed), self.task.own
-        if own is None:
+        rows, own_data = self.task.rows(split, n, seed), self.task.own_data
+        if own_data is None:
             check_reward_columns(list(self.reward_names), rows)
         else:
-            # All splits: who trains learns of the fault, not who measures later.
-            for name, own_rows in own.rows_by_split.items():
-                if own_rows:
-                    check_reward_columns(list(self.reward_names), own_rows, own.locations_by_split[name])
+            # All splits are checked, so that a fault in the held-out problems is reported before the training.
+            for name, rows_of_split in own_data.rows_by_split.items():
+                if rows_of_split:
+                    check_reward_columns(list(self.reward_names), rows_of_split, own_data.locations_by_split[name])
         rows = with_system(rows, self.system_prompt, self.replaces_system_prompt)
-        return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])}) if self.plain_text else rows
+        if not self.has_plain_prompts:
+            return rows
+        return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])})
 
     def description_lines(self, rows: Sequence[Row]) -> list[str]:
-        """Describe the task's rewards, its prompt, its own data and what the tiny model lacks."""
+        """Describe the rewards, the prompt and the user's data; warn of problems that the tiny model cannot solve."""
         weights = self.reward_weights or [1.0] * len(self.reward_names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))
-        first = rows[0]["prompt"]
-        if isinstance(first, str):
-            prompt_line = f"the first prompt is {shortened(first)}"
+        first_prompt = rows[0]["prompt"]
+        if isinstance(first_prompt, str):
+            prompt_line = f"the first prompt is {shortened(first_prompt)}"
         else:
-            prompt_line = f"system prompt: {repr(first[0]['content']) if first[0]['role'] == 'system' else 'none'}"
+            first_message = first_prompt[0]
+            system_text = repr(first_message["content"]) if first_message["role"] == "system" else "none"
+            prompt_line = f"system prompt: {system_text}"
         lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
-        if own := self.task.own:
-            train, test = (len(own.rows_by_split[split]) for split in SPLITS)
-            lines += [f"problems to train on: {train:,}, held out: {test:,}", *own.notes]
-        knows_sums_alone = self.small and self.task.tiny_completion_length is None
+        if own_data := self.task.own_data:
+            train, test = (len(own_data.rows_by_split[split]) for split in SPLITS)
+            lines += [f"problems to train on: {train:,}, held out: {test:,}", *own_data.notes]
+        knows_sums_alone = self.for_tiny_model and self.task.tiny_completion_length is None
         if knows_sums_alone and (unknown := sum(not _is_sum(row) for row in rows)):
             warning = f"are no sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
             warning += ": expect next to no reward"
@@ -156,12 +174,20 @@ def make_task_spec(
     reward_weights: list[float] | None = None,
     chat_template: str = MODEL_TEMPLATE,
     *,
-    small: bool,
+    for_tiny_model: bool,
     **data: str | None,
 ) -> TaskSpec:
-    """Look up what the options name, for a model as small as the tiny one or for a larger one.
+    """Look up the task and the rewards that the options name, and fill in the defaults.
 
-    data: how data of one's own is read, as `find_task` takes it.
+    Args:
+        task: The name of a task, a file, a folder or a hub data set, as `find_task` takes it.
+        reward_funcs: Names of reward functions; None takes the rewards of the task.
+        system_prompt: The text of the system message; "none" for no message. The default is the task's system prompt,
+            or the one that asks for think and answer tags if a reward reads them; for a small model it is no message.
+        reward_weights: The weight of each reward; None takes the task's weights with the task's rewards, else 1 each.
+        chat_template: The default applies the model's chat template; any other value gives prompts as plain text.
+        for_tiny_model: Whether the model is as small as the tiny one.
+        **data: Options that say how the user's own data is read, as `find_task` takes them.
     """
     chosen_task = find_task(task, **data)
     names = tuple(short_name(name) for name in reward_funcs or chosen_task.reward_funcs)
@@ -169,7 +195,7 @@ def make_task_spec(
     if reward_weights is None and reward_funcs is None and chosen_task.reward_weights is not None:
         reward_weights = list(chosen_task.reward_weights)
     check_weights(reward_weights, names)
-    system_text = _system_prompt(system_prompt, chosen_task, names, small)
+    system_text = _system_prompt(system_prompt, chosen_task, names, for_tiny_model)
     return TaskSpec(
         task=chosen_task,
         reward_names=names,
@@ -177,16 +203,17 @@ def make_task_spec(
         reward_weights=reward_weights,
         system_prompt=system_text,
         replaces_system_prompt=system_prompt != BY_REWARDS,
-        plain_text=chat_template != MODEL_TEMPLATE,
-        small=small,
+        has_plain_prompts=chat_template != MODEL_TEMPLATE,
+        for_tiny_model=for_tiny_model,
     )
 
 
-def _system_prompt(option: str, task: Task, names: tuple[str, ...], small: bool) -> str | None:
+def _system_prompt(option: str, task: Task, names: tuple[str, ...], for_tiny_model: bool) -> str | None:
     if option == BY_REWARDS:
-        if small:  # warmed up on bare problems: before an instruction it gets no sum right
+        # The tiny model was warmed up on bare problems: after an instruction it gets no sum right.
+        if for_tiny_model:
             return None
-        return THINK[task.language] if any_reads_tags(names) else task.system_prompt
+        return THINK_SYSTEM_PROMPTS[task.language] if any_reads_tags(names) else task.system_prompt
     if not option.strip():
         raise InputError("system_prompt", option, "expected a text, or none for nothing")
     return None if option.lower() == "none" else option

@@ -1,4 +1,4 @@
-"""A task with its rewards: whose they are, their weights, and what the system says before each problem."""
+"""Tests of a task with its rewards: their origin, their weights, and the system prompt."""
 
 import json
 import re
@@ -8,26 +8,26 @@ import pytest
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.named import REWARD_FUNCTIONS, find_rewards
-from grpo_lab.task_spec import check_names, make_task_spec
+from grpo_lab.task_spec import check_no_code_named, make_task_spec
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
 from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
 
 
 def system_message(choice, split="train"):
-    """What the system says in the first row."""
+    """Return the system message of the first row, or None."""
     first = choice.rows(split, 1, 0)[0]["prompt"][0]
     return first["content"] if first["role"] == "system" else None
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
-    choice, task = make_task_spec(name, small=False), TASKS[name]
+    choice, task = make_task_spec(name, for_tiny_model=False), TASKS[name]
     assert [function.__name__ for function in choice.reward_funcs] == [
         f.__name__ for f in find_rewards(choice.reward_names)
     ]
     assert choice.reward_weights is None or len(choice.reward_weights) == len(choice.reward_names)
-    assert choice.task is task and 0 < task.completion_length(small=True) <= task.max_completion_length
+    assert choice.task is task and 0 < task.completion_length(for_tiny_model=True) <= task.max_completion_length
     rows = [{"prompt": [{"role": "user", "content": "a"}]}]
     assert choice.description_lines(rows)[0].startswith(f"task {name}: reward = 1 {choice.reward_names[0]}")
 
@@ -45,7 +45,7 @@ def test_the_system_asks_for_what_the_reward_looks_for():
         ("chat", True, ("accuracy",)): None,
     }
     for (task, small, rewards), system in expected.items():
-        assert system_message(make_task_spec(task, rewards and list(rewards), small=small)) == system, (
+        assert system_message(make_task_spec(task, rewards and list(rewards), for_tiny_model=small)) == system, (
             task,
             small,
             rewards,
@@ -54,24 +54,29 @@ def test_the_system_asks_for_what_the_reward_looks_for():
 
 def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
     for task in ("sums", "word-problems"):
-        assert system_message(make_task_spec(task, None, "Be brief.", small=True)) == "Be brief."
-        assert system_message(make_task_spec(task, None, "none", small=False)) is None
-    rows = make_task_spec("word-problems", None, "Be brief.", small=False).rows("train", 3, 0)
+        assert system_message(make_task_spec(task, None, "Be brief.", for_tiny_model=True)) == "Be brief."
+        assert system_message(make_task_spec(task, None, "none", for_tiny_model=False)) is None
+    rows = make_task_spec("word-problems", None, "Be brief.", for_tiny_model=False).rows("train", 3, 0)
     assert all([message["role"] for message in row["prompt"]] == ["system", "user"] for row in rows)
 
 
 def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
-    assert make_task_spec("word-problems", small=True).reward_weights == [1.0, 0.1]
-    assert make_task_spec("word-problems", ["math", "format"], small=True).reward_weights is None, "as in TRL: 1 each"
-    assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], small=True).reward_weights == [2.0, 0.5]
-    both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], small=True)
-    bare, led = both.rows("train", 1, 0), make_task_spec("word-problems", small=True).rows("train", 1, 0)
+    assert make_task_spec("word-problems", for_tiny_model=True).reward_weights == [1.0, 0.1]
+    assert make_task_spec("word-problems", ["math", "format"], for_tiny_model=True).reward_weights is None, (
+        "as in TRL: 1 each"
+    )
+    assert make_task_spec("word-problems", None, reward_weights=[2.0, 0.5], for_tiny_model=True).reward_weights == [
+        2.0,
+        0.5,
+    ]
+    both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], for_tiny_model=True)
+    bare, led = both.rows("train", 1, 0), make_task_spec("word-problems", for_tiny_model=True).rows("train", 1, 0)
     assert both.description_lines(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
     assert both.description_lines(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
 
 
 def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
-    talk, text = (make_task_spec("word-problems", chat_template=how, small=False) for how in ("model", "none"))
+    talk, text = (make_task_spec("word-problems", chat_template=how, for_tiny_model=False) for how in ("model", "none"))
     rows = text.rows("test", 5, 0)
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
     assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
@@ -87,8 +92,8 @@ WRONG = [
 def test_what_does_not_fit_is_named():
     for arguments, message in WRONG:
         with pytest.raises(ValueError, match=message):
-            make_task_spec(**arguments, small=True)
-    chat = make_task_spec("chat", small=True)
+            make_task_spec(**arguments, for_tiny_model=True)
+    chat = make_task_spec("chat", for_tiny_model=True)
     assert len(chat.rows("test", None, 0)) == 4, "none is held out"
     for split, n, message in (("test", 5, "n is 5; it must be at most 4"), ("test", 0, "n is 0"), ("dev", 1, "split")):
         with pytest.raises(ValueError, match=message):
@@ -112,31 +117,31 @@ def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
         "gsm8k:school",
     ]:
         for rewards in (None, [*REWARD_FUNCTIONS], ["accuracy_reward"]):
-            check_names({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
-    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # the shares answer
+            check_no_code_named({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
+    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # as if the network shares exist
     shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]
     for task in ["none.jsonl", "mine.exe", "them/sums", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
         with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
-            check_names({"task": task}, Path("run.json"))
+            check_no_code_named({"task": task}, Path("run.json"))
         assert caught.value.argument == "task"
     for rewards in (["accuracy", "evil:pay"], "evil:pay", [5], {"evil:pay": 1}):
         with pytest.raises(InputError, match="reward_funcs is .*if you trust it, type --reward_funcs "):
-            check_names({"reward_funcs": rewards}, Path("run.json"))
+            check_no_code_named({"reward_funcs": rewards}, Path("run.json"))
 
 
 def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
     file = tmp_path / "mine.jsonl"
     lines = [json.dumps({"prompt": f"{n} + 1 = ?", "answer": str(n + 1)}) for n in range(40)]
     file.write_text("\n".join(lines), encoding="utf-8")
-    choice = make_task_spec(str(file), small=True)
+    choice = make_task_spec(str(file), for_tiny_model=True)
     train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
     assert f"problems to train on: {len(train)}, held out: {len(test)}" in choice.description_lines(train)
-    held_out = choice.task.own.locations("test")[0]
+    held_out = choice.task.own_data.locations("test")[0]
     row = int(held_out.rpartition(" ")[2]) - 1
     lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
     file.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(ValueError, match=f"{held_out}: answer is 1.5; expected a text or a whole number"):
-        make_task_spec(str(file), small=True).rows("train", None, 0)
+        make_task_spec(str(file), for_tiny_model=True).rows("train", None, 0)
 
 
 def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
@@ -147,8 +152,8 @@ def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
     ):
         file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts), encoding="utf-8")
         for small in (True, False):
-            lines = make_task_spec(str(file), small=small).description_lines([{"prompt": p} for p in prompts])
+            lines = make_task_spec(str(file), for_tiny_model=small).description_lines([{"prompt": p} for p in prompts])
             assert bool(re.match(words, lines[-1])) == (is_warned and small)
     for task, is_warned in (("sums", False), ("chat-zh", False), ("word-problems", True), ("short-sums", True)):
-        spec = make_task_spec(task, small=True)
+        spec = make_task_spec(task, for_tiny_model=True)
         assert ("tiny model" in spec.description_lines(spec.rows("train", 2, 0))[-1]) == is_warned

@@ -1,8 +1,12 @@
-"""What every command of the package does alike: its options, its errors, and how it ends.
+"""What all commands of the package share: reading options, printing errors, and exit codes.
 
-An error is one line with the option, its value and what is expected. Exit codes: 0, done; 1, done, and a check failed,
-or a bug of grpo_lab, with its traceback; 2, a wrong option, file or package; 130 and 143, stopped by Ctrl-C or SIGTERM;
-141, whoever read the output (`| head`) has gone. GRPO_LAB_TRACEBACK=1 shows where an error comes from.
+An error of the user is one line with the option, its value and what is expected. GRPO_LAB_TRACEBACK=1 adds the
+traceback. Exit codes:
+    0: success.
+    1: A check that the command made has failed, or grpo_lab has a bug, whose traceback is printed.
+    2: A wrong option or file, or a missing package.
+    130, 143: The command was stopped by Ctrl-C or SIGTERM.
+    141: The program that read the output (such as `| head`) has ended.
 """
 
 from grpo_lab.base.parser import Parser, command_name, shell_line, version_line, writable_file, writable_folder

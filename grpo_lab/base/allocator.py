@@ -1,9 +1,9 @@
-"""The C library's allocator, which on a CPU is torch's: what it does with the memory of tensors that are gone.
+"""Settings of glibc's memory allocator, which torch uses for tensors on a CPU.
 
-glibc takes each large tensor's memory from the system and gives it back as soon as the tensor is gone, and the system
-clears every page anew: of a step of a real model on one core, a tenth of the time. So on Linux freed memory stays with
-the process until it ends, for the tensors to come. No number changes; the most that the process holds grew by 7% with
-SmolLM2, since what lies free between tensors is not returned (docs/bench.md).
+By default glibc requests the memory of each large tensor from the operating system and returns it when the tensor is
+freed. The system then clears every page again, which takes a tenth of the time of a training step of a real model on
+one core. `keep_freed_memory` keeps freed memory in the process for later tensors. No computed value changes; the peak
+memory of the process grew by 7% with SmolLM2, since free memory between tensors is not returned (docs/bench.md).
 """
 
 import ctypes
@@ -11,26 +11,26 @@ import os
 from functools import cache
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # the parameters of `mallopt` in glibc's malloc.h
-_TAKEN_AT_ONCE = 64 * 2**20  # bytes
+_BYTES_PER_REQUEST = 64 * 2**20  # requested from the operating system at once
 _VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let the process keep what it frees, for its next tensors. True where that was done: on Linux with glibc.
+    """Keep freed memory in the process for later tensors; return True if that is set, which needs Linux with glibc.
 
-    Where one of these parameters is set by an environment variable, all of them are left as they are.
+    If an environment variable sets one of the allocator's parameters, no parameter is changed.
     """
     if not uses_glibc() or is_set_by_environment():
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    values = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: _TAKEN_AT_ONCE}  # -1: however much is free
-    answers = [mallopt(parameter, value) for parameter, value in values.items()]
-    return answers == [1] * len(values)
+    values = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: _BYTES_PER_REQUEST}  # -1: memory is never returned
+    return_codes = [mallopt(parameter, value) for parameter, value in values.items()]
+    return return_codes == [1] * len(values)
 
 
 def uses_glibc() -> bool:
-    """True if the C library of this process is glibc: not on macOS or Windows, nor on Linux with musl."""
+    """Return True if the C library of this process is glibc: not on macOS or Windows, nor on Linux with musl."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
     except (AttributeError, ValueError, OSError):
@@ -38,5 +38,5 @@ def uses_glibc() -> bool:
 
 
 def is_set_by_environment() -> bool:
-    """True if environment variables say what glibc does with freed memory."""
+    """Return True if an environment variable sets what glibc does with freed memory."""
     return any(name in os.environ for name in _VARIABLES) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")

@@ -1,20 +1,24 @@
-"""Checks of arguments, with errors of one form: the argument, what it was, and what is expected."""
+"""Checks of arguments, which raise errors that name the argument, its value and what is expected."""
 
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-SHOWN = 5  # errors of a message that has several
+MAX_SHOWN_ERRORS = 5  # in a message that combines several errors
 
 
 class InputError(ValueError):
-    """An error that its caller can mend, in one line: the argument, what was found, and what is allowed.
+    """An error that the caller can correct; its message names the argument, its value and what is allowed.
 
-    `InputError("epsilon", -0.2, "it must lie in [0, 1]")` reads "epsilon is -0.2; it must lie in [0, 1]". `found` takes
-    the place of "is" and the value: `InputError("logits", logits, "expected (B, T, V)", found="has shape (2, 3)")`. A
-    text alone is the whole message. Commands print it, with the option for the argument, and exit with 2; any other
-    exception is a bug of ours, and shows its traceback.
+    The message of `InputError("epsilon", -0.2, "it must lie in [0, 1]")` is "epsilon is -0.2; it must lie in [0, 1]".
+    A command prints the message, with the option in place of the argument, and exits with 2. Any other exception is a
+    bug of this package, and the command shows its traceback.
+
+    argument: The name of the argument. Without the other arguments it is the whole message.
+    value: The value of the argument.
+    allowed: What is allowed, for the end of the message.
+    found: A text that replaces "is" and the value in the message, such as "has shape (2, 3)".
     """
 
     def __init__(self, argument: str, value: Any = None, allowed: str = "", *, found: str | None = None):
@@ -22,12 +26,12 @@ class InputError(ValueError):
         self.value = value
         self.allowed = allowed
         found = found or (f"is {value!r}" if allowed else "")
-        self.details = (f" {found}" if found else "") + (f"; {allowed}" if allowed else "")  # after the argument
+        self.details = (f" {found}" if found else "") + (f"; {allowed}" if allowed else "")
         super().__init__(argument + self.details)
 
 
 class InputTypeError(InputError, TypeError):
-    """An `InputError` for an argument of another type than is needed."""
+    """An `InputError` for an argument of the wrong type."""
 
 
 class InputFileError(InputError, FileNotFoundError):
@@ -35,24 +39,24 @@ class InputFileError(InputError, FileNotFoundError):
 
 
 class InputPackageError(InputError, ImportError):
-    """An `InputError` for a package that is not installed, or in which something is missing."""
+    """An `InputError` for a package that is not installed or is incomplete."""
 
 
 class RunError(InputError, RuntimeError):
-    """An error that ends a run: a reward function that fails, logits that are not finite."""
+    """An error during a run that ends it, such as a reward function that raises, or logits that are not finite."""
 
 
 def combine_errors(errors: Sequence[InputError], count: int | None = None) -> InputError:
-    """One error for several: the first one, and after it the beginning of the next ones.
+    """Return one error for several: the first error, with the beginnings of the next ones in its message.
 
-    count: how many there are, if `errors` holds only some of them.
+    count: Number of all errors, if `errors` holds only the first of them; None for the length of `errors`.
     """
     first, further = errors[0], (len(errors) if count is None else count) - 1
     if not further:
         return first
-    texts = (str(error) for error in errors[1:SHOWN])
+    texts = (str(error) for error in errors[1:MAX_SHOWN_ERRORS])
     excerpts = "; ".join(text if len(text) <= 150 else f"{text[:147]}..." for text in texts)
-    omitted = "" if further < SHOWN else f"; and {further + 1 - SHOWN:,} more"
+    omitted = "" if further < MAX_SHOWN_ERRORS else f"; and {further + 1 - MAX_SHOWN_ERRORS:,} more"
     problem = first.details.partition("; ")[0].strip() or first.argument
     allowed = f"{first.allowed}. And: {excerpts}{omitted}" if first.allowed else f"and: {excerpts}{omitted}"
     error = type(first)(first.argument, first.value, allowed, found=problem)
@@ -67,13 +71,13 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def check_finite(name: str, value: Any) -> None:
-    """Raise InputError for infinity, NaN, and an integer that no float holds."""
+    """Raise InputError for infinity, NaN, and an integer too large for a float."""
     if not abs(value) <= sys.float_info.max:
         raise InputError(name, value, "expected a finite number")
 
 
 def check_dtype(name: str, values: Any, kind: str) -> None:
-    """Raise InputError unless a tensor holds numbers of that kind: "float", "int" or "bool"."""
+    """Raise InputError unless the dtype of a tensor is of the kind "float", "int" or "bool"."""
     if kind not in str(values.dtype):
         expected = {
             "float": "a floating-point dtype, such as torch.float32",
@@ -83,35 +87,36 @@ def check_dtype(name: str, values: Any, kind: str) -> None:
 
 
 def check_all_finite(name: str, values: Any) -> None:
-    """Raise InputError unless all numbers of a tensor are finite."""
+    """Raise InputError unless all elements of a tensor are finite."""
     if not values.isfinite().all():
         raise InputError(name, values, "all of them must be finite", found="holds NaN or infinite values")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Raise InputError unless the value is greater than 0; NaN is not."""
+    """Raise InputError unless the value is greater than 0; NaN is refused."""
     if not value > 0:
         raise InputError(name, value, "it must be positive")
 
 
 def check_at_least(name: str, value: Any, least: Any) -> None:
-    """Raise InputError unless the value is this or more; NaN is not."""
+    """Raise InputError unless the value is at least `least`; NaN is refused."""
     if not value >= least:
         raise InputError(name, value, f"it must be at least {least}")
 
 
 def check_between(name: str, value: Any, low: Any, high: Any) -> None:
-    """Raise InputError unless the value lies in the closed interval; NaN does not."""
+    """Raise InputError unless the value lies in the closed interval from `low` to `high`; NaN is refused."""
     if not low <= value <= high:
         raise InputError(name, value, f"it must lie between {low} and {high}")
 
 
 def check_shapes(**arguments: tuple[Any, str]) -> None:
-    """Raise InputTypeError for an argument that is no tensor, InputError for one without the axes that it should have.
+    """Raise InputTypeError for an argument that is not a tensor, and InputError for a tensor of the wrong shape.
 
-    `check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))`: an axis has one size throughout, that of the
-    first tensor with it. "B | B #T" is a choice; "#T" may also be 1; "G>1" has more entries than 1; None stands for an
-    argument that was not given.
+    Each keyword argument is a pair of a tensor and its expected axes, as in
+    `check_shapes(logits=(logits, "B T V"), token_ids=(token_ids, "B T"))`. An axis such as T has the same size in all
+    tensors. "B | B #T" allows two shapes, an axis "#T" may also have size 1, and an axis "G>1" has a size above 1. A
+    None in place of a tensor is an argument that was not given, and is skipped.
     """
     sizes: dict[str, int] = {}
     for name, (tensor, forms) in arguments.items():
@@ -134,7 +139,7 @@ def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
 
 
 def _expected(forms: str, sizes: dict[str, int]) -> str:
-    """The shapes in words: `(B,) or (B, T), where B = 2 and T = 3`; `(P, G), where P = 2 and G > 1`."""
+    """Return the expected shapes in words: `(B,) or (B, T), where B = 2 and T = 3`."""
     axes = [re.sub("#|>[0-9]+", "", form).split() for form in forms.split("|")]
     constraints = dict(re.findall("([A-Z])(>[0-9]+)", forms)) | {axis: f"={size}" for axis, size in sizes.items()}
     stated = [

@@ -1,15 +1,20 @@
-"""How results are shown: as Markdown in a notebook, as text in a shell; tables and sizes in one form everywhere."""
+"""Showing results as Markdown in a notebook and as text in a shell: sentences, tables and tensors."""
 
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 GIB = 2**30  # bytes
-MAX_SHOWN, MAX_COLUMNS = 40, 8  # numbers of a tensor that are shown in full, and how many in a line
+MAX_SHOWN, MAX_COLUMNS = 40, 8  # a larger tensor, or one with a longer last axis, is shown as a summary
 
 
 class View:
-    """Something with a rich form, Markdown or HTML, which notebooks take, and a text form, which a shell prints."""
+    """An object that a notebook shows as Markdown or HTML and a shell prints as text.
+
+    rich: The Markdown or HTML.
+    text: The text for a shell.
+    kind: The MIME type of `rich`.
+    """
 
     def __init__(self, rich: str, text: str, kind: str = "text/markdown"):
         self.rich = rich
@@ -24,13 +29,16 @@ class View:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A pipe table, all columns aligned to the left."""
+    """Return a Markdown table with all columns aligned to the left."""
     lines = [head, (":--",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a shell: the first column to the left, the others to the right; a row may be short of cells."""
+    """Return a table for a shell, with the first column aligned to the left and the others to the right.
+
+    A row with fewer cells than `head` is filled up with empty cells.
+    """
     lines = [[*line, *[""] * (len(head) - len(line))] for line in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     line_format = "  ".join(f"{{:{'>' if column else '<'}{width}}}" for column, width in enumerate(widths))
@@ -38,9 +46,10 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
-    """The numbers of a tensor: a line for each run along the last axis, or one line that sums up a large tensor.
+    """Return the elements of a tensor, a line for each row along the last axis, or a one-line summary if it is large.
 
-    value: a torch.Tensor. Torch is not imported here, since the doctor needs this module where torch is missing.
+    value: A torch.Tensor. This module does not import torch, since the command `doctor` also runs without it.
+    most_columns: Largest size of the last axis of a tensor whose elements are listed.
     """
     if value.ndim == 0:
         return _numbers(value)
@@ -51,7 +60,7 @@ def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
 
 
 def _rows(value) -> list[str]:
-    """One line for each run along the last axis; an empty line between matrices, if there are several."""
+    """Return one line for each row along the last axis, with an empty line between matrices."""
     columns = value.shape[-1]
     numbers = _numbers(value)
     lines = []
@@ -64,13 +73,14 @@ def _rows(value) -> list[str]:
 
 
 def _numbers(value) -> list[str]:
-    """Every element, all in one notation: four decimals, or with an exponent where that would lose the small ones."""
+    """Return each element as a string: with four decimals, or all with an exponent if some are very small or large."""
     flat = value.flatten().tolist()
     if not value.dtype.is_floating_point:
         return [str(number) for number in flat]
     sizes = [abs(number) for number in flat if number and abs(number) != float("inf") and number == number]
-    plain = not sizes or (min(sizes) >= 1e-3 and max(sizes) < 1e5)
-    return [f"{number + 0.0:.4f}" if plain else f"{number + 0.0:.3e}" for number in flat]
+    has_decimals = not sizes or (min(sizes) >= 1e-3 and max(sizes) < 1e5)
+    # Adding 0.0 turns -0.0 into 0.0.
+    return [f"{number + 0.0:.4f}" if has_decimals else f"{number + 0.0:.3e}" for number in flat]
 
 
 def _summary(value) -> str:
@@ -84,7 +94,7 @@ def _summary(value) -> str:
 
 
 def readable(path: Path) -> str:
-    """The path as a reader wants it: relative to the repository, the working directory or the home directory."""
+    """Return the path relative to the repository, the working directory or the home directory; else the full path."""
     path = path.absolute()
     for root, prefix in ((Path(__file__).parents[2], ""), (Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(root):
@@ -93,24 +103,31 @@ def readable(path: Path) -> str:
 
 
 def say(markdown: str, text: str | None = None) -> None:
-    """Show a sentence or a table; `text` is its form for a shell, None for the same."""
+    """Show a sentence or a table in a notebook or a shell.
+
+    text: The form for a shell; None for the Markdown itself.
+    """
     display({"text/markdown": markdown, "text/plain": text or markdown})
 
 
 def prose(text: str) -> str:
-    """Markdown in which a tag such as <think> stays to be seen; within `code` it does anyhow."""
-    pieces = text.split("`")
+    """Escape "<" in Markdown outside of `code`, so that a tag such as <think> is visible."""
+    pieces = text.split("`")  # every second piece is code
     return "`".join(piece if i % 2 else piece.replace("<", "&lt;") for i, piece in enumerate(pieces))
 
 
 def in_ipython() -> bool:
-    """True in a notebook or an IPython shell. IPython is not imported for the question: where it runs, it is loaded."""
+    """Return True in a notebook or an IPython shell, in which IPython is already imported."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None
 
 
 def display(bundle: dict[str, str], metadata: dict | None = None) -> None:
-    """Show the richest form of `bundle` (MIME type to content)."""
+    """Show the contents of a bundle in IPython, or print its plain text elsewhere.
+
+    bundle: The contents by MIME type, with one for "text/plain".
+    metadata: Metadata of the output in a notebook, by MIME type.
+    """
     if not in_ipython():
         print(bundle["text/plain"])
         return

@@ -1,4 +1,7 @@
-"""The files of the lessons: in notebooks/ of a checkout, in grpo_lab/lessons of a wheel. `setup.py` reads this, too."""
+"""The files of the lessons, which are in notebooks/ of a checkout and in grpo_lab/lessons of a wheel.
+
+`setup.py` also uses this module.
+"""
 
 from pathlib import Path
 
@@ -8,6 +11,6 @@ FOLDER = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.pare
 
 
 def lesson_files(folder: Path = FOLDER) -> list[Path]:
-    """The paths of all files of the lessons, English and Chinese, relative to the folder."""
+    """Return the paths of all files of the lessons, English and Chinese, relative to the folder."""
     files = [path for pattern in PATTERNS for path in sorted(folder.glob(pattern)) if path.is_file()]
     return [path.relative_to(folder) for path in files]

@@ -1,4 +1,4 @@
-"""The cache of ModelScope on this machine, where `modelscope download` puts models and data sets."""
+"""The local cache of ModelScope, into which `modelscope download` writes models and data sets."""
 
 import os
 from pathlib import Path
@@ -9,9 +9,13 @@ def modelscope_cache() -> Path:
 
 
 def in_modelscope(hub_id: str, kind: str = "models") -> Path | None:
-    """The folder of a model, or of one of the "datasets"; None if it is not in the cache.
+    """Return the folder of a model or a data set in ModelScope's cache; None if it is not there.
 
-    Every layout ModelScope has used: with and without hub/ and models/, dots as ___, owner--name/snapshots/.
+    All layouts of the cache so far are searched: with and without hub/ and models/, with dots as ___, and with
+    owner--name/snapshots/.
+
+    hub_id: The id on the hub, OWNER/NAME.
+    kind: "models" or "datasets".
     """
     owner, name = hub_id.lower().split("/")
     spellings = (f"{owner}/{name.replace('.', '___')}", f"{owner}/{name}", f"{owner}--{name}/snapshots")

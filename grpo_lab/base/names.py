@@ -1,10 +1,14 @@
-"""Names that several parts share: files and metrics of a run (diagnosed without torch), arguments of rewards."""
+"""Names that several packages share: files and metrics of a run, and arguments of reward functions.
+
+The command `diagnose` uses them without importing torch.
+"""
 
 METRICS = "metrics.jsonl"  # one JSON object per step, in the folder of a run
-SETTINGS_FILE = "grpo_config.json"  # where a run keeps its settings, in its folder
-# Over all tokens; every other metric of an update is a sum or a mean.
+SETTINGS_FILE = "grpo_config.json"  # the settings of a run, in its folder
+# The only metric of an update that is a maximum over all tokens; every other one is a sum or a mean.
 LOGP_DIFFERENCE_MAX = "sampling/logp_difference_max"
-# Share of tokens whose log-probabilities differ by more than LOGP_TOLERANCE of trainer/metrics.py.
+# Share of tokens whose log-probabilities differ by more than LOGP_TOLERANCE in trainer/metrics.py.
 FRAC_LOGP_DIFFERENCE = "sampling/frac_logp_difference"
-TRAINED_REPLIES = "tools/frac_trained"  # share of what environments wrote that the loss counts
-TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")  # a reward gets those that it takes
+TRAINED_REPLIES = "tools/frac_trained"  # share of the environments' tokens that the loss counts; 0 expected
+# Arguments that the trainer passes to a reward function that has parameters with these names.
+TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")

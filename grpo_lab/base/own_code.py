@@ -1,4 +1,4 @@
-"""Code of one's own by name, as somebody types it: FILE:function, or module:function. Loading it runs the file."""
+"""Loading the user's own code by a name that was typed, FILE:function or module:function. Loading runs the file."""
 
 import contextlib
 import importlib
@@ -20,12 +20,18 @@ _modules: dict[str, ModuleType] = {}  # loaded from files, by the names of the f
 
 
 def load(option: str, name: str, example: str) -> Any:
-    """Return the function, or other object, that a name such as "my_rewards.py:brief" or "my_rewards:brief" stands for.
+    """Import the function, or another object, with a name such as "my_rewards.py:brief" or "my_rewards:brief".
 
-    A file is what its path says; a module is looked for in the current folder first, then among those that are
-    installed. A class, or what cannot be called, is left to the caller to refuse.
+    A module is searched in the current folder first, then among the installed ones. The object is not checked; a
+    caller that needs a function calls `check_function`.
 
-    option: the argument that the name was given for, such as "reward_funcs". example: a module:function of its kind.
+    Args:
+        option: The option that the name was given for, such as "reward_funcs", for error messages.
+        name: FILE:function or module:function.
+        example: A valid module:function for this option, for error messages.
+
+    Raises:
+        InputError: If the name has another form, or the file or the function does not exist or cannot be imported.
     """
     module_name, _, attribute = name.rpartition(":")
     is_file = module_name.endswith(".py")
@@ -34,22 +40,23 @@ def load(option: str, name: str, example: str) -> Any:
         file, _, function = example.partition(":")
         expected = f"expected module:function, such as {example}, or FILE:function, such as {file}.py:{function}"
         raise InputError(option, name, expected, found=f"has {name!r}")
-    folder = Path(module_name).expanduser().absolute().parent if is_file else Path.cwd()
-    if is_file and not (folder / Path(module_name).name).is_file():
+    file_path = Path(module_name).expanduser().absolute()
+    folder = file_path.parent if is_file else Path.cwd()
+    if is_file and not file_path.is_file():
         raise InputFileError(option, name, f"there is no such file in {folder}", found=f"has {name!r}")
     try:
         with _first_on_path(folder):
-            module = _from_file(option, folder / Path(module_name).name) if is_file else _imported(module_name)
+            module = _from_file(option, file_path) if is_file else importlib.import_module(module_name)
             return operator.attrgetter(attribute)(module)
     except InputError:
         raise
-    except (Exception, SystemExit) as error:  # whatever the lines of somebody's file do
+    except (Exception, SystemExit) as error:  # the user's file may raise any exception
         problem = f"has {name!r}, but it cannot be imported from {folder}: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
 
 
 def check_function(option: str, name: str, function: Any) -> None:
-    """Raise InputTypeError for a class, and for what cannot be called."""
+    """Raise InputTypeError unless `function` can be called and is not a class."""
     if inspect.isclass(function) or not callable(function):
         text = repr(function)
         value = f"{type(function).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
@@ -58,7 +65,7 @@ def check_function(option: str, name: str, function: Any) -> None:
 
 
 def location_in_own_code(error: BaseException) -> str:
-    """Such as " in my_rewards.py, line 7", the last line outside of libraries that an error passed; "" if none."""
+    """Return the last line of the user's code in an error's traceback, as " in my_rewards.py, line 7", or ""."""
     library_folders = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
@@ -68,12 +75,8 @@ def location_in_own_code(error: BaseException) -> str:
     return ""
 
 
-def _imported(name: str) -> ModuleType:
-    return importlib.import_module(name)
-
-
 def _from_file(option: str, file: Path) -> ModuleType:
-    """The module of a file, under the file's name, which no other module may have."""
+    """Import a file as a module with the file's name; raise InputError if another module has this name."""
     name = file.stem
     loaded = sys.modules.get(name)
     if loaded is not None and Path(getattr(loaded, "__file__", None) or "") == file:
@@ -95,11 +98,11 @@ def _from_file(option: str, file: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _first_on_path(folder: Path) -> Iterator[None]:
-    """Modules in the folder are found before others, for a while."""
+    """Put the folder first on the import path, inside the `with` block."""
     path_entry = os.fspath(folder)
     sys.path.insert(0, path_entry)
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # the module may have taken it out
+        with contextlib.suppress(ValueError):  # the imported module may already have removed it
             sys.path.remove(path_entry)

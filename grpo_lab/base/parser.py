@@ -1,4 +1,4 @@
-"""argparse with errors in one line, `--version` and no abbreviations; and the types of options that name an output."""
+"""A parser with one-line errors, `--version` and no abbreviated options; and types of options that name an output."""
 
 import argparse
 import difflib
@@ -11,32 +11,36 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-option_spellings: dict[str, str] = {}  # argument -> how the running command writes it, such as max_steps -> --max_steps
+# The option of the running command for each argument, such as --max_steps for max_steps, for error messages.
+option_spellings: dict[str, str] = {}
 
-LONGEST = 1200  # characters of a message
+MAX_MESSAGE_LENGTH = 1200  # characters
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for an error, with exit code 2. What it reads is added to `option_spellings`, for later errors."""
+    """An ArgumentParser that prints an error as one line and exits with code 2.
 
-    where = ""  # ends an error: the file that the words come from
+    It adds the options that it parses to `option_spellings`, for the messages of later errors.
+    """
+
+    error_suffix = ""  # a text at the end of each error, such as the file that the options come from
 
     def __init__(self, **settings):
         super().__init__(**({"allow_abbrev": False} | settings))
         self.prog = self.prog.replace("python -m grpo_lab.", command_name(""))
         self.add_argument("--version", action="version", version=version_line(), help="show versions, and stop")
-        # argparse takes -0.2 for a number, and -1e-3 and -inf for options that it does not know.
+        # By default, argparse reads -0.2 as a number, but -1e-3 and -inf as unknown options.
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
     @property
     def options_by_name(self) -> dict[str, argparse.Action]:
-        """The options and arguments that it reads, by their names in the result, without --help and --version."""
+        """The actions of all options and arguments except --help and --version, by their names in the result."""
         return {action.dest: action for action in self._actions if action.dest not in ("help", "version")}
 
     def parse_known_args(self, args=None, namespace=None):
-        unknown = [action for action in self._actions if action.dest not in option_spellings]
-        option_spellings.update({action.dest: _option_text(action) for action in unknown})
-        if not self.where:  # of several names for an option, errors say the one that was typed
+        new_actions = [action for action in self._actions if action.dest not in option_spellings]
+        option_spellings.update({action.dest: _option_text(action) for action in new_actions})
+        if not self.error_suffix:  # if an option has several names, errors show the typed one
             words = [word.partition("=")[0] for word in (sys.argv[1:] if args is None else args)]
             actions = self._option_string_actions
             option_spellings.update({actions[word].dest: word for word in words if word in actions})
@@ -46,23 +50,25 @@ class Parser(argparse.ArgumentParser):
         namespace, unknown = self.parse_known_args(args, namespace)
         if unknown:
             word = next((word for word in unknown if word.startswith("-")), unknown[0]).split("=")[0]
-            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
-            self.error(
-                f"{word} is not known here; {f'did you mean {near[0]}?' if near else '--help lists what there is'}"
-            )
+            similar = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else "--help lists what there is"
+            self.error(f"{word} is not known here; {hint}")
         return namespace
 
     def error(self, message: str):
-        self.exit(2, f"{self.prog}: error: {one_line(message)}{self.where}\n")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}{self.error_suffix}\n")
 
 
 def command_name(module: str) -> str:
-    """How the reader called "train": as `grpo-lab train`, or as `python -m grpo_lab.train`."""
+    """Return the command for a module as the user typed it, `grpo-lab train` or `python -m grpo_lab.train`.
+
+    module: The module's name without "grpo_lab.", such as "train".
+    """
     return ("grpo-lab " if Path(sys.argv[0]).stem == "grpo-lab" else "python -m grpo_lab.") + module
 
 
 def version_line() -> str:
-    """Such as "grpo_lab 0.1.0, torch 2.13.0, transformers 5.17.0, Python 3.12.3"; nothing is imported for it."""
+    """Return the versions of this package, torch, transformers and Python, without importing torch."""
     from grpo_lab import __version__
 
     packages = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
@@ -70,27 +76,35 @@ def version_line() -> str:
 
 
 def shell_line(words: list[str]) -> str:
-    """A command line, quoted as this machine's shell wants it."""
+    """Join words to a command line, quoted for this machine's shell."""
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, and without the middle of what is very long."""
+    """Return the text without line breaks, and if it is very long without its middle."""
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} ... {text[-LONGEST // 2 :]}"
+    if len(text) <= MAX_MESSAGE_LENGTH:
+        return text
+    return f"{text[: MAX_MESSAGE_LENGTH // 3]} ... {text[-MAX_MESSAGE_LENGTH // 2 :]}"
 
 
 def writable_file(text: str) -> Path:
-    """The type of an option such as --json: a file that can be written. One that exists is left as it is."""
+    """Convert an option such as --json to a path, after checking that the file can be written.
+
+    Nothing is written yet.
+    """
     file = Path(text)
     if not text or file.is_dir() or _write_error(file.parent):
-        where = f"in a folder that can be written{_write_error(file.parent)}"
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file {where}")
+        problem = f"is not the name of a file in a folder that can be written{_write_error(file.parent)}"
+        raise argparse.ArgumentTypeError(f"{text!r} {problem}")
     return file
 
 
 def writable_folder(text: str) -> Path:
-    """The type of an option such as --output: a folder that can be written to or made; nothing is made yet."""
+    """Convert an option such as --output to a path, after checking that the folder can be written to or made.
+
+    The folder is not made yet.
+    """
     folder = Path(text)
     existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
     if not text or _write_error(existing):
@@ -99,14 +113,20 @@ def writable_folder(text: str) -> Path:
 
 
 def write_at_once(file: Path, text: str) -> None:
-    """Write the file whole or not at all. Half of a character, which no file can hold, becomes a question mark."""
+    """Write a text file completely or not at all.
+
+    An unpaired surrogate, half of a character that UTF-8 cannot encode, is written as a question mark.
+    """
     unfinished = file.with_name(file.name + ".unfinished")
     unfinished.write_bytes(text.encode("utf-8", "replace"))
     unfinished.replace(file)
 
 
 def _write_error(folder: Path) -> str:
-    """Say why nothing can be written there, if so; tried, since os.access sees no full disk or rights of a share."""
+    """Return the reason why no file can be written into a folder, or "" if one can.
+
+    A file is written to find out, since os.access does not notice a full disk or the permissions of a network share.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(b"{}")

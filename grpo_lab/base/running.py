@@ -1,4 +1,4 @@
-"""A `main` as a command: which exceptions the user can fix, the one line about them, and the exit code."""
+"""Running a `main` function as a command: one line for an error that the user can correct, and exit codes."""
 
 import functools
 import os
@@ -15,35 +15,39 @@ BUG = (
     "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
     "`python -m grpo_lab.doctor` prints."
 )
-WHERE = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
-# The words of torch and CUDA, on GPUs, Linux, macOS and Windows.
+TRACEBACK_HINT = "(GRPO_LAB_TRACEBACK=1 shows where this comes from)"
+# Texts in the out-of-memory errors of torch and CUDA, on GPUs and on the CPUs of Linux, macOS and Windows.
 OUT_OF_MEMORY = re.compile(r"out of memory|DefaultCPUAllocator|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
-RENAMED = {"name": "model", "source": "task"}  # arguments of functions that the commands call under another name
+# Options whose values are passed to a function under another name: the option of each such argument.
+OPTION_OF_ARGUMENT = {"name": "model", "source": "task"}
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, by Ctrl-C or by SIGTERM, and has saved its state; the message says what it did.
+    """Raised after a run was stopped by Ctrl-C or SIGTERM and has saved its state.
 
-    exit_code: what a shell expects of a process that this signal ended: 130 or 143.
-    go_on: how to go on, which ends the message; None where there is nothing to go on from.
+    message: What the run did before it stopped.
+    exit_code: The exit code of a process that this signal ended, 130 or 143.
+    resume_hint: How to resume the run, for the end of the message; None if it cannot be resumed.
     """
 
-    def __init__(self, message: str, exit_code: int = INTERRUPTED, go_on: str | None = None):
-        super().__init__(message if go_on is None else f"{message} {go_on}")
+    def __init__(self, message: str, exit_code: int = INTERRUPTED, resume_hint: str | None = None):
+        super().__init__(message if resume_hint is None else f"{message} {resume_hint}")
         self.message = message
         self.exit_code = exit_code
-        self.go_on = go_on
+        self.resume_hint = resume_hint
 
 
 def command(module: str) -> Callable:
-    """Make a `main(arguments) -> int | None` of the command `python -m <module>`; it returns the exit code.
+    """Return a decorator for a `main` function, which prints errors of the user in one line and returns an exit code.
 
-    module: such as "grpo_lab.train"; or a script, such as "notebooks/build.py".
+    The decorated function takes a list of arguments or None, and returns an exit code or None.
+
+    module: The module of the command, such as "grpo_lab.train", or a script, such as "notebooks/build.py".
     """
 
     def decorate(main: Callable) -> Callable[..., int]:
         @functools.wraps(main)
-        def run(arguments: list[str] | None = None) -> int:
+        def run_main(arguments: list[str] | None = None) -> int:
             option_spellings.clear()
             _escape_unencodable_characters()
             try:
@@ -51,24 +55,25 @@ def command(module: str) -> Callable:
             except KeyboardInterrupt as stop:
                 print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
                 return getattr(stop, "exit_code", INTERRUPTED)
-            except BrokenPipeError:  # the reader of the output has gone; Python would report it once more at exit
+            except BrokenPipeError:  # the program that read the output has ended
+                # Standard output is redirected to avoid a second error when Python flushes it at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return NO_READER
             except Exception as error:
                 return _report_error(module, error)
 
-        return run
+        return run_main
 
     return decorate
 
 
 def line_for(error: Exception) -> str | None:
-    """The line that tells a user what to mend; None for a bug, about which a user can do nothing.
+    """Return one line on an error that the user can correct, or None for a bug of this package.
 
-    An InputError, a file or a network that is not as it should be, a package that is missing, and full memory are
-    theirs; any other error, a plain ValueError too, is a bug.
+    The user can correct an InputError, an OSError (files and the network), a missing package, and a lack of memory. Any
+    other error, also a plain ValueError, is a bug.
     """
-    traceback_hint = f" {WHERE}" if error.__cause__ is not None else ""
+    traceback_hint = f" {TRACEBACK_HINT}" if error.__cause__ is not None else ""
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(f"{type(error).__name__} {error}")
     ):
@@ -76,13 +81,14 @@ def line_for(error: Exception) -> str | None:
         return f"{text}; `python -m grpo_lab.memory` plans what a run takes, and what to turn down"
     if isinstance(error, InputError):
         name = error.argument
-        text = (option_spellings.get(name) or option_spellings.get(RENAMED.get(name, "")) or name) + error.details
+        option = option_spellings.get(name) or option_spellings.get(OPTION_OF_ARGUMENT.get(name, ""))
+        text = (option or name) + error.details
     elif isinstance(error, OSError):
         has_file = error.strerror and error.filename is not None
         text = f"{str(error.filename)!r}: {error.strerror}" if has_file else str(error) or type(error).__name__
-        traceback_hint = f" {WHERE}" if error.errno is not None and not has_file else traceback_hint
+        traceback_hint = f" {TRACEBACK_HINT}" if error.errno is not None and not has_file else traceback_hint
     elif isinstance(error, ModuleNotFoundError) and not f"{error.name}.".startswith("grpo_lab."):
-        text, traceback_hint = f"the package {error.name} is not installed", f" {WHERE}"
+        text, traceback_hint = f"the package {error.name} is not installed", f" {TRACEBACK_HINT}"
     else:
         return None
     return one_line(text) + traceback_hint
@@ -102,7 +108,7 @@ def _report_error(module: str, error: Exception) -> int:
 
 
 def _run_and_flush(main: Callable, arguments: list[str] | None) -> int:
-    """Run `main` and flush its output: a closed pipe is then an error of `main`, and not one at the exit of Python."""
+    """Run `main` and flush its output, so that a closed pipe raises its error here and not when Python exits."""
     try:
         return main(arguments) or 0
     finally:
@@ -111,7 +117,7 @@ def _run_and_flush(main: Callable, arguments: list[str] | None) -> int:
 
 
 def _escape_unencodable_characters() -> None:
-    """Print a character that the console cannot encode as its number, such as \\u8c01, without an error."""
+    """Let print write a character that the console cannot encode as its escape sequence, such as \\u8c01."""
     for stream in (sys.stdout, sys.stderr):
         if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

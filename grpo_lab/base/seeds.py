@@ -1,3 +1,4 @@
-"""One seed for each stream of random numbers of a run: SEED_STRIDE times the run's seed, plus the step or epoch."""
+"""Seeds of the streams of random numbers in a run: SEED_STRIDE times the run's seed, plus the step or the epoch."""
 
-SEED_STRIDE = 1_000_003  # steps, epochs or cases until the streams of two neighbouring seeds meet
+# Number of steps, epochs or cases after which a run would repeat the streams of the run with the next seed.
+SEED_STRIDE = 1_000_003

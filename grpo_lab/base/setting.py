@@ -1,6 +1,6 @@
-"""A setting: a field of a dataclass that says what it may be, what its help says, and what reads it.
+"""Settings: fields of a dataclass with a range or choices, a help text, and a condition under which they are read.
 
-It stands beside what reads it: that of a loss in `objective/table.py`, the others in `config/settings.py`.
+The settings of losses are in `objective/table.py`, all others in `config/settings.py`.
 """
 
 import math
@@ -15,7 +15,7 @@ from grpo_lab.base.checks import InputError, InputTypeError, check_choice, check
 
 @dataclass(frozen=True)
 class Range:
-    """An interval of numbers, each end open or closed. An infinite end is open, unless infinity itself is allowed."""
+    """An interval of numbers, each of whose ends is open or closed; infinity is in it only at a closed end."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -33,20 +33,24 @@ class Range:
 
 @dataclass(frozen=True)
 class SettingSpec:
-    """The declaration of a setting: what it may be, what its help says, and what reads it.
+    """The declaration of a setting: its type, its range or choices, its help text, and when it is read.
 
-    about, group: what its help says, and the heading that begins with it.
-    range: of a number; None for what is no number, or may be any.
-    choices: the texts that it may be, as they were when the package was imported.
-    entries: a table of them, each entry with `reads`: the settings that matter if it is chosen. Others may have come to
-        it since: a loss of one's own.
-    read_if: it is read if any of these settings is on.
-    trl: what `--engine trl` does with it, as `setting` takes it.
-    may_change: whether a resumed run may have another value.
+    name: The name of the field.
+    type: The annotation of the field, such as `int | None`.
+    default: The default value.
+    about: The help text.
+    group: The heading in `--help` that starts with this setting; "" for none.
+    range: The range of a number; None if any number is allowed, or if the setting is not a number.
+    choices: The allowed texts, as they were when the package was imported; empty if there are no choices.
+    entries: The table of the choices, in which each entry has `reads`, the names of settings that are read if it is
+        chosen. Losses of the user's own may have been added to the table since the import.
+    read_if: Names of settings; this setting is read if any of them is on.
+    trl: What `--engine trl` does with the setting, as described for `setting`.
+    may_change: Whether a resumed run may have another value.
     """
 
     name: str
-    type: Any  # its annotation, such as `int | None`
+    type: Any
     default: Any
     about: str
     group: str
@@ -63,7 +67,7 @@ class SettingSpec:
 
 
 def setting_specs(dataclass_type) -> dict[str, SettingSpec]:
-    """The settings of a dataclass by name: those of its fields that `setting` declares."""
+    """Return the declarations of a dataclass's settings by name, which are its fields made by `setting`."""
     declared = [member for member in fields(dataclass_type) if member.metadata]
     return {
         member.name: SettingSpec(member.name, member.type, member.default, **member.metadata) for member in declared
@@ -84,15 +88,23 @@ def setting(
     trl: str = "same",
     may_change: bool = False,
 ) -> Any:
-    """A field with its default, and what `SettingSpec` says of it.
+    """Declare a setting: return a dataclass field with its default and the declaration for `SettingSpec`.
 
-    about, group: what its help says, and the heading that begins with this setting.
-    at_least, above, at_most, below: the ends of the range of a number; one that is left out is infinite.
-    choices: the texts that it may be; or entries by name, each with `reads`: the settings that matter if it is chosen.
-    read_if: it is read if any of these settings is on. Empty: always, unless it is in the `reads` of some entry.
-    trl: "same" if it means the same under this name in TRL, "translated" if the engine translates it or does it itself,
-        else why it is refused there.
-    may_change: whether a resumed run may have another value, because nothing that training computes depends on it.
+    Args:
+        default: The default value.
+        about: The help text.
+        group: The heading in `--help` that starts with this setting; "" for none.
+        at_least: Smallest value of the range of a number. The range is infinite at an end that is not given.
+        above: Lower end of the range, which is not in the range itself.
+        at_most: Largest value of the range.
+        below: Upper end of the range, which is not in the range itself.
+        choices: The allowed texts; or a table of entries by name, each with `reads`, the names of settings that are
+            read if the entry is chosen.
+        read_if: Names of settings; this setting is read if any of them is on. If empty, the setting is always read,
+            unless an entry of a table of choices has it in `reads`.
+        trl: "same" if TRL has the setting with this name and meaning; "translated" if the engine for TRL translates it
+            or implements it itself; else the reason why it is refused with `--engine trl`.
+        may_change: Whether a resumed run may have another value, because the result of training does not depend on it.
     """
     interval = None
     if any(end is not None for end in (at_least, above, at_most, below)):
@@ -118,12 +130,12 @@ def setting(
 
 
 def union_members(annotation) -> tuple:
-    """The types that an annotation such as `int | None` allows."""
+    """Return the types that an annotation such as `int | None` allows."""
     return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
 def check_type(spec: SettingSpec, value) -> None:
-    """Raise InputTypeError for a value of another type; an int is a float, a bool is neither."""
+    """Raise InputTypeError for a value of the wrong type; an int counts as a float, and a bool as neither."""
     kinds = union_members(spec.type)
     accepted = [typing.get_origin(kind) or kind for kind in kinds]
     accepted += [int] if float in accepted else []
@@ -133,7 +145,10 @@ def check_type(spec: SettingSpec, value) -> None:
 
 
 def check_range(spec: SettingSpec, value, infinite: bool = False) -> None:
-    """Raise InputError for a value out of its range; `infinite`: infinity will do where the range is open above."""
+    """Raise InputError for a value out of the setting's range, or not among its choices.
+
+    infinite: Whether infinity is allowed in a range without an upper end.
+    """
     if choices := tuple(spec.entries) or spec.choices:
         for choice in value if isinstance(value, list) else [value]:
             check_choice(spec.name, choice, (None, *choices) if spec.may_be_none else choices)
@@ -146,10 +161,13 @@ def check_range(spec: SettingSpec, value, infinite: bool = False) -> None:
 
 
 def unused_settings(config, settings: Mapping[str, SettingSpec]) -> Iterator[tuple[str, str]]:
-    """Yield each setting that was given (neither at its default nor off) and that nothing reads, and why in words."""
+    """Yield the name of each setting that was changed but that nothing reads, with the reason in words.
+
+    A setting counts as changed if it differs from its default and is not off: None, False, an integer 0, or empty.
+    """
     tables = {name: spec.entries for name, spec in settings.items() if spec.entries}
     for name, spec in settings.items():
-        # The settings that choose an entry, such as loss_type, of which some entry reads this one.
+        # The settings with a table of choices, such as loss_type, in which at least one entry reads this setting.
         choosers = [table for table in tables if any(name in entry.reads for entry in tables[table].values())]
         value = getattr(config, name)
         is_off = value is None or (not value and float not in union_members(spec.type))
@@ -162,6 +180,6 @@ def unused_settings(config, settings: Mapping[str, SettingSpec]) -> Iterator[tup
 
 
 def check_unused(config, settings: Mapping[str, SettingSpec]) -> None:
-    """Raise InputError for the first setting that was given and that has no effect: nothing reads it."""
+    """Raise InputError for the first setting that was changed but that nothing reads."""
     for name, reason in unused_settings(config, settings):
         raise InputError(name, getattr(config, name), f"leave it out: nothing reads it with {reason}")

@@ -25,7 +25,7 @@ from grpo_lab.memory import fit_to_cpu
 from grpo_lab.models import keep_freed_memory_if_large, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines.options import OURS, TRL, Engine
+from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
 
@@ -49,7 +49,7 @@ def whole_run(spec: dict) -> dict:
         "seconds" and "cpu_seconds" are lists with the time from the start to the end of each step; "reward" is a list
         with the mean reward of each step; "peak_memory" is a number of bytes.
     """
-    engine = Engine(OURS if spec["trainer"] == "ours" else TRL)
+    engine = OurEngine() if spec["trainer"] == "ours" else TrlEngine()
     cpu_times = [time.process_time()]  # CPU time, which other processes change little
     steps = engine.run(*_run_arguments(spec), callback=lambda *_: cpu_times.append(time.process_time()))
     return {

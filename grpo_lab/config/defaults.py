@@ -58,7 +58,7 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
         "learning_rate": size.learning_rate,
         "num_generations": size.num_generations,
         "gradient_checkpointing": size.gradient_checkpointing,
-        "max_completion_length": task.completion_length(small=parameters < FEW_PARAMETERS),
+        "max_completion_length": task.completion_length(for_tiny_model=parameters < FEW_PARAMETERS),
     }
     group_size = max(1, explicit.get("num_generations", size.num_generations))
     settings["generation_batch_size"] = max(1, size.generation_batch_size // group_size) * group_size

@@ -56,8 +56,8 @@ def possible_precisions(
     """Return the names of the modes that a model can be loaded in, the most exact first.
 
     Callers choose among them as follows. `memory.choice` knows the free memory and takes the first mode that fits.
-    `Engine.precision`, for adapters and for TRL's loop, takes the first. `pick_precision` takes the last, which needs
-    the least memory.
+    An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision` takes the last, which
+    needs the least memory.
 
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.

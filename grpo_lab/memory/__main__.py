@@ -16,9 +16,9 @@ from grpo_lab.memory.planning import choose_candidate, longest_prompt, plan_memo
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
-from grpo_lab.task_options import add_task_option
+from grpo_lab.task_options import add_task_options
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
-from grpo_lab.tasks.data_options import OPTIONS
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
 SETTINGS = (
     "num_generations", "generation_batch_size", "max_completion_length", "per_device_train_batch_size",
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
     is_tiny = parameters < FEW_PARAMETERS
-    data_options = {name: options.pop(name) for name in OPTIONS if name in options}
-    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), small=is_tiny, **data_options)
+    data_options = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
+    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), for_tiny_model=is_tiny, **data_options)
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default %(default)s)"
     )
     parser.add_argument("--model", default="qwen2", help=model_help)
-    add_task_option(parser)
+    add_task_options(parser)
     parser.set_defaults(task=SUMS, chat_template=MODEL_TEMPLATE)
     precision_help = "(default: the first that fits: fp32-master, bf16; fp32 if small)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=precision_help)

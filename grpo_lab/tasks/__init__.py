@@ -1,4 +1,4 @@
-"""Problems with known answers, as rows that TRL's trainers take too."""
+"""Tasks: problems with known answers, as rows in the form that TRL's trainers also take."""
 
 from grpo_lab.tasks.addition import MAX_PROBLEMS, addition_problems, addition_row, addition_split
 from grpo_lab.tasks.chats import chat_tasks

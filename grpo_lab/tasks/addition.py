@@ -1,4 +1,4 @@
-"""Sums of three two-digit numbers, such as "17+58+42=?"."""
+"""The task "sums": sums of three two-digit numbers, such as "17+58+42=?"."""
 
 import random
 
@@ -9,20 +9,20 @@ MAX_PROBLEMS = {"train": 500_000, "test": 50_000}
 
 
 def addition_split(operands: list[int] | tuple[int, ...]) -> str:
-    """The split of a sum; 17+58+42 and 58+42+17 are in the same one."""
+    """Return the split of a sum, which does not depend on the order of the operands."""
     return split_of("addition", *sorted(operands))
 
 
 def addition_row(operands: list[int] | tuple[int, ...]) -> Row:
-    """One sum as a row: `addition_row([17, 58, 42])` asks "17+58+42=?" and expects "117"."""
+    """Return one sum as a row: `addition_row([17, 58, 42])` asks "17+58+42=?" and expects "117"."""
     question = "+".join(map(str, operands)) + "=?"
     return {"prompt": chat_messages(question), "answer": str(sum(operands)), "operands": list(operands)}
 
 
 def addition_problems(split: str = "train", n: int = 1000, seed: int = 0) -> list[Row]:
-    """`n` different sums of three two-digit numbers from one split.
+    """Return `n` different sums of three two-digit numbers from one split.
 
-    The same arguments always give the same rows; a longer list starts with the shorter one.
+    The same arguments always give the same rows, and a larger `n` appends rows to those of a smaller `n`.
     """
     check_number(n, split, MAX_PROBLEMS)
     rng = random.Random(f"addition/{split}/{seed}")

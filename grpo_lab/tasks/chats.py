@@ -1,4 +1,4 @@
-"""Four small chat tasks, in Chinese and in English: too few to hold any out, and enough to see a policy change."""
+"""Four chat problems in Chinese and in English: too few to hold any out, but enough to see that a policy changes."""
 
 import tomllib
 from pathlib import Path
@@ -11,9 +11,9 @@ ANSWER_ONLY = {language: chat["instruction"] for language, chat in CHATS.items()
 
 
 def chat_tasks(language: str = "zh") -> list[Row]:
-    """Four small chat tasks; a response is right when it contains the expected text.
+    """Return the four chat problems in a language; a response is right if it contains the expected text.
 
-    The first asks for what nobody told the policy: what is never sampled is never rewarded.
+    The first one asks for a text that was in no training data. The policy never samples it, so it is never rewarded.
     """
     check_choice("language", language, ANSWER_ONLY)
     return [

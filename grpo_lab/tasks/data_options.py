@@ -1,4 +1,4 @@
-"""How data of one's own is read: which configuration and split, which columns, and the text of the prompt."""
+"""Options for reading the user's own data: its configuration, its splits, its columns, and a template of the prompt."""
 
 import string
 from collections.abc import Iterable
@@ -13,13 +13,15 @@ EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """How data of one's own is read; None is what is usual.
+    """Options for reading the user's own data.
 
-    dataset_config: the configuration of a data set of the hub, or the name of a folder in the folder.
-    dataset_split: "train" if None; of a folder, the files whose names begin with it.
-    dataset_test_split: the split that is held out.
-    prompt_column: "prompt" if None. answer_column: "answer" if None. Rewards get both under these names, too.
-    prompt_template: the prompt as a text with names of columns, such as "{question} Answer:"; {{ is a brace.
+    dataset_config: The configuration of a hub data set, or the name of a subfolder of a folder; None for none.
+    dataset_split: The split to train on, in a folder the files whose names begin with it; None for "train".
+    dataset_test_split: The split that is held out; None for the default of the source (`grpo_lab.tasks.own`).
+    prompt_column: The column with the prompts; None for "prompt".
+    answer_column: The column with the answers; None for "answer". Rewards get it as `answer` and under its own name.
+    prompt_template: The prompt as a text with names of columns, such as "{question} Answer:", with {{ for a brace;
+        None takes the column with the prompts.
     """
 
     dataset_config: str | None = None
@@ -30,18 +32,18 @@ class DataOptions:
     prompt_template: str | None = None
 
     def __post_init__(self):
-        for name in OPTIONS:
+        for name in DATA_OPTION_NAMES:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value.strip()):
                 raise InputError(name, value, "expected a text")
         if self.prompt_template is not None and self.prompt_column is not None:
             expected = "expected one of prompt_column and prompt_template, which names the columns that it puts in"
             raise InputError("prompt_column", self.prompt_column, expected)
-        _ = self.pieces
+        _ = self.template_pieces
 
     @cached_property
-    def pieces(self) -> list[tuple[str, str | None]]:
-        """The template as texts, each with the column that follows it; InputError for braces that hold none."""
+    def template_pieces(self) -> list[tuple[str, str | None]]:
+        """The template as pairs of a text and the column after it; raises InputError for braces without a column."""
         if self.prompt_template is None:
             return []
         expected = "expected a text with names of columns in braces, such as 'Q: {question}'; {{ and }} are braces"
@@ -56,23 +58,26 @@ class DataOptions:
 
     @cached_property
     def needed_columns(self) -> dict[str, str]:
-        """The columns that there must be, each with the option that says so."""
-        needed = {name: "prompt_template" for _, name in self.pieces if name is not None}
+        """The required columns, each with the option that requires it."""
+        needed = {name: "prompt_template" for _, name in self.template_pieces if name is not None}
         if not needed:
             needed[self.prompt_column or "prompt"] = "prompt_column"
         return needed | ({self.answer_column: "answer_column"} if self.answer_column else {})
 
     @property
     def prompt_name(self) -> str:
-        """The name of the prompt's column, for messages."""
+        """The name of the column with the prompts, or "prompt" with a template."""
         return "prompt" if self.prompt_template else self.prompt_column or "prompt"
 
     def prompt_of(self, record: dict, location: str) -> Any:
-        """The prompt of a record: the column, or the template with the columns in it."""
+        """Return the prompt of a record, which is a column, or the template with the values of columns in it.
+
+        location: The place of the record in its file, for error messages.
+        """
         if self.prompt_template is None:
             return record[self.prompt_name]
         text = ""
-        for literal, name in self.pieces:
+        for literal, name in self.template_pieces:
             text += literal
             if name is not None:
                 if isinstance(value := record[name], bool) or not isinstance(value, str | int | float):
@@ -81,8 +86,8 @@ class DataOptions:
                 text += str(value)
         return text
 
-    def check_columns(self, record: dict, location: str) -> None:
-        """Raise InputError for columns that are needed and not there, all of them."""
+    def check_needed_columns(self, record: dict, location: str) -> None:
+        """Raise InputError with all required columns that a record lacks."""
         if self.needed_columns.keys() <= record.keys():
             return
         missing = {name: option for name, option in self.needed_columns.items() if name not in record}
@@ -95,11 +100,15 @@ class DataOptions:
         raise InputError(location, record, f"expected {expected}", found=f"has the columns {names}")
 
     def check_unused(self, reason: str, names: Iterable[str] = ()) -> None:
-        """Raise InputError for one of these options, or of all, that was given and that nothing reads."""
-        for name in names or OPTIONS:
+        """Raise InputError if an option was given that nothing reads.
+
+        reason: Why nothing reads the options, for the message.
+        names: The options to check; all of them if empty.
+        """
+        for name in names or DATA_OPTION_NAMES:
             if (value := getattr(self, name)) is not None:
                 raise InputError(name, value, f"leave it out: {reason}")
 
 
-OPTIONS = tuple(field.name for field in fields(DataOptions))
-USUAL = DataOptions()
+DATA_OPTION_NAMES = tuple(field.name for field in fields(DataOptions))
+DEFAULT_DATA_OPTIONS = DataOptions()

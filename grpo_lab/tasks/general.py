@@ -1,16 +1,16 @@
-"""A few questions about what a policy could do before it was trained on something else.
+"""Questions of general knowledge, which show whether a policy forgets what it knew while it is trained on a task.
 
-No reward sees them. They are too few to measure ability; they are enough to notice that some of it has gone.
+No reward uses them. They are too few to measure ability, but enough to notice a loss of it.
 """
 
 import re
 import tomllib
 from pathlib import Path
 
-# Pairs of a question, and what one of the answers that a child would give holds.
+# Pairs of a question and a list of words, each of which shows that a reply is right.
 QUESTIONS = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items())
 
 
 def remembers(question: int, reply: str) -> bool:
-    """Look in a reply to one of the `QUESTIONS` for a word that answers it, in any case."""
+    """Return whether a reply to the question with this index has a word that answers it, ignoring case."""
     return any(re.search(rf"\b{re.escape(word)}(?!\d)", reply, re.IGNORECASE) for word in QUESTIONS[question][1])

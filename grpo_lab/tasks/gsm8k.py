@@ -1,4 +1,4 @@
-"""GSM8K, 8,792 school problems in words (Cobbe et al., 2021), from a folder on this machine or from a hub."""
+"""GSM8K, 8,792 word problems of school mathematics (Cobbe et al., 2021), from a local folder or from a hub."""
 
 import itertools
 import os
@@ -11,14 +11,15 @@ from grpo_lab.base.modelscope import in_modelscope
 from grpo_lab.tasks.records import parquet_records
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages, json_lines
 
-HUB_ID = "openai/gsm8k"
-MODELSCOPE_IDS = ("AI-ModelScope/gsm8k", "modelscope/gsm8k", HUB_ID)
+GSM8K_HUB_ID = "openai/gsm8k"
+MODELSCOPE_IDS = ("AI-ModelScope/gsm8k", "modelscope/gsm8k", GSM8K_HUB_ID)
 CONFIG = "main"
-KINDS = (".jsonl", ".parquet")
+FILE_SUFFIXES = (".jsonl", ".parquet")
 _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
 
 
-# Ours, and in no split of GSM8K. An example shows the format better than an instruction, above all to a small model.
+# A problem that is not in GSM8K, with its answer. For small models, a worked example shows the format better than an
+# instruction.
 EXAMPLE = (
     "A baker fills 4 trays with 6 rolls each and sells 9 of the rolls. How many rolls are left?",
     "<think>4 trays with 6 rolls each hold 4 * 6 = 24 rolls. When 9 are sold, 24 - 9 = 15 are left.</think>\n"
@@ -26,20 +27,23 @@ EXAMPLE = (
 )
 
 
-def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.PathLike = HUB_ID) -> list[Row]:
-    """The first `n` problems of one of GSM8K's own two splits, "train" (7,473) and "test" (1,319); None for all.
+def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.PathLike = GSM8K_HUB_ID) -> list[Row]:
+    """Return the first `n` problems of a split of GSM8K, "train" (7,473 problems) or "test" (1,319); None for all.
 
-    A system message asks for think and answer tags, and a worked example (`EXAMPLE`) is one turn of the conversation.
-    The answer is the number after "####", without commas and currency sign.
+    A system message asks for think and answer tags, and a worked example (`EXAMPLE`) is the first turn. The answer is
+    the number after "####", without commas and currency sign.
 
-    source: a folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, in it or
-    in its folder "main"; or an id on the Hugging Face hub. GSM8K's own id is looked for in ModelScope's cache first.
+    source: A folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, directly
+        or in its subfolder "main"; or an id on the Hugging Face hub. GSM8K's own id is first searched in ModelScope's
+        cache.
     """
     check_choice("split", split, SPLITS)
     if n is not None:
         check_at_least("n", n, 1)
-    files = _files(_on_this_machine(source, split), split)
-    records = ((f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_read(file), 1))
+    files = _files(_local_folder(source, split), split)
+    records = (
+        (f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_records_of_file(file), 1)
+    )
     rows = [_row(record, origin) for origin, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise InputError("n", n, f"{os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
@@ -56,29 +60,29 @@ def _row(record: object, origin: str) -> Row:
     return {"prompt": chat_messages(record["question"], THINK_SYSTEM_PROMPT, EXAMPLE), "answer": answer}
 
 
-def _on_this_machine(source: str | os.PathLike, split: str) -> Path:
-    """The folder of a source; that of an id comes from the Hugging Face hub and its cache.
+def _local_folder(source: str | os.PathLike, split: str) -> Path:
+    """Return the folder of a source, after downloading an id from the Hugging Face hub if it is not in its cache.
 
-    For GSM8K itself ModelScope's cache comes first: it needs no network, and may be all that can be reached.
+    For GSM8K's own id, ModelScope's cache is searched first: it needs no network, and the hub may not be reachable.
     """
     path, name = Path(source).expanduser(), str(source)
-    if name == HUB_ID and not path.exists():
+    if name == GSM8K_HUB_ID and not path.exists():
         folders = filter(None, (in_modelscope(hub_id, "datasets") for hub_id in MODELSCOPE_IDS))
         if folder := next((folder for folder in folders if _files_in(folder, split)), None):
             return folder
-    if path.exists() or name.endswith(KINDS) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+    if path.exists() or name.endswith(FILE_SUFFIXES) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{split}*", f"{CONFIG}/{split}*"]))
-    except Exception as error:  # a failed download raises what it likes
+    except Exception as error:  # a failed download can raise many types of exceptions
         failed = f"is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
         raise InputFileError("source", name, f"without a network, {_advice(split)}", found=failed) from error
 
 
 def _files(folder: Path, split: str) -> list[Path]:
-    """All files of a split: one kind, from one folder."""
+    """Return all files of a split, which have one suffix and are in one folder."""
     if files := _files_in(folder, split):
         return files
     verb = "holds" if folder.exists() else "is not there, so it has"
@@ -88,18 +92,18 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 def _files_in(folder: Path, split: str) -> list[Path]:
     for directory in (folder, folder / CONFIG):
-        for kind in KINDS:
+        for kind in FILE_SUFFIXES:
             if files := [f for f in sorted(directory.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
                 return files
     return []
 
 
-def _read(file: Path) -> Iterable[object]:
+def _records_of_file(file: Path) -> Iterable[object]:
     return parquet_records(file) if file.suffix == ".parquet" else (record for _, record in json_lines(file))
 
 
 def _advice(split: str) -> str:
     return (
         f"put {split}.jsonl, one {{'question': ..., 'answer': '... #### 42'}} a line, or the files {split}*.parquet of "
-        f"{HUB_ID}, into a folder and give that folder as source, in a shell as --task gsm8k:FOLDER"
+        f"{GSM8K_HUB_ID}, into a folder and give that folder as source, in a shell as --task gsm8k:FOLDER"
     )

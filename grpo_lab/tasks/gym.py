@@ -1,8 +1,8 @@
-"""The problems of reasoning-gym (Stojanovski et al., 2025): some hundred generators, each with a verifier of its own.
+"""The problems of reasoning-gym (Stojanovski et al., 2025), which has about a hundred generators with a verifier each.
 
-"chain_sum" names one, "chain_sum:max_terms=3,max_digits=2" the same with options. A hash of the question decides
-whether a problem is held out, as for the other tasks. So a question that is trained on is never measured, whatever the
-two seeds are: reasoning-gym's own seeds 0 and 1 share all but one of their problems.
+A generator is named as "chain_sum", or with options as "chain_sum:max_terms=3,max_digits=2". A hash of the question
+decides whether a problem is held out, as for the other tasks, so no problem is in both splits. Splitting by the seeds
+of reasoning-gym would not do: its seeds 0 and 1 share all but one of their problems.
 """
 
 import contextlib
@@ -17,75 +17,88 @@ import yaml
 from grpo_lab.base.checks import InputError, InputPackageError, check_choice
 from grpo_lab.tasks.rows import SPLITS, Row, chat_messages, split_of
 
-PREFIX = "gym:"
+GYM_PREFIX = "gym:"
 TEST_SHARE = 0.25
-USUAL = {"train": 1000, "test": 200}  # problems where nothing is said: some take milliseconds to make
-SIZE = 5000  # problems that one seed offers; some generators make them all before the first
-PATIENCE = 1000  # problems in a row that are known already: then there are no others
-LEFT_OUT = (
-    "codeio", "composite",  # one runs programs of others, which write files into your folder; one reads files
-    # These go through sets of texts, whose order is Python's hash seed's: other problems in each process.
+DEFAULT_COUNTS = {"train": 1000, "test": 200}  # small, since some problems take milliseconds to make
+PROBLEMS_PER_SEED = 5000  # some generators make all of them before the first is read
+MAX_MISSES = 1000  # repeated problems in a row after which a generator counts as exhausted
+EXCLUDED_GENERATORS = (
+    # The first runs programs that write files into the working folder; the second reads files.
+    "codeio", "composite",
+    # These iterate over sets of strings, whose order depends on Python's hash seed, so problems differ by process.
     "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder",
 )  # fmt: skip
 
 
 def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[Row]:
-    """`n` different problems of one split; None for as many as are usual, or fewer where there are not so many.
+    """Return `n` different problems of one split of a generator.
 
-    Rows {"prompt": messages, "answer": one that is right, "gym": which problem it is}. The same arguments always give
-    the same rows; a longer list starts with the shorter one.
+    A row is {"prompt": messages, "answer": a right answer, "gym": generator, options and index of the problem}. The
+    same arguments always give the same rows, and a larger `n` appends rows to those of a smaller `n`.
+
+    Args:
+        split: "train" or "test".
+        n: Number of problems; None for the usual number, or fewer if the generator has fewer.
+        seed: Seed of the problems.
+        generator: The name of a generator, with its options after a colon.
+
+    Raises:
+        InputError: If the generator has fewer than `n` problems, and for an unknown generator or option.
     """
     check_choice("split", split, SPLITS)
     generator_seed = random.Random(f"gym/{seed}").randrange(2**31)
     name, options, problems = make_generator(generator, generator_seed)
     rows, misses = {}, 0
-    for index in range(SIZE):
+    for index in range(PROBLEMS_PER_SEED):
         misses += 1
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints a dot for some
+            with contextlib.redirect_stdout(io.StringIO()):  # the generator `bf` prints dots
                 problem = problems[index]
-        except Exception:  # such as: no problem found within the options, in so many attempts
-            misses += PATIENCE // 20
+        except Exception:  # a generator raises if it finds no problem for its options
+            misses += MAX_MISSES // 20
         else:
             question = problem["question"]
             if question not in rows and split_of("gym", question, test_share=TEST_SHARE) == split:
                 spec = {"generator": name, "options": options, "index": index}
                 rows[question] = {"prompt": chat_messages(question), "answer": problem["answer"], "gym": spec}
                 misses = 0
-        if len(rows) == (n or USUAL[split]) or misses >= PATIENCE:
+        if len(rows) == (n or DEFAULT_COUNTS[split]) or misses >= MAX_MISSES:
             break
     if len(rows) < (n or 1):
-        raise InputError("n", n or 1, f"{PREFIX}{generator} has {len(rows)} problems in the split {split!r}")
+        raise InputError("n", n or 1, f"{GYM_PREFIX}{generator} has {len(rows)} problems in the split {split!r}")
     return list(rows.values())
 
 
 @lru_cache(maxsize=8)
 def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
-    """A generator's name, its options as JSON, and its dataset, of which `[index]` makes a problem."""
+    """Return a generator's name, its options as JSON, and its dataset, in which indexing makes a problem.
+
+    generator: The name of a generator, with its options after a colon.
+    """
     name, _, options = generator.partition(":")
     if name not in generator_names():
-        expected = f"expected {PREFIX}NAME, of those in reasoning-gym's GALLERY.md"
-        raise InputError("task", PREFIX + generator, expected)
+        expected = f"expected {GYM_PREFIX}NAME, of those in reasoning-gym's GALLERY.md"
+        raise InputError("task", GYM_PREFIX + generator, expected)
     dataset_class, config_class = _reasoning_gym().factory.DATASETS[name]
     try:
         user_options = yaml.safe_load("{" + options.replace("=", ": ") + "}")
-        fixed_options = {"seed": seed, "size": SIZE}
+        fixed_options = {"seed": seed, "size": PROBLEMS_PER_SEED}
         problems = dataset_class(config_class(**user_options, **fixed_options))
-    except Exception as error:  # no YAML, an unknown option, an assertion, and whatever another type leads to
+    except Exception as error:  # invalid YAML, an unknown option, a failed assertion, or an error by a wrong type
         refusal = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200})"
-        raise InputError("task", PREFIX + generator, refusal) from error
+        raise InputError("task", GYM_PREFIX + generator, refusal) from error
     return name, json.dumps(user_options | fixed_options), problems
 
 
 def generator_names() -> list[str]:
-    """Every generator that is taken, in the order of the alphabet."""
-    return sorted(_reasoning_gym().factory.DATASETS.keys() - {*LEFT_OUT})
+    """Return the names of all generators that are not excluded, in alphabetical order."""
+    return sorted(_reasoning_gym().factory.DATASETS.keys() - {*EXCLUDED_GENERATORS})
 
 
 def _reasoning_gym() -> Any:
     try:
         import reasoning_gym
     except ImportError as error:
-        message = f'is {PREFIX}..., and reasoning-gym is not installed: pip install "grpo-lab[gym]"'
-        raise InputPackageError("task", PREFIX, found=message) from error
+        message = f'is {GYM_PREFIX}..., and reasoning-gym is not installed: pip install "grpo-lab[gym]"'
+        raise InputPackageError("task", GYM_PREFIX, found=message) from error
     return reasoning_gym

@@ -1,4 +1,4 @@
-"""Rows that are made when they are accessed, from values that lie packed: 100,000 short ones take a few megabytes."""
+"""Rows that are made on access from packed values, so that 100,000 short rows take a few megabytes."""
 
 from array import array
 from bisect import bisect_right
@@ -9,9 +9,12 @@ Row = dict
 
 
 class LazyRows(Sequence):
-    """Rows that `make` makes anew from a key at each access, as a `datasets.Dataset` does: a change to one is not kept.
+    """A sequence of rows that are made anew at each access, as in a `datasets.Dataset`; changes to a row are lost.
 
-    `[*rows]` is a list of them. Slices are lazy, too.
+    Slices are lazy, too. `[*rows]` makes a list.
+
+    keys: The key of each row.
+    make: A function that returns the row of a key.
     """
 
     def __init__(self, keys: Sequence[int], make: Callable[[int], Row]):
@@ -43,17 +46,17 @@ class LazyRows(Sequence):
         return f"{beginning}, ...]" if len(self) > 1 else f"{beginning}]"
 
     def map(self, change: Callable[[Row], Row]) -> "LazyRows":
-        """The rows as `change` makes them, each when it is accessed."""
+        """Return lazy rows to which `change` is applied on access."""
         make = self._make
         return LazyRows(self._keys, lambda key: change(make(key)))
 
 
 class Column(Sequence):
-    """Values that can be appended; as long as all of them are texts, they lie in one buffer."""
+    """A sequence of values that can be appended, stored in one buffer as long as all of them are strings."""
 
     def __init__(self):
         self._buffer, self._ends = bytearray(), array("q", [0])
-        self._values: list | None = None  # once one of them is no text
+        self._values: list | None = None  # replaces the buffer after the first value that is not a string
 
     def __len__(self) -> int:
         return len(self._ends) - 1 if self._values is None else len(self._values)
@@ -75,12 +78,15 @@ class Column(Sequence):
 
 
 class Locations(Sequence):
-    """The places of rows, such as "mine.csv, line 7": a number each, and a text only where it changes."""
+    """A sequence of places of rows, such as "mine.csv, line 7".
+
+    The number at the end is stored for each row, the text before it only for the first row with the text.
+    """
 
     def __init__(self):
         self._numbers = array("q")
         self._texts: list[str] = []
-        self._starts: list[int] = []  # of the rows from which on a text holds
+        self._starts: list[int] = []  # index of the first row with each text
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -89,7 +95,7 @@ class Locations(Sequence):
         return f"{self._texts[bisect_right(self._starts, index) - 1]} {self._numbers[index]}"
 
     def append(self, location: str) -> None:
-        """Append a place, which ends with a space and a number."""
+        """Append the place of a row, which has to end with a space and a number."""
         text, _, number = location.rpartition(" ")
         if not self._texts or self._texts[-1] != text:
             self._texts.append(text)
@@ -98,7 +104,7 @@ class Locations(Sequence):
 
 
 class Table:
-    """Rows with the same columns, and where each of them stands."""
+    """Rows with the same columns, stored by column, and the place of each row in its file."""
 
     def __init__(self):
         self.columns: dict[str, Column] = {}
@@ -111,7 +117,7 @@ class Table:
         if not self.columns:
             self.columns = {name: Column() for name in row}
         self.locations.append(location)
-        for name, column in self.columns.items():  # of which a row may have its own order
+        for name, column in self.columns.items():  # the row may have its columns in another order
             column.append(row[name])
 
     def row(self, index: int) -> Row:

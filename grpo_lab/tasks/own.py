@@ -1,10 +1,10 @@
-"""A task of one's own, from a file, a folder or a data set of the hub.
+"""The user's own data as a task, from a file, a folder or a hub data set.
 
-It has one row per problem, such as {"prompt": "6 * 7 = ?", "answer": "42"}.
+The data has one row per problem, such as {"prompt": "6 * 7 = ?", "answer": "42"}.
 
-The problems that are held out are those of NAME.test.csv beside NAME.csv, of a file test.csv in the folder, or of the
-split that `dataset_test_split` names. Where there is none of these, a hash of each problem decides, as for the other
-tasks: about a tenth of the rows, the same tenth whatever else is among them.
+The held-out problems are in NAME.test.csv beside NAME.csv, in a file test.csv in the folder, or in the split that
+`dataset_test_split` names. Without any of these, a hash of each problem decides, as for the other tasks: it holds out
+about a tenth of the problems, and whether it holds out a problem does not depend on the other rows.
 """
 
 import re
@@ -17,25 +17,29 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.tasks.data_options import EXAMPLE, USUAL, DataOptions
+from grpo_lab.tasks.data_options import DEFAULT_DATA_OPTIONS, EXAMPLE, DataOptions
 from grpo_lab.tasks.lazy_rows import LazyRows, Table
 from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
 from grpo_lab.tasks.rows import SPLITS, Row, as_text, chat_messages, hash_of, split_of_hash
 
-# What reward functions get under these names; "gym" says which generator is run, which a file is not to say.
+# Names of columns that are refused, since reward functions get other arguments with these names. "gym" names a
+# generator to run, which a file may not do.
 RESERVED = ("prompts", "completion", "completions", "completion_ids", "gym", *TRAINER_ARGUMENTS)
-EXPECTED = ("answer", "tests", "sql")  # the columns that say what is right
+EXPECTED = ("answer", "tests", "sql")  # columns that say which completions are right
 ROLES = ("system", "user", "assistant", "tool")
-MOST_ERRORS = 100  # that are kept to be shown
+MAX_COLLECTED_ERRORS = 100  # errors that are stored; further ones are only counted
 TRAIN = "train"
-Split = dict[str, tuple[Table, Sequence[int]]]  # name of a split -> table, indices of its rows
+RowsBySplit = dict[str, tuple[Table, Sequence[int]]]  # for each split, a table and the indices of the rows in it
 
 
 @dataclass(frozen=True)
 class OwnProblems:
-    """The problems of one's own data by split, each once, with where they stand, and notes about them.
+    """The problems of the user's own data without repetitions.
 
-    language: of most problems, "zh" or "en".
+    rows_by_split: The rows of each split.
+    locations_by_split: The file and line of each row, by split.
+    notes: Lines for the user on rows, columns and files that were left out.
+    language: The language of most problems, "zh" or "en".
     """
 
     rows_by_split: dict[str, LazyRows]
@@ -44,22 +48,28 @@ class OwnProblems:
     language: str
 
     def rows(self, split: str) -> LazyRows:
-        """A split's rows, in the order of the data; each access makes a new one."""
+        """Return the rows of a split in the order of the data; each access makes a new row."""
         return self.rows_by_split[split]
 
     def locations(self, split: str) -> list[str]:
-        """The file and line of each row, such as "mine.jsonl, line 7"."""
+        """Return the file and line of each row, such as "mine.jsonl, line 7"."""
         return [*self.locations_by_split[split]]
 
 
-def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblems:
-    """Read a file or a folder, or (a text) a data set of the hub, with the held-out problems if it has them.
+def own_problems(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS) -> OwnProblems:
+    """Read problems from a file, a folder or a hub data set, and split them into training and held-out problems.
 
-    A prompt is a text, which the user says, or a list of chat messages. The rows have the same columns throughout. What
-    is wrong is named with its place and its column, all of it at once.
+    A prompt is a text, which becomes a message of the user, or a list of chat messages. All rows must have the same
+    columns.
+
+    source: The path of a file or a folder, or as a string the name of a data set on the hub.
+    options: The columns, splits and template to read.
+
+    Raises:
+        InputError: With the place and the column of each error in the data, in one message.
     """
-    data = _data_set(source, options) if isinstance(source, str) else _data_on_this_machine(source, options)
-    table = _read(data, data.train, options)
+    data = _hub_source(source, options) if isinstance(source, str) else _local_source(source, options)
+    table = _read_table(data, data.train, options)
     problems = ProblemIndex(table)
     data.notes += problems.checked_notes()
     if data.held_out is None:
@@ -81,7 +91,7 @@ def own_problems(source: Path | str, options: DataOptions = USUAL) -> OwnProblem
 
 
 class _Locations(Sequence):
-    """Where the rows with these indices stand in their file, each a text such as "line 7", made when it is accessed."""
+    """A sequence of the locations of the rows with these indices, each made on access."""
 
     def __init__(self, indices: Sequence[int], locations: Sequence[str]):
         self._indices, self._locations = indices, locations
@@ -94,7 +104,7 @@ class _Locations(Sequence):
 
 
 def _row_of(table: Table, index: int) -> Row:
-    """A row as rewards and trainer get it: a prompt that is a text in the table is what the user says."""
+    """Return a row of a table with its prompt as chat messages; a prompt that is a text becomes the user's message."""
     row = table.row(index)
     if isinstance(prompt := row["prompt"], str):
         row["prompt"] = chat_messages(prompt)
@@ -102,64 +112,71 @@ def _row_of(table: Table, index: int) -> Row:
 
 
 def _language(selected: Iterable[tuple[Table, Sequence[int]]]) -> str:
-    """The language of most problems: "zh", where there are Chinese characters in more than half of them, or "en"."""
-    has_chinese, count = re.compile("[\u4e00-\u9fff]").search, 0
+    """Return "zh" if more than half of the prompts have Chinese characters, else "en"."""
+    has_chinese = re.compile("[\u4e00-\u9fff]").search
+    num_chinese = num_prompts = 0
     for table, indices in selected:
         prompts = table.columns["prompt"]
-        count += sum(1 if has_chinese(as_text(prompts[index])) else -1 for index in indices)
-    return "zh" if count > 0 else "en"
+        num_chinese += sum(1 for index in indices if has_chinese(as_text(prompts[index])))
+        num_prompts += len(indices)
+    return "zh" if 2 * num_chinese > num_prompts else "en"
 
 
 @dataclass
 class _Source:
-    """A source of rows: one file, a folder of files, or a data set of the hub.
+    """A source of rows: one file, a folder of files, or a hub data set.
 
-    kind: the end of the files' names; "" for a data set of the hub. advice: how problems would be held out.
+    name: The name of the file, the folder or the data set, for messages.
+    suffix: The suffix of the files; "" for a hub data set.
+    train: The records to train on.
+    held_out: The held-out records; None if a hash of each problem decides.
+    advice: A sentence on how the user can choose the held-out problems.
+    notes: Lines for the user, as in `OwnProblems`.
     """
 
     name: str
-    kind: str
+    suffix: str
     train: Iterator[Record]
     held_out: Iterator[Record] | None
     advice: str
     notes: list[str]
 
-    def check_columns(self, record: dict, location: str, options: DataOptions) -> None:
-        """Raise InputError for columns of the first row that are missing, or that the trainer needs the names of.
+    def check_first_record(self, record: dict, location: str, options: DataOptions) -> None:
+        """Raise InputError if the first record lacks required columns, or has columns with reserved names.
 
-        The names are left out, and that is noted, where nobody can easily change them.
+        In a parquet file or a hub data set, where columns are hard to rename, reserved ones are left out with a note.
         """
-        is_json = self.kind in (".json", ".jsonl")
+        is_json = self.suffix in (".json", ".jsonl")
         location = location if is_json else location.rpartition(", ")[0]
-        options.check_columns(record, location)
+        options.check_needed_columns(record, location)
         reserved = [name for name in RESERVED if name in record]
-        if reserved and self.kind in ("", ".parquet"):
+        if reserved and self.suffix in ("", ".parquet"):
             self.notes.append(f"left out: {', '.join(reserved)}, since the trainer has other things of that name")
         elif reserved:
             expected = "expected another name, since this one is the trainer's"
             raise InputError(location, reserved[0], expected, found=f"has the column {reserved[0]!r}")
 
 
-def _data_set(name: str, options: DataOptions) -> _Source:
+def _hub_source(name: str, options: DataOptions) -> _Source:
     train, test = options.dataset_split or TRAIN, options.dataset_test_split
     held_out = None if test is None else hub_records(name, options.dataset_config, test)
     advice = "dataset_test_split names a split that would be held out"
     return _Source(name, "", hub_records(name, options.dataset_config, train), held_out, advice, [])
 
 
-def _data_on_this_machine(path: Path, options: DataOptions) -> _Source:
+def _local_source(path: Path, options: DataOptions) -> _Source:
     if path.is_dir():
         files, held_out_files, notes = _files_of_folder(path, options)
-        beside = f"a file test{files[0].suffix} in it"
+        usual_place = f"a file test{files[0].suffix} in it"
     else:
         options.check_unused("a file has none", ("dataset_config", "dataset_split", "dataset_test_split"))
         held_out_file = path.with_name(f"{path.name.removesuffix(path.suffix)}.test{path.suffix}")
         files = [path]
         held_out_files = [held_out_file] if held_out_file.is_file() else []
         notes = []
-        beside = f"a file {held_out_file.name} beside it"
+        usual_place = f"a file {held_out_file.name} beside it"
     train, held_out = _records(files), _records(held_out_files) if held_out_files else None
-    return _Source(path.name, files[0].suffix, train, held_out, f"others in {beside} would be held out", notes)
+    return _Source(path.name, files[0].suffix, train, held_out, f"others in {usual_place} would be held out", notes)
 
 
 def _records(files: list[Path]) -> Iterator[Record]:
@@ -167,7 +184,7 @@ def _records(files: list[Path]) -> Iterator[Record]:
 
 
 def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], list[Path], list[str]]:
-    """The files to train on, those with held-out problems, and a note on those that are neither."""
+    """Return the files to train on, the files with held-out problems, and a note on other files."""
     files = files_in(folder / (options.dataset_config or ""))
     train, test = options.dataset_split or TRAIN, options.dataset_test_split or "test"
 
@@ -189,31 +206,34 @@ def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], li
     return training, held_out, [f"left out: {', '.join(left_out)}"] if left_out else []
 
 
-def _read(
+def _read_table(
     data: _Source, records: Iterator[Record], options: DataOptions, first: tuple[str, Row] | None = None
 ) -> Table:
-    """The rows and where they stand, all with the columns of the first one, which may be one of other records."""
+    """Read records into a table, after checking that all of them have the same columns.
+
+    first: The location and the row whose columns all rows must have; None for the first row read.
+    """
     table = Table()
     errors: list[InputError] = []
     count = 0
     for location, record in records:
         if not count and not len(table) and isinstance(record, dict):
-            data.check_columns(record, location, options)
+            data.check_first_record(record, location, options)
         try:
-            row = _row(record, location, options)
+            row = _row_of_record(record, location, options)
             first = first or (location, row)
             _check_same_columns(location, row, *first)
         except InputError as error:
             count += 1
-            if len(errors) < MOST_ERRORS:
+            if len(errors) < MAX_COLLECTED_ERRORS:
                 errors.append(error)
         else:
-            if not count:  # else nothing will be done with the rows
+            if not count:  # after an error, rows are checked but no longer needed
                 table.append(location, row)
     if errors:
         raise combine_errors(errors, count)
     if not len(table):
-        expected = f"expected one per line, such as {EXAMPLE}" if data.kind == ".jsonl" else "expected at least one"
+        expected = f"expected one per line, such as {EXAMPLE}" if data.suffix == ".jsonl" else "expected at least one"
         raise InputError(data.name, data.name, expected, found="has no row")
     return table
 
@@ -226,22 +246,27 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
 
 
 class ProblemIndex:
-    """Index of the different problems of a table; later rows that repeat or contradict one are listed.
+    """An index of the different problems in a table, with lists of the rows that repeat or contradict earlier ones.
 
-    Two rows are the same problem if their prompts are, but for white space and the system's messages. Where no column
-    holds what is right, as for an environment whose `reset` reads columns of its own, all other columns count as well.
+    Two rows are the same problem if their prompts are equal, apart from white space and system messages. If the table
+    has none of the `EXPECTED` columns, for example because an environment's `reset` reads other columns, then all other
+    columns have to be equal as well.
     """
 
     def __init__(self, table: Table):
         self.table = table
         self.columns = {name: column for name, column in table.columns.items() if name != "prompt"}
         self.expected_columns = [name for name in EXPECTED if name in self.columns]
-        self.whole_row_counts = bool(self.columns) and not self.expected_columns
-        self.first_rows: dict[int, int] = {}  # hash of a problem -> index of its first row
-        self._first_rows_of_prompts: dict[int, int] = {} if self.whole_row_counts else self.first_rows
-        self._split_hashes: dict[int, int] = {}  # hash of a problem -> the hash that decides its split, if another one
-        self.repeats: list[int] = []  # indices of rows that are left out
-        self.repeated_prompts: list[int] = []  # indices of rows that are problems of their own by their other columns
+        self.compares_whole_rows = bool(self.columns) and not self.expected_columns
+        # The index of the first row of each problem, by the problem's hash.
+        self.first_rows: dict[int, int] = {}
+        self._first_rows_of_prompts: dict[int, int] = {} if self.compares_whole_rows else self.first_rows
+        # The hash that decides the split of a problem, by the problem's hash, if the two hashes differ.
+        self._split_hashes: dict[int, int] = {}
+        # Indices of rows that repeat an earlier problem and are left out.
+        self.repeats: list[int] = []
+        # Indices of rows with the prompt of an earlier row that are other problems because of their other columns.
+        self.repeated_prompts: list[int] = []
         self.contradictions: list[InputError] = []
         for index in range(len(table)):
             self._add(index)
@@ -250,7 +275,7 @@ class ProblemIndex:
         text = _text_without_system(self.table.columns["prompt"][index])
         prompt_hash = hash_of("own", text)
         first = self._first_rows_of_prompts.setdefault(prompt_hash, index)
-        if self.whole_row_counts:
+        if self.compares_whole_rows:
             self._add_whole_row(index, text, prompt_hash, is_new_prompt=first == index)
         elif first != index:
             self.repeats.append(index)
@@ -261,20 +286,20 @@ class ProblemIndex:
         row_hash = hash_of("own", text, values)
         if self.first_rows.setdefault(row_hash, index) != index:
             self.repeats.append(index)
-        elif is_new_prompt:  # a prompt that occurs once is in the same split with or without columns
+        elif is_new_prompt:  # the first row with a prompt is in the same split as without other columns
             self._split_hashes[row_hash] = prompt_hash
         else:
             self.repeated_prompts.append(index)
 
     def _compare_expected(self, index: int, first: int) -> None:
-        """List the row as a contradiction if another answer is expected in it than in the first row of its problem."""
+        """Add the row to the contradictions if it expects another answer than the first row of the problem."""
         columns = self.columns
         different = [name for name in self.expected_columns if columns[name][first] != columns[name][index]]
         if different:
             self.contradictions.append(_contradiction(self.table, index, first, different[0]))
 
     def checked_notes(self) -> list[str]:
-        """Notes about repeated rows, for the user; InputError if a problem has two answers."""
+        """Return notes on repeated rows; raise InputError if a problem has two answers."""
         if self.contradictions:
             raise combine_errors(self.contradictions)
         notes = []
@@ -290,7 +315,7 @@ class ProblemIndex:
         return notes
 
     def rows_by_split(self) -> dict[str, Sequence[int]]:
-        """Indices of the problems in each split, as their hashes decide."""
+        """Return the indices of the problems in each split, which their hashes decide."""
         indices_by_split = {split: array("q") for split in SPLITS}
         for problem_hash, index in self.first_rows.items():
             split_hash = self._split_hashes.get(problem_hash, problem_hash)
@@ -298,14 +323,14 @@ class ProblemIndex:
         return dict(indices_by_split)
 
 
-def _hashed_split(problems: ProblemIndex) -> Split:
+def _hashed_split(problems: ProblemIndex) -> RowsBySplit:
     return {split: (problems.table, indices) for split, indices in problems.rows_by_split().items()}
 
 
-def _given_split(data: _Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions) -> Split:
-    """The problems to train on, and those of the held-out `records`; InputError for a problem that is in both."""
+def _given_split(data: _Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions) -> RowsBySplit:
+    """Return the training problems and those of the held-out records; raise InputError for a problem in both."""
     table = problems.table
-    held_out_table = _read(data, records, options, (table.locations[0], table.row(0)))
+    held_out_table = _read_table(data, records, options, (table.locations[0], table.row(0)))
     held_out = ProblemIndex(held_out_table)
     data.notes += held_out.checked_notes()
     errors = []
@@ -322,37 +347,40 @@ def _given_split(data: _Source, records: Iterator[Record], problems: ProblemInde
 
 
 def _contradiction(table: Table, index: int, first: int, column: str) -> InputError:
-    of_world = ", or, where an environment reads it, another name for this column"
+    environment_hint = ", or, where an environment reads it, another name for this column"
     return InputError(
         table.locations[index],
         _row_of(table, index),
-        f"expected one of them{of_world if column == 'answer' else ''}",
+        f"expected one of them{environment_hint if column == 'answer' else ''}",
         found=f"has the problem of {table.locations[first]} with another {column}",
     )
 
 
 def _text_without_system(prompt: str | list[dict[str, str]]) -> str:
-    """The text of a prompt without its system messages, with single spaces."""
+    """Return the text of a prompt without its system messages, with single spaces."""
     if isinstance(prompt, str):
         return " ".join(["user:", *prompt.split()])
     return " ".join("\n".join(f"{m['role']}: {m['content']}" for m in prompt if m["role"] != "system").split())
 
 
-def _row(record: Any, location: str, options: DataOptions) -> Row:
-    """A record's columns, the answer and the prompt under these names; the prompt is a text or messages."""
+def _row_of_record(record: Any, location: str, options: DataOptions) -> Row:
+    """Return a record as a row: its columns without reserved names, and the prompt and the answer under these names.
+
+    The prompt is a text or a list of chat messages.
+    """
     if isinstance(record, InputError):
         raise record
     if not isinstance(record, dict):
         expected = f"expected an object with a prompt, such as {EXAMPLE}"
         raise InputError(location, record, expected, found=f"is {record!r:.80}")
-    options.check_columns(record, location)
+    options.check_needed_columns(record, location)
     prompt = options.prompt_of(record, location)
     if isinstance(prompt, str):
-        well_formed = bool(prompt.strip())
+        is_well_formed = bool(prompt.strip())
     else:
         is_chat = isinstance(prompt, list) and bool(prompt) and all(map(_is_message, prompt))
-        well_formed = is_chat and prompt[-1]["role"] != "assistant"
-    if not well_formed:
+        is_well_formed = is_chat and prompt[-1]["role"] != "assistant"
+    if not is_well_formed:
         expected = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
         name = f"{location}: {options.prompt_name}"
         raise InputError(name, prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
@@ -366,5 +394,5 @@ def _row(record: Any, location: str, options: DataOptions) -> Row:
 
 
 def _is_message(message: Any) -> bool:
-    known = isinstance(message, dict) and message.get("role") in ROLES
-    return known and isinstance(message.get("content"), str) and bool(message["content"].strip())
+    has_role = isinstance(message, dict) and message.get("role") in ROLES
+    return has_role and isinstance(message.get("content"), str) and bool(message["content"].strip())

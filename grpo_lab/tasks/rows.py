@@ -1,8 +1,8 @@
-"""Rows of tasks: their form, their split, the prompt that asks for thinking, and files of them.
+"""Rows of tasks: their form, their splits, their system prompts, and reading them from files of JSON lines.
 
-A row is a plain dict: `prompt` is a list of chat messages, or a text where the model is to get it without a chat
-template; `answer` is the expected text, and every further key is a column that reward functions receive by keyword. A
-hash of the problem itself decides its split, so no seed and no number of problems can bring one into both.
+A row is a plain dict. `prompt` is a list of chat messages, or a text if the model gets it without a chat template.
+`answer` is the expected text, and every further key is a column that reward functions receive as a keyword argument. A
+hash of the problem decides its split, so for any seeds and numbers of problems no problem is in both splits.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class Rows(Protocol):
 
     def __getitem__(self, index): ...
 
-    if TYPE_CHECKING:  # indices are enough for Python to go through them
+    if TYPE_CHECKING:  # at run time, __getitem__ is enough to iterate
 
         def __iter__(self) -> Iterator[dict]: ...
 
@@ -37,34 +37,38 @@ THINK_SYSTEM_PROMPT = (
     "Solve the problem. First reason step by step between <think> and </think>, "
     "then give only the final answer between <answer> and </answer>."
 )
-# The same in Chinese. A fraction is named since accuracy is exact: 2/3 is not 0.67.
+# The system prompt in Chinese. It asks for fractions, because answers are compared exactly: 2/3 is not 0.67.
 THINK_SYSTEM_PROMPT_ZH = (
     "请解答下面的问题。先在<think>和</think>之间一步一步地思考，"
     "再在<answer>和</answer>之间给出最后的答案，请只输出数字，不带单位；除不尽时写成分数，例如2/3。"
 )
-_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
-THINK = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
+_THINK_TAGS = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+THINK_SYSTEM_PROMPTS = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
 
 
 def split_of(*key: object, test_share: float = TEST_SHARE) -> str:
-    """The split, "train" or "test", that a problem belongs to; `key` is whatever identifies the problem."""
+    """Return the split of a problem, "train" or "test".
+
+    key: Values that identify the problem.
+    test_share: The probability of the split "test".
+    """
     return split_of_hash(hash_of(*key), test_share)
 
 
 def hash_of(*key: object) -> int:
-    """A number below 2**64 that is the same in every process; two of a million keys share one with odds of 1e-8."""
+    """Return a hash below 2**64, the same in every process; a million keys have a collision with probability 3e-8."""
     return int.from_bytes(hashlib.blake2b(repr(key).encode("utf-8"), digest_size=8).digest(), "big")
 
 
 def split_of_hash(number: int, test_share: float = TEST_SHARE) -> str:
-    """The split of what has this hash."""
+    """Return the split of a problem with this hash, "train" or "test"."""
     return "test" if number < test_share * 2**64 else "train"
 
 
 def chat_messages(
     question: str, system: str | None = None, example: tuple[str, str] | None = None
 ) -> list[dict[str, str]]:
-    """The chat messages of a prompt: the user's question, after a system message and an example with its answer."""
+    """Return the chat messages of a prompt: a system message, an example with its answer, and the user's question."""
     messages = [] if system is None else [{"role": "system", "content": system}]
     if example is not None:
         example_turns = zip(("user", "assistant"), example, strict=True)
@@ -73,14 +77,16 @@ def chat_messages(
 
 
 def mapped(rows: Iterable[Row], change: Callable[[Row], Row]) -> Sequence[Row]:
-    """The rows as `change` makes them: each when it is accessed, where the rows are made then, else in a list."""
+    """Apply `change` to each row; lazy rows stay lazy, all other rows become a list."""
     return rows.map(change) if isinstance(rows, LazyRows) else [change(row) for row in rows]
 
 
 def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) -> Sequence[Row]:
-    """The rows with this system message in front of each prompt that has none; of every prompt if `replace`.
+    """Return the rows with a system message in front of each prompt.
 
-    None adds nothing, and with `replace` takes away what there is.
+    rows: Rows whose prompts are lists of chat messages.
+    system: The system message; None adds none.
+    replace: Whether a prompt's own system message is replaced, or removed if `system` is None; otherwise it is kept.
     """
     system_messages = [] if system is None else [{"role": "system", "content": system}]
 
@@ -94,31 +100,34 @@ def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) 
 
 
 def as_text(prompt: list[dict[str, str]] | str) -> str:
-    """A prompt without a chat template: what its messages say, with an empty line between them."""
+    """Return a prompt as plain text without a chat template: the contents of its messages, with empty lines between."""
     return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
 
 
 def in_parts(rows: Rows, size: int) -> Iterator[list[Row]]:
-    """Cut rows into lists of `size`, in their order; the last one may be smaller."""
+    """Yield the rows in lists of `size` rows, in their order; the last list may be shorter."""
     for start in range(0, len(rows), size):
         yield [rows[index] for index in range(start, min(start + size, len(rows)))]
 
 
 def has_thinking(text: str) -> bool:
-    """Look in a response for reasoning: a pair of think tags with more than white space between."""
-    reasoning = _THINK.search(text)
+    """Return True if a response has a pair of think tags with more than white space between them."""
+    reasoning = _THINK_TAGS.search(text)
     return bool(reasoning and reasoning[1].strip())
 
 
 def check_number(n: int, split: str, limits: dict[str, int]) -> None:
-    """Check `split`, and that it has `n` different problems; `limits` says how many a split has at most."""
+    """Raise InputError for an unknown split, or if the split has fewer than `n` different problems.
+
+    limits: The number of different problems in each split.
+    """
     check_choice("split", split, SPLITS)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= limits[split]:
         raise InputError("n", n, f"it must be a whole number from 1 to {limits[split]} for the split {split!r}")
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """The value of each line of a file with the line's number, from 1; empty lines are passed over."""
+    """Yield the number of each line in a file of JSON lines, from 1, and its value; empty lines are skipped."""
     for number, value in parsed_lines(file):
         if isinstance(value, InputError):
             raise value
@@ -126,7 +135,7 @@ def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
 
 
 def parsed_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """The value of each line with its number, as `json_lines` has it; an InputError in place of what is no JSON."""
+    """Yield what `json_lines` yields, with an InputError in place of the value if a line is not JSON."""
     for number, line in decoded_lines(file):
         if isinstance(line, InputError):
             yield number, line
@@ -138,7 +147,7 @@ def parsed_lines(file: Path) -> Iterator[tuple[int, Any]]:
 
 
 def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
-    """Each line of a file in UTF-8 with its number and its end; an InputError in place of what is no UTF-8."""
+    """Yield the number of each line and the line with its end, or an InputError in its place if it is not UTF-8."""
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -148,7 +157,7 @@ def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
 
 
 def checked_json(value: Any) -> Any:
-    """The value, unless it is no JSON: a NaN, or half a letter, such as "\\ud83d", which has no bytes."""
+    """Return the value; raise ValueError if it is not JSON: a NaN, or an unpaired surrogate such as "\\ud83d"."""
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
     return value
 

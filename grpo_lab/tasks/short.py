@@ -1,6 +1,6 @@
-"""Sums of two numbers up to 20, asked in English: for a model that speaks it and cannot add yet.
+"""The task "short-sums": sums of two numbers up to 20, for a model that reads English and cannot add yet.
 
-There are only 400 of them, so a quarter is held out rather than a tenth.
+There are only 400 such sums, so a quarter of them is held out rather than a tenth.
 """
 
 import random
@@ -12,19 +12,19 @@ TEST_SHARE = 0.25
 
 
 def short_sum_split(a: int, b: int) -> str:
-    """The split of a sum; 3 + 14 and 14 + 3 are in the same one."""
+    """Return the split of a sum, which does not depend on the order of the operands."""
     return split_of("short sums", *sorted((a, b)), test_share=TEST_SHARE)
 
 
 def short_sum_row(a: int, b: int) -> Row:
-    """One sum as a row: `short_sum_row(3, 14)` asks "What is 3 + 14? Answer with the number only."."""
+    """Return one sum as a row: `short_sum_row(3, 14)` asks "What is 3 + 14? Answer with the number only."."""
     return {"prompt": chat_messages(f"What is {a} + {b}? Answer with the number only."), "answer": str(a + b)}
 
 
 def short_sums(split: str = "train", n: int | None = None, seed: int = 0) -> list[Row]:
-    """`n` different sums from one split, in an order of the seed; None for all of them.
+    """Return `n` different sums from one split, in an order that the seed determines; None for all of them.
 
-    The same arguments always give the same rows; a longer list starts with the shorter one.
+    The same arguments always give the same rows, and a larger `n` appends rows to those of a smaller `n`.
     """
     numbers = range(1, LARGEST + 1)
     pairs = [(a, b) for a in numbers for b in numbers if short_sum_split(a, b) == split]

@@ -1,4 +1,4 @@
-"""Word problems: twelve stories whose numbers change, each told in English and in Chinese (words.toml)."""
+"""Word problems: twelve stories with random numbers, each in English and in Chinese (words.toml)."""
 
 import random
 import tomllib
@@ -8,22 +8,28 @@ from fractions import Fraction
 from pathlib import Path
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.tasks.rows import THINK, Row, chat_messages, check_number, split_of
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, Row, chat_messages, check_number, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}
 
 
 @dataclass(frozen=True)
 class WordProblem:
-    """A story with numbers left open: `ranges` are inclusive, `solve` gives the exact answer."""
+    """A story with places for its numbers, and its solution.
+
+    story: The story in English, with a {} for each number.
+    chinese: The story in Chinese, with the numbers in the same order.
+    ranges: The smallest and the largest value of each number.
+    solve: A function of the numbers that returns the exact answer.
+    """
 
     story: str
-    chinese: str  # the same story, with the same numbers in the same order
+    chinese: str
     ranges: tuple[tuple[int, int], ...]
     solve: Callable[..., int | Fraction]
 
 
-SOLVED = {
+SOLUTIONS = {
     "marbles": lambda a, b, c: a + b - c,
     "eggs": lambda a, b, c: a * b + c,
     "seats": lambda a, b, c: a * b - c,
@@ -38,17 +44,17 @@ SOLVED = {
     "apples": lambda a, b: a - 3 * b,
 }
 STORIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-WORD_PROBLEMS = tuple(WordProblem(**STORIES[name], solve=solve) for name, solve in SOLVED.items())
+WORD_PROBLEMS = tuple(WordProblem(**STORIES[name], solve=solve) for name, solve in SOLUTIONS.items())
 
 
 def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: str = "en") -> list[Row]:
-    """`n` different word problems from one split, each with a system message that asks for think and answer tags.
+    """Return `n` different word problems from one split, with a system message that asks for think and answer tags.
 
-    The stories take turns, so `n=12` shows each once. Answers are exact: "7", or "3/4" where the result is a fraction;
-    `math_reward` takes 0.75 for that as well. In Chinese ("zh") the same arguments give the same problems: a problem
-    is held out in both languages or in none.
+    The stories alternate, so each of the first twelve problems has another story. Answers are exact, such as "7", or
+    "3/4" for a fraction; `math_reward` also accepts 0.75 for it. The language, "en" or "zh", does not change the
+    problems, so a problem is held out in both languages or in neither.
     """
-    check_choice("language", language, THINK)
+    check_choice("language", language, THINK_SYSTEM_PROMPTS)
     check_number(n, split, MAX_WORD_PROBLEMS)
     rng = random.Random(f"word/{split}/{seed}")
     seen: dict[tuple[int, ...], None] = {}
@@ -63,5 +69,5 @@ def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: st
 def _word_row(language: str, story: int, *numbers: int) -> Row:
     problem = WORD_PROBLEMS[story]
     text = problem.chinese if language == "zh" else problem.story
-    prompt = chat_messages(text.format(*numbers), THINK[language])
+    prompt = chat_messages(text.format(*numbers), THINK_SYSTEM_PROMPTS[language])
     return {"prompt": prompt, "answer": str(problem.solve(*numbers)), "numbers": list(numbers)}

@@ -8,7 +8,7 @@ imported here, since it would delay the start of each kernel.
 import sys
 from pathlib import Path
 
-from grpo_lab.base.language import speak_language_of_folder
+from grpo_lab.base.language import set_language_from_folder
 from grpo_lab.teaching.cell_errors import explain_errors
 
 CONFIGURATION = """# Written by grpo_lab: a cell that is run too early says which cell to run first.
@@ -18,7 +18,7 @@ c.InteractiveShellApp.extensions.append("grpo_lab.teaching.kernel_start")
 
 def load_ipython_extension(shell) -> None:
     """Explain errors in the language of the folder in which the kernel starts; IPython calls this function."""
-    speak_language_of_folder(Path.cwd())
+    set_language_from_folder(Path.cwd())
     explain_errors(shell)
 
 

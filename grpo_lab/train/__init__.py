@@ -1,7 +1,7 @@
 """The command `grpo-lab train`: train a policy on a task of the course or your own.
 
-`cli` is its way from the options (`options`) and the plan of a run (`plan`) to the trained model. The function that
-trains is `grpo_lab.trainer.train`. The tiny model on the task "sums" is the training of notebook 07.
+`options` reads the options, `plan` makes the plan of a run, and `cli` calls both and trains the model. The function
+that trains is `grpo_lab.trainer.train`. Notebook 07 trains the tiny model on the task "sums".
 """
 
 from grpo_lab.rewards.named import find_rewards
@@ -12,7 +12,8 @@ from grpo_lab.train.cli import main
 from grpo_lab.train.options import read_options, read_options_and_changes, train_parser
 from grpo_lab.train.plan import EVAL_PROBLEMS, RunPlan, make_plan, task_and_settings
 
-# The problems, the rewards and their weights of the task "sums", for lessons that train without the command.
+# The number of training problems, the rewards and their weights for the task "sums". Lessons that train without the
+# command use them.
 TRAINING_PROBLEMS = TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)

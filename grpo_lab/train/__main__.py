@@ -1,4 +1,4 @@
-"""`python -m grpo_lab.train`; `torchrun -m grpo_lab.train` on several processes."""
+"""Run the training command: `python -m grpo_lab.train`, or on several processes `torchrun -m grpo_lab.train`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What is checked before a model is loaded, and what `--dry_run` says instead of loading it."""
+"""The checks of a run before its model is loaded, and the report of `--dry_run`."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -24,9 +24,9 @@ NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool,
 
 
 class CheckRunner:
-    """A caller of checks, whose errors it raises, or collects to report all of them at the end.
+    """A caller of checks that raises the first error, or collects all errors and reports them at the end.
 
-    raises: whether the first error ends it.
+    raises: Whether an error is raised instead of collected.
     """
 
     def __init__(self, raises: bool):
@@ -42,13 +42,17 @@ class CheckRunner:
             self.problems.append(line_for(error))
 
     def report(self, lines: Iterable[str], checked: Iterable[str]) -> int:
-        """Print these lines, all problems, what was checked and what was not; the exit code: 1 if there are some."""
+        """Print the report of a dry run, and return the exit code: 1 if a problem was found, else 0.
+
+        lines: Lines on the plan of the run. An InputError while they are made is reported as a problem.
+        checked: What was checked, in words.
+        """
         try:
             for line in lines:
                 print(line)
         except InputError as error:
             self.problems.append(line_for(error))
-        # A prompt that has no template is a problem of the prompts and of the plan.
+        # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
         problems = dict.fromkeys(self.problems)
         count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
         print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
@@ -57,8 +61,8 @@ class CheckRunner:
 
 
 def check_rewards(plan: RunPlan) -> None:
-    """Raise InputError for a reward function that cannot take what the run calls it with."""
-    # Each episode then has an instance of a class, which rewards get as `environments`.
+    """Raise InputError for a reward function that cannot take the arguments that the run passes to it."""
+    # With a factory, each episode has an environment of its own, and the rewards get them as `environments`.
     has_environments = "environment_factory" in plan.environment_arguments
     check_reward_arguments(plan.task_spec.reward_funcs, plan.rows[0], has_environments)
     if plan.eval_rows is not None:
@@ -66,20 +70,21 @@ def check_rewards(plan: RunPlan) -> None:
 
 
 def check_environment(plan: RunPlan) -> None:
-    """Raise InputError for tools or an environment that cannot be had together, or with this model or these rows."""
+    """Raise InputError for tools or an environment that do not fit each other, the model or the rows."""
     environment_arguments = plan.environment_arguments
     for name, option in (("tools", "tools"), ("environment_factory", "environment")):
         if "environment" in environment_arguments and name in environment_arguments:
             problem = "is given for a task that has an environment of its own"
             raise InputError(option, environment_arguments[name], "leave it out, or take another task", found=problem)
     keywords = {name: environment_arguments.get(name) for name in ("environment", "tools", "environment_factory")}
-    environment = pick_environment(plan.config, **keywords)
-    check_turn_advantage(plan.config, environment)
-    check_tool_environment(environment, plan.options["model"], plan.rows)
+    # Made only for these checks; the training makes its own from the same arguments.
+    trial_environment = pick_environment(plan.config, **keywords)
+    check_turn_advantage(plan.config, trial_environment)
+    check_tool_environment(trial_environment, plan.options["model"], plan.rows)
 
 
 def check_lengths(plan: RunPlan, model_config, tokenizer) -> None:
-    """Raise InputError for the first prompt that the tokenizer does not take, or that has no room in the context."""
+    """Raise InputError for the first prompt that cannot be tokenized, or that leaves no room for a completion."""
     for name, rows in {"dataset": plan.rows, "eval_dataset": plan.eval_rows or []}.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
         length = plan.config.max_completion_length
@@ -87,7 +92,7 @@ def check_lengths(plan: RunPlan, model_config, tokenizer) -> None:
 
 
 def check_adapter(plan: RunPlan, model_config) -> None:
-    """Raise InputError where LoRA is to change layers that a model of this shape has not; no weights are read."""
+    """Raise InputError if the model does not have the layers that LoRA is to adapt, without reading its weights."""
     if plan.engine.lora is None:
         return
     with torch.device("meta"):
@@ -110,12 +115,12 @@ def checked_parts(plan: RunPlan) -> list[str]:
 
 
 def plan_lines(plan: RunPlan) -> Iterator[str]:
-    """The plan of a run: steps and updates, memory by phase, and the first prompt as the model sees it.
+    """Yield lines on a run: its steps and updates, its memory by phase, and the first prompt as the model sees it.
 
-    The run is fitted to memory here as it is when it starts: a small model's is not.
+    The plan is fitted to memory as at the start of the run, where the plan for a tiny model is not fitted either.
     """
-    precision = plan.engine.precision(plan.config, plan.device, plan.small)  # None: the default of the device
-    plan, fitting_lines = (plan, []) if plan.small else plan.fitted_to_memory()
+    precision = plan.precision
+    plan, fitting_lines = (plan, []) if plan.has_tiny_model else plan.fitted_to_memory()
     device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.model_parts
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
     if not is_planned_for_gpu:
@@ -134,7 +139,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
         length = longest_prompt(tokenizer, rows)
         try:
             yield str(memory_plan(model_config, config, prompt_length=length, precision=mode, device_type=device.type))
-        except InputError as error:  # an architecture whose parts are not known can be trained all the same
+        except InputError as error:  # the run can train an architecture whose memory cannot be planned
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]
     yield f"the first prompt as the model sees it, {len(encode_prompt(tokenizer, prompt))} tokens:"

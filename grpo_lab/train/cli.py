@@ -1,25 +1,23 @@
-"""`python -m grpo_lab.train --model M --task T --output_dir DIR`: from the options to the trained model.
+"""The command `python -m grpo_lab.train --model M --task T --output_dir DIR`: plan a run, check it and train.
 
-What needs transformers is imported when it is used, since that takes seconds: --help and a wrong option are answered at
-once.
+Modules that need transformers are imported inside functions, because the import takes seconds. So --help and the error
+for a wrong option appear at once.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
-from grpo_lab.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, typed_names
-from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
-from grpo_lab.train.engines.options import OURS
+from grpo_lab.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, options_to_type
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.engines.processes import only_main_prints
-from grpo_lab.train.engines.settings import differences
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
 
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
-    """Train as the arguments say, or report what would keep that from going well (`--dry_run`)."""
+    """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
     options, changes = read_options_and_changes(arguments)
     dry_run = options.pop("dry_run", False)
     with only_main_prints():
@@ -27,21 +25,24 @@ def main(arguments: list[str] | None = None) -> int | None:
 
 
 def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
-    """Plan the run, check it, load the model and train it.
+    """Plan the run, check it, load the model and train it; return the exit code of a dry run, else None.
 
-    changes: the settings of a file that this engine replaces or drops, as `read_options_and_changes` returns them.
+    options: The options of the run, as `read_options_and_changes` returns them, without `dry_run`.
+    changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
+    dry_run: Whether to report the plan and its problems, and not to train.
     """
-    from grpo_lab.models import keep_freed_memory_if_large, one_thread_if_small
+    from grpo_lab.models import one_thread_if_small
     from grpo_lab.train import checks
 
     checker = checks.CheckRunner(raises=not dry_run)
     plan = make_plan(options, checker)
     print(*plan.description_lines(), sep="\n")
-    if plan.engine.name != OURS:
-        print(differences(plan.config, changes, plan.engine.vllm))
+    for note in plan.engine.notes(plan.config, changes):
+        print(note)
     checker(checks.check_rewards, plan)
     checker(checks.check_environment, plan)
-    if dry_run or not plan.small:  # what is small is loaded at once, and checked by the run
+    # Skipped for a tiny model, which loads quickly and is checked at the start of the training.
+    if dry_run or not plan.has_tiny_model:
         model_config, tokenizer = plan.model_parts
         checker(checks.check_lengths, plan, model_config, tokenizer)
         checker(checks.check_adapter, plan, model_config)
@@ -50,10 +51,8 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         plan, memory_lines = plan.fitted_to_memory()
         if memory_lines:
             print(*memory_lines, sep="\n")
-    model, tokenizer = plan.engine.load(options["model"], plan.config, plan.device, plan.small)
+    model, tokenizer = plan.engine.load(options["model"], plan.precision)
     one_thread_if_small(model)
-    if plan.engine.name == OURS:
-        keep_freed_memory_if_large(model)
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,
@@ -65,17 +64,17 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
 
 @contextmanager
 def _naming_the_resuming_command(plan: RunPlan) -> Iterator[None]:
-    """End the message of a run that is stopped with the command that goes on with it, where there is one."""
+    """Append the command that resumes the run to the message of a Stopped, if the run can be resumed."""
     try:
         yield
     except Stopped as stop:
-        if stop.go_on is None:
+        if stop.resume_hint is None:
             raise
         raise Stopped(stop.message, stop.exit_code, f"Go on with\n  {_resuming_command(plan)}") from None
 
 
 def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
-    """Lines after the training: the last step, the folder, and the command that measures the result."""
+    """Yield the lines after the training: the last step, the folder, and the command that evaluates the model."""
     from grpo_lab.trainer.reports import rewards_in_words
 
     task = plan.task_spec.task
@@ -85,17 +84,17 @@ def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
         if "eval/reward" in last:
             yield rewards_in_words(last, "eval/")
     yield f"saved to {plan.config.output_dir}"
-    if task.own is None or task.own.rows_by_split["test"]:
-        problems = "held-out" if task.held_out else "the same"
+    if task.own_data is None or task.own_data.rows_by_split["test"]:
+        problems = "held-out" if task.has_held_out else "the same"
         yield f"measure it on {problems} problems: {_evaluation_command(plan)}"
 
 
 def _evaluation_command(plan: RunPlan) -> str:
-    """The command that evaluates what was trained, as this machine's shell wants it."""
+    """Return the command that evaluates the trained model, quoted for this machine's shell."""
     words = [*command_name("evaluate").split(), "--model", plan.config.output_dir]
     names = (
         "task",
-        *DATA_OPTIONS,
+        *DATA_OPTION_NAMES,
         "reward_funcs",
         "system_prompt",
         "max_completion_length",
@@ -111,8 +110,8 @@ def _evaluation_command(plan: RunPlan) -> str:
 
 
 def _resuming_command(plan: RunPlan) -> str:
-    """The command that goes on with the run: its folder, and what has to be typed again since it is code."""
+    """Return the command that resumes the run, with the options that have to be typed again because they name code."""
     words = [*command_name("train").split(), "--resume_from_checkpoint", plan.config.output_dir]
-    for typed_words in typed_names(plan.options).values():
+    for typed_words in options_to_type(plan.options).values():
         words += typed_words
     return shell_line(words)

@@ -1,4 +1,4 @@
-"""The options of `grpo-lab train`: those typed, on top of those of a file or of the run that is resumed."""
+"""The options of `grpo-lab train`. A typed option overrides one from a file or from the run that is resumed."""
 
 import argparse
 from collections.abc import Callable
@@ -6,12 +6,13 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE, own_formulas
+from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
-from grpo_lab.task_options import add_reward_options, add_task_option, add_tool_options
-from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_names
-from grpo_lab.train.engines.options import TRL, add_engine_options
-from grpo_lab.train.engines.settings import settings_on_trl
+from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_no_code_named
+from grpo_lab.train.engines.engine import TRL
+from grpo_lab.train.engines.options import add_engine_options
+from grpo_lab.train.engines.trl_settings import settings_on_trl
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 
 CHANGEABLE_ON_RESUME = (
@@ -22,18 +23,19 @@ BATCH_SPLIT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
-    """The options of a run: those typed, on top of those in a file (`--config`) or of the run to be resumed.
+    """Return the options of a run: typed ones, and below them those of a file (`--config`) or of a resumed run.
 
-    For scripts; the command itself reports the changes, too, and calls `read_options_and_changes`.
+    This function is for scripts. The command calls `read_options_and_changes`, since it also reports the changes.
     """
     return read_options_and_changes(arguments)[0]
 
 
 def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, dict[str, tuple]]:
-    """Read the options of a run, and the settings from a file that the chosen engine replaces or drops.
+    """Read the options of a run, and the settings of a file that the chosen engine replaces or drops.
 
-    Returns: the options; and each such setting by name, with its value in the file and what replaces it, or why it is
-    dropped.
+    Returns:
+        The options by name, and the changes by name: the setting's value in the file, and its replacement or the
+        reason why it is dropped.
     """
     parser = train_parser()
     typed = vars(parser.parse_args(arguments))
@@ -44,18 +46,17 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
     if file is not None and engine == TRL:
         saved, changes = settings_on_trl(saved, typed)
     options = {"model": "tiny"} | TASK_OPTION_DEFAULTS | saved | typed
-    if "output_dir" not in options and options.get("dry_run"):  # which writes nothing
+    if "output_dir" not in options and options.get("dry_run"):  # a dry run needs a name but writes no folder
         options["output_dir"] = "outputs/run"
     if "output_dir" not in options:
         parser.error("the following arguments are required: --output_dir")
-    _register_own_formulas(options)
     if isinstance(typed.get("resume_from_checkpoint"), str):
         options["resume_from_checkpoint"] = True
     return options, changes
 
 
 def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
-    """The options of the file, or of the run that is resumed, without those that a typed one replaces."""
+    """Return the options of the file, or of the resumed run, without those that a typed option makes invalid."""
     run_folder = typed.get("resume_from_checkpoint")
     if isinstance(run_folder, str):
         if file is not None:
@@ -64,26 +65,19 @@ def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
         saved = _options_of_run(run_folder, typed, parser)
     elif file is not None:
         saved = _options_in_file(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
-        if "generation_batch_size" in typed:  # how the batch of the file was cut up is not how to cut this one
+        if "generation_batch_size" in typed:  # the file splits a batch of another size into micro-batches
             saved = {name: value for name, value in saved.items() if name not in BATCH_SPLIT}
     else:
         saved = {}
-    # Each of these replaces the other, where it is typed.
+    # Each of the two options sets the length of the training, so a typed one replaces the other.
     for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
         if name in typed and replaced not in typed:
             saved.pop(replaced, None)
     return saved
 
 
-def _register_own_formulas(options: dict) -> None:
-    """Add the loss and the advantage of one's own to the tables. They are typed: a file may not name code."""
-    for setting in own_formulas.TABLES:
-        if own_formulas.is_own(options.get(setting)):
-            own_formulas.register(setting, options[setting])
-
-
 def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
-    """The options of a run in this folder; raises InputError for a typed option that may not differ from them."""
+    """Return the options of the run in a folder; raise InputError for a typed option that may not differ from them."""
     saved = _options_in_file(Path(run_folder) / SETTINGS_FILE, "resume_from_checkpoint", run_folder, typed, parser)
     if "model" not in saved:
         origin = f"is {run_folder!r}, begun by a script"
@@ -97,12 +91,13 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
 
 
 def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: Parser) -> dict:
-    """Read the options saved in `file`; InputError if it names code that was not typed (`check_names`).
+    """Read the options saved in `file`; raise InputError if it names code that was not typed.
 
-    option, value: the option that pointed to the file, for messages.
+    option: The option that named the file, for error messages.
+    value: The value of that option, for error messages.
     """
     if not file.is_file():
-        run_folder = file.parent.parent  # of the run whose checkpoint-12 was named
+        run_folder = file.parent.parent  # the folder of the run, if one of its checkpoints was named instead
         is_run = (run_folder / SETTINGS_FILE).is_file()
         hint = f", here {run_folder.as_posix()!r}: it goes on from its newest checkpoint" if is_run else ""
         raise InputFileError(option, value, f"expected a file of settings, or the output_dir of a run{hint}")
@@ -113,17 +108,17 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         check_translation(translation, str(file))
         content = translation.options
     words = option_words(content, file, parser)
-    parser.where = f" (in {str(file)!r})"
+    parser.error_suffix = f" (in {str(file)!r})"
     try:
         options = vars(parser.parse_args(words))
     finally:
-        parser.where = ""
-    check_names({name: value for name, value in options.items() if name not in typed}, file)
+        parser.error_suffix = ""
+    check_no_code_named({name: value for name, value in options.items() if name not in typed}, file)
     return options
 
 
 def train_parser() -> Parser:
-    """The parser of the command. What is not given is absent from what it reads."""
+    """Return the parser of the command. An option that was not typed is absent from the result."""
     optional = SETTINGS.keys() - {"output_dir", "resume_from_checkpoint"}
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
@@ -166,7 +161,7 @@ def train_parser() -> Parser:
         metavar="X",
         help="the share of the steps in which the learning rate rises, instead of warmup_steps",
     )
-    add_task_option(parser)
+    add_task_options(parser)
     add_reward_options(parser)
     add_tool_options(parser)
     add_engine_options(parser)

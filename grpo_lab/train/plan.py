@@ -1,4 +1,4 @@
-"""A run before its weights are loaded: the task, its rows, the configuration and the engine, with what checks them."""
+"""The plan of a run before weights are loaded: its task, its rows, its configuration and its engine."""
 
 import math
 from collections.abc import Callable
@@ -7,29 +7,36 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from grpo_lab.base.checks import InputError, check_between, check_positive
-from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config import SETTINGS, GRPOConfig, own_formulas
 from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.options import OURS, Engine, make_engine
+from grpo_lab.train.engines.engine import Engine, make_engine
 from grpo_lab.train.engines.processes import is_main
 
-if TYPE_CHECKING:  # transformers takes seconds to import, and an option that is wrong is answered at once
+if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
     import torch
 
-TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # those that `make_task_spec` takes
-EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # counted into steps once the rows are known
-EVAL_PROBLEMS = 100  # problems of an evaluation during the run
+TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
+EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # converted to steps once the number of rows is known
+EVAL_PROBLEMS = 100  # number of problems in each evaluation during the run
 
 
 @dataclass(frozen=True)
 class RunPlan:
     """Everything that defines a run, except the model's weights.
 
-    options: those of the command, as `read_options_and_changes` returns them.
-    defaults: the settings of `config` that were not given, filled in by `default_settings`.
-    environment_arguments: keywords of `train` for tools or an environment; empty where the policy writes alone.
-    notes: lines on what the planning decided.
+    options: The options of the command, as `read_options_and_changes` returns them.
+    task_spec: The task, its rewards and its system prompt.
+    config: The whole configuration of the run.
+    defaults: The settings of `config` that were not given, as `default_settings` chose them.
+    engine: The engine that trains, this package's own loop or TRL's trainer.
+    environment_arguments: Keyword arguments of `train` for tools or an environment; empty without either.
+    device: The device that the model is trained on.
+    parameters: Number of parameters of the model.
+    rows: The problems to train on.
+    eval_rows: The held-out problems of the evaluations during the run; None if there are no evaluations.
+    notes: Lines for the user on the number of steps and on the evaluation.
     """
 
     options: dict
@@ -41,17 +48,22 @@ class RunPlan:
     device: "torch.device"
     parameters: int
     rows: Rows
-    eval_rows: Rows | None  # None: the run does not evaluate itself
+    eval_rows: Rows | None
     notes: list[str]
 
     @property
-    def small(self) -> bool:
-        """True for a model as small as the tiny one, which is loaded at once."""
+    def has_tiny_model(self) -> bool:
+        """True for a model with fewer than `FEW_PARAMETERS` parameters, such as the tiny one."""
         return self.parameters < FEW_PARAMETERS
+
+    @property
+    def precision(self) -> str | None:
+        """The precision to load the model in; None for the default of `load_policy`."""
+        return self.engine.precision(self.config, self.device, self.has_tiny_model)
 
     @cached_property
     def model_parts(self) -> tuple[Any, Any]:
-        """The configuration and the tokenizer of the model, before its weights are loaded."""
+        """The configuration and the tokenizer of the model, loaded without its weights."""
         from transformers import AutoConfig, AutoTokenizer
 
         from grpo_lab.models.folders import usable_folder
@@ -61,20 +73,24 @@ class RunPlan:
         return open_part(AutoConfig, folder), open_part(AutoTokenizer, folder)
 
     def description_lines(self) -> list[str]:
-        """Lines on the planning, the task, its rewards and the settings that were filled in."""
+        """Return lines on the plan, the task, its rewards and the default settings."""
         task_lines = self.task_spec.description_lines(self.rows)
         return [*self.notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
 
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
-        """The plan with what fits, and lines on it: on a GPU precision and micro-batch size, on a CPU the latter."""
+        """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
+
+        On a GPU this chooses the precision and the micro-batch size, on a CPU the micro-batch size. A run with LoRA or
+        on TRL is not changed.
+        """
         from grpo_lab.memory.planning import LORA_NOT_PLANNED, fit_to_cpu, fit_to_gpu
 
         if self.engine.lora is not None:
             return self, [LORA_NOT_PLANNED] if self.device.type == "cuda" else []
-        if self.engine.name != OURS:
+        if not self.engine.can_fit_memory:
             return self, []
         if self.device.type == "cpu":
-            precision = self.engine.precision(self.config, self.device, self.small) or "fp32"
+            precision = self.precision or "fp32"
             config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
         else:
             config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
@@ -82,9 +98,10 @@ class RunPlan:
 
 
 def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
-    """Look up what the options name, fill in the settings that were not given, and check what can be checked by then.
+    """Make the plan of a run: look up what the options name, fill in default settings, and run the first checks.
 
-    checker: calls a check with its arguments, and raises its error or collects it; a `CheckRunner`.
+    options: The options of the command, as `read_options_and_changes` returns them.
+    checker: A `CheckRunner`, which calls a check with its arguments, and raises or collects the check's error.
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
@@ -99,7 +116,7 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
     checker(engine.check, config)
-    if is_main():  # the run checks these again
+    if is_main():  # checked again at the start of the training
         checker(check_folder, config)
         checker(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
@@ -124,10 +141,18 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
 
 
 def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
-    """Task and rewards, the whole configuration for a model of this size, and its settings that were not given."""
+    """Return the task with its rewards, the whole configuration, and those of its settings that are defaults.
+
+    A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
+
+    options: The options of the command, as `read_options_and_changes` returns them.
+    parameters: Number of parameters of the model.
+    device_type: "cpu" or "cuda".
+    """
+    _register_own_formulas(options)
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
-    task_spec = make_task_spec(**task_options, small=parameters < FEW_PARAMETERS)
+    task_spec = make_task_spec(**task_options, for_tiny_model=parameters < FEW_PARAMETERS)
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
@@ -136,10 +161,22 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     return task_spec, config, defaults
 
 
-def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
-    """The configuration with `num_train_epochs` and `warmup_ratio` counted into steps, for so many rows to train on.
+def _register_own_formulas(options: dict) -> None:
+    """Import the user's own loss and advantage, and add them to the tables of formulas.
 
-    An epoch has as many steps as whole batches of prompts, as in TRL, and at least one.
+    Their names were typed, since `check_no_code_named` refuses them in a file.
+    """
+    for setting in own_formulas.TABLES:
+        if own_formulas.is_own(options.get(setting)):
+            own_formulas.register(setting, options[setting])
+
+
+def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
+    """Return the configuration with `num_train_epochs` and `warmup_ratio` converted to numbers of steps.
+
+    An epoch has as many steps as there are whole batches of prompts in the rows, as in TRL, and at least one step.
+
+    num_rows: Number of problems to train on.
     """
     epochs, ratio = (options.get(name) for name in EPOCH_OPTIONS)
     if epochs is not None:
@@ -152,18 +189,18 @@ def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig
 
 
 def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
-    """The held-out problems, if the run is to evaluate itself."""
+    """Return the held-out problems for evaluations during the run, or None if there are no evaluations."""
     if config.eval_steps is None:
         return None
     return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]
 
 
 def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:
-    """Lines on the steps that epochs were counted into, and on an evaluation that sees the problems of the training."""
+    """Return lines on the number of steps in the epochs, and on an evaluation on the problems of the training."""
     notes = []
     if (epochs := options.get("num_train_epochs")) is not None:
         batches = f"{num_rows:,} problems, {config.prompts_per_step} per step"
         notes.append(f"num_train_epochs {epochs:g} of {batches}: {config.max_steps:,} steps")
-    if config.eval_steps is not None and not task_spec.task.held_out:
+    if config.eval_steps is not None and not task_spec.task.has_held_out:
         notes.append(f"task {task_spec.task.name}: no problem is held out; the evaluations see those of the training")
     return notes

@@ -1,7 +1,8 @@
-"""A configuration of TRL's as options of ours: a YAML or JSON file for its TrlParser, or `GRPOConfig.to_dict()`.
+"""Translation of a TRL configuration into options of this package.
 
-In such a file every name means what it means to TRL: steps are updates, the batch is that of one process, and what
-the file does not say is TRL's default where a run's outcome depends on it.
+The configuration is a YAML or JSON file for TRL's TrlParser, or the result of its `GRPOConfig.to_dict()`. Each name is
+read with TRL's meaning: steps are updates, and the batch is the batch of one process. A setting that the file does not
+contain gets TRL's default if the outcome of a run depends on it.
 """
 
 import difflib
@@ -18,49 +19,65 @@ from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
-from grpo_lab.train.engines.options import NEEDS, TRL
+from grpo_lab.train.engines.engine import NEEDS, TRL
 
 SAME_MEANING, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
-KINDS = (SAME_MEANING, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
+NOTE_KINDS = (SAME_MEANING, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
 REFUSED = (NOT_HERE, UNKNOWN)
-OURS_ALONE = {
+# Settings that a file of this package may contain and a file for TRL may not.
+OUR_SETTINGS_ALONE = {
     "advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device", "turn_advantage",
 }  # fmt: skip
-BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
-WIDTH = 116  # characters of a line of the table
+BATCH_SETTINGS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+)
+TABLE_WIDTH = 116  # characters in a line of the table
 
 
 def is_from_trl(content: dict, options: Container[str]) -> bool:
-    """True for a file with a name of TRL's that is no option here; no run of ours writes one."""
+    """Return True if a file is for TRL: it has a name that TRL knows and that is no option of this command.
+
+    content: The values in the file by name.
+    options: Names of the options of the command.
+    """
     names = {name for name, value in content.items() if value is not None}
-    return not names & OURS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)
+    return not names & OUR_SETTINGS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)
 
 
 @dataclass
 class Translation:
-    """A configuration of TRL's translated: options of the command, and a note on each of its names."""
+    """A translated TRL configuration, with a note on each name in the file.
+
+    options: Options of the command, by name.
+    notes_by_kind: For each of `NOTE_KINDS`, the names in the file and a text on each.
+    trl_defaults: Options that have TRL's defaults because the file does not contain them.
+    """
 
     options: dict[str, Any] = field(default_factory=dict)
-    kinds: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
-    silent: dict[str, Any] = field(default_factory=dict)  # TRL's defaults of what the file does not say
+    notes_by_kind: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in NOTE_KINDS})
+    trl_defaults: dict[str, Any] = field(default_factory=dict)
 
     def note(self, kind: str, name: str, text: str) -> None:
-        self.kinds[kind][name] = text
+        self.notes_by_kind[kind][name] = text
 
     def take(self, name: str, value: Any, text: str | None = None) -> None:
-        """Take a value as an option; with a text, because it means something else here."""
+        """Set an option and note it; a text says what the name means here if that differs from TRL's meaning."""
         self.options[name] = value
         self.note(SAME_MEANING if text is None else OTHERWISE, name, text or as_typed(value))
 
     @property
     def problems(self) -> list[str]:
-        return [name for kind in REFUSED for name in self.kinds[kind]]
+        """Names in the file that a run here cannot follow."""
+        return [name for kind in REFUSED for name in self.notes_by_kind[kind]]
 
     def table(self, file: str) -> str:
-        """All names of the file in one table, those of a kind together."""
+        """Return a table of all names in the file, grouped by the kind of their notes."""
         lines = [f"{file}, read as TRL {trl_names.VERSION} reads it:"]
-        for kind, notes in self.kinds.items():
+        for kind, notes in self.notes_by_kind.items():
             if kind == SAME_MEANING:
                 lines += _wrapped(kind, [f"{name} {text}" for name, text in notes.items()])
             elif kind == NO_EFFECT:
@@ -68,113 +85,130 @@ class Translation:
                     lines += _wrapped(kind, [name for name in notes if notes[name] == reason], f": {reason}")
             else:
                 lines += [line for name, text in notes.items() for line in _wrapped(kind, [f"{name}: {text}"])]
-        if self.silent:
-            values = [f"{name} {as_typed(value)}" for name, value in self.silent.items()]
+        if self.trl_defaults:
+            values = [f"{name} {as_typed(value)}" for name, value in self.trl_defaults.items()]
             lines += _wrapped("not in it: TRL's defaults", values)
         return "\n".join(lines)
 
 
 def translate(content: dict, options: Container[str], typed: dict) -> Translation:
-    """Translate a configuration of TRL's.
+    """Translate a TRL configuration into options of the command.
 
-    options: those that the command has. typed: those that were typed; what the file says of them is not looked at.
+    Args:
+        content: The values in the file by name; a None is ignored.
+        options: Names of the options of the command.
+        typed: The options that were typed, which override the file.
+
+    Raises:
+        InputError: For a batch size that is not a positive whole number.
     """
-    result = Translation()
-    values = _current_names({name: value for name, value in content.items() if value is not None}, result)
+    translation = Translation()
+    values = _current_names({name: value for name, value in content.items() if value is not None}, translation)
     if "dataset_name" in values and "task" not in typed:
         task = shell_line(["--task", str(values["dataset_name"])])
-        result.note(NOT_HERE, "dataset_name", f"a file may not name what is downloaded; type {task}")
-    typed_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
-    values = {name: value for name, value in values.items() if name not in typed_names}
-    _translate_batch(values, typed, result)
-    _translate_steps(values, typed, result)
-    _drop_switched_off(values, typed, result)
-    _translate_rest(values, options, result)
-    _translate_dropout(values, typed, result)
+        translation.note(NOT_HERE, "dataset_name", f"a file may not name what is downloaded; type {task}")
+    overridden_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
+    values = {name: value for name, value in values.items() if name not in overridden_names}
+    _translate_batch(values, typed, translation)
+    _translate_steps(values, typed, translation)
+    _drop_switched_off(values, typed, translation)
+    _translate_rest(values, options, translation)
+    _translate_dropout(values, typed, translation)
     for name, value in trl_names.DEFAULTS.items():
-        names = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
-        if not names & {*result.options, *typed}:
-            result.options[name] = result.silent[name] = value
-    _drop_unused(typed, result)
-    noted = {name for notes in result.kinds.values() for name in notes}
+        same_setting = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
+        if not same_setting & {*translation.options, *typed}:
+            translation.options[name] = translation.trl_defaults[name] = value
+    _drop_unused(typed, translation)
+    noted_names = {name for notes in translation.notes_by_kind.values() for name in notes}
     for name, value in content.items():
-        if value is not None and name not in noted:
-            result.note(
-                NO_EFFECT, name, "it was typed" if name in typed_names else "it is so here, too, or nothing reads it"
+        if value is not None and name not in noted_names:
+            is_overridden = name in overridden_names
+            translation.note(
+                NO_EFFECT, name, "it was typed" if is_overridden else "it is so here, too, or nothing reads it"
             )
-    return result
+    return translation
 
 
-def check_translation(result: Translation, file: str) -> None:
-    """Raise InputError for all names together that a run here cannot follow."""
-    if result.problems:
-        names = ", ".join(result.problems)
+def check_translation(translation: Translation, file: str) -> None:
+    """Raise one InputError for all names in the file that a run here cannot follow."""
+    if translation.problems:
+        names = ", ".join(translation.problems)
         expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
         raise InputError("config", file, expected, found=f"is {file!r}, which says what is not here: {names}")
 
 
-def _current_names(values: dict, result: Translation) -> dict:
-    """The values under the names of TRL 1.16; what another version called otherwise is noted."""
+def _current_names(values: dict, translation: Translation) -> dict:
+    """Return the values under the names of TRL 1.16, and note each name of another version."""
     for name in [name for name in values if name in trl_names.OTHER_VERSIONS]:
         origin, successor = trl_names.OTHER_VERSIONS[name]
         value = values.pop(name)
-        result.note(ANOTHER_VERSION, name, f"{as_typed(value)}; {origin}" + (f"; now {successor}" if successor else ""))
+        translation.note(
+            ANOTHER_VERSION, name, f"{as_typed(value)}; {origin}" + (f"; now {successor}" if successor else "")
+        )
         if successor is not None:
             values.setdefault(successor, value)
     return values
 
 
-def _translate_batch(values: dict, typed: dict, result: Translation) -> None:
-    """The batch of a step: as TRL computes it for one process, or as a dump of its configuration has it."""
-    sizes = {name: values.pop(name) for name in BATCH if name in values}
+def _translate_batch(values: dict, typed: dict, translation: Translation) -> None:
+    """Translate the sizes of batches, of a file for one process or of a dump of TRL's configuration.
+
+    A dump contains `generation_batch_size`, the completions of all processes in a step.
+    """
+    sizes = {name: values.pop(name) for name in BATCH_SETTINGS if name in values}
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
-    if typed.keys() & {*BATCH}:
+    if typed.keys() & {*BATCH_SETTINGS}:
         for name in sizes:
-            result.note(NO_EFFECT, name, "another batch was typed")
+            translation.note(NO_EFFECT, name, "another batch was typed")
         return
-    rows = sizes.get("per_device_train_batch_size", trl_names.BATCH)
+    rows = sizes.get("per_device_train_batch_size", trl_names.PER_DEVICE_BATCH_SIZE)
     accumulation = sizes.get("gradient_accumulation_steps", 1)
-    parts = sizes.get("steps_per_generation")
+    microbatches = sizes.get("steps_per_generation")
     batch = sizes.get("generation_batch_size")
     processes = 1
     if batch is None:
-        batch = rows * (parts or accumulation)
-        factors = f"{rows} x {parts or accumulation}"
-        result.take("generation_batch_size", batch, f"{batch} completions per step, {factors} of one process")
+        batch = rows * (microbatches or accumulation)
+        factors = f"{rows} x {microbatches or accumulation}"
+        translation.take("generation_batch_size", batch, f"{batch} completions per step, {factors} of one process")
     else:
-        processes = max(1, batch // (rows * parts)) if parts else 1
-        result.take("generation_batch_size", batch)
+        processes = max(1, batch // (rows * microbatches)) if microbatches else 1
+        translation.take("generation_batch_size", batch)
     if "steps_per_generation" in sizes:
-        result.note(OTHERWISE, "steps_per_generation", f"{parts}: in generation_batch_size")
-    result.take("per_device_train_batch_size", rows)
+        translation.note(OTHERWISE, "steps_per_generation", f"{microbatches}: in generation_batch_size")
+    translation.take("per_device_train_batch_size", rows)
     if processes > 1:
         text = f"{accumulation * processes}: those of {processes} processes one after another"
-        result.take("gradient_accumulation_steps", accumulation * processes, text)
+        translation.take("gradient_accumulation_steps", accumulation * processes, text)
     else:
-        result.take("gradient_accumulation_steps", accumulation)
+        translation.take("gradient_accumulation_steps", accumulation)
 
 
 class _Updates:
-    """Numbers of updates, as TRL counts them, taken into a translation as numbers of steps, as we count them."""
+    """A converter of settings that TRL counts in updates to options that are counted in steps.
 
-    def __init__(self, result: Translation, values: dict, typed: dict):
-        known = {name: spec.default for name, spec in SETTINGS.items()} | result.options | typed
-        batch, rows = known["generation_batch_size"], known["per_device_train_batch_size"]
-        update_rows = batch if rows is None else (rows or 1) * known["gradient_accumulation_steps"]
-        iterations = values.get("num_iterations", known["num_iterations"])
-        self.result, self.per_step = result, max(1, batch // update_rows) * iterations
+    values: The values in the file that are not translated yet.
+    typed: The options that were typed.
+    """
+
+    def __init__(self, translation: Translation, values: dict, typed: dict):
+        settings = {name: spec.default for name, spec in SETTINGS.items()} | translation.options | typed
+        batch, rows = settings["generation_batch_size"], settings["per_device_train_batch_size"]
+        update_rows = batch if rows is None else (rows or 1) * settings["gradient_accumulation_steps"]
+        iterations = values.get("num_iterations", settings["num_iterations"])
+        self.translation, self.per_step = translation, max(1, batch // update_rows) * iterations
 
     def take(self, name: str, updates: float) -> None:
+        """Set an option to the number of steps that have this many updates, rounded up."""
         steps = math.ceil(updates / self.per_step)
         text = None if self.per_step == 1 else f"{updates} updates: {steps} steps of {self.per_step} each"
-        self.result.take(name, steps, text)
+        self.translation.take(name, steps, text)
 
 
-def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
-    """Translate what TRL counts in updates and we in steps, and the settings that decide whether it is read."""
-    updates = _Updates(result, values, typed)
+def _translate_steps(values: dict, typed: dict, translation: Translation) -> None:
+    """Translate the settings that TRL counts in updates, and the settings that decide whether they are read."""
+    updates = _Updates(translation, values, typed)
     _translate_length(values, typed, updates)
     _translate_evaluation_and_saving(values, updates)
     _translate_logging(values, typed, updates)
@@ -182,147 +216,154 @@ def _translate_steps(values: dict, typed: dict, result: Translation) -> None:
 
 
 def _translate_length(values: dict, typed: dict, updates: _Updates) -> None:
-    """How long the training is, and its warm-up: a number of updates, or a share of what is counted later."""
-    max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.EPOCHS)
+    """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
+    max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.NUM_TRAIN_EPOCHS)
     if max_updates > 0:
         updates.take("max_steps", max_updates)
     elif not typed.keys() & {"max_steps", "num_train_epochs"}:
         text = f"{epochs:g}: counted into max_steps, once the rows are known"
-        updates.result.take("num_train_epochs", float(epochs), text)
+        updates.translation.take("num_train_epochs", float(epochs), text)
     warmup = values.pop("warmup_steps", None)
     if warmup is not None and 0 < warmup < 1:
-        updates.result.options["warmup_ratio"] = warmup
-        updates.result.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
+        updates.translation.options["warmup_ratio"] = warmup
+        updates.translation.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
     elif warmup is not None:
         updates.take("warmup_steps", warmup)
 
 
 def _translate_evaluation_and_saving(values: dict, updates: _Updates) -> None:
-    """How often the run evaluates and saves: here always every so many steps."""
-    result = updates.result
+    """Translate how often the run evaluates and saves; this package only has a fixed number of steps in between."""
+    translation = updates.translation
     evaluation, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
     if evaluation == "steps" and "eval_steps" not in values:
         values["eval_steps"] = values.get("logging_steps", 10)
     if evaluation not in ("no", "steps"):
-        result.note(NOT_HERE, "eval_strategy", f"{evaluation}; type --eval_steps N")
+        translation.note(NOT_HERE, "eval_strategy", f"{evaluation}; type --eval_steps N")
     if saving == "no":
         values.pop("save_steps", None)
-        result.take("save_steps", 0, "0: save_strategy is no")
+        translation.take("save_steps", 0, "0: save_strategy is no")
     elif saving != "steps":
-        result.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
+        translation.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
     for action, strategy in {"save": saving, "eval": evaluation}.items():
         name = f"{action}_steps"
         every = values.pop(name, None)
         if every is not None and strategy != "steps":
-            result.note(NO_EFFECT, name, f"{action}_strategy is not steps")
+            translation.note(NO_EFFECT, name, f"{action}_strategy is not steps")
         elif every is not None and 0 < every < 1:
-            result.note(NOT_HERE, name, f"{every:g} of the run; type --{name} N")
+            translation.note(NOT_HERE, name, f"{every:g} of the run; type --{name} N")
         elif every is not None:
             updates.take(name, every)
 
 
 def _translate_logging(values: dict, typed: dict, updates: _Updates) -> None:
-    """How often completions are shown: here `logging_steps` says nothing else."""
+    """Translate `logging_steps`, which here only decides how often completions are shown."""
     every = values.pop("logging_steps", None)
     if every is not None and values.get("log_completions", typed.get("log_completions")) and every >= 1:
         updates.take("logging_steps", every)
     elif every is not None:
         text = "metrics are written at every step, report_to says where else"
-        updates.result.note(NO_EFFECT, "logging_steps", text)
+        updates.translation.note(NO_EFFECT, "logging_steps", text)
 
 
 def _translate_reference(values: dict, updates: _Updates) -> None:
-    """How often the reference is refreshed from the policy: here it becomes the policy, without a mixture."""
-    is_synced, every = values.pop("sync_ref_model", False), values.pop("ref_model_sync_steps", trl_names.SYNC_STEPS)
+    """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
+    is_synced = values.pop("sync_ref_model", False)
+    every = values.pop("ref_model_sync_steps", trl_names.REF_MODEL_SYNC_STEPS)
     mixture = values.pop("ref_model_mixup_alpha", 0.6)
     if is_synced:
         updates.take("ref_model_sync_steps", every)
         if mixture != 1:
             text = f"{mixture:g}; the reference becomes the policy, as with 1"
-            updates.result.note(NOT_HERE, "ref_model_mixup_alpha", text)
+            updates.translation.note(NOT_HERE, "ref_model_mixup_alpha", text)
 
 
-def _drop_switched_off(values: dict, typed: dict, result: Translation) -> None:
-    """Leave out what belongs to LoRA, to vLLM or to its server where the file does not switch these on."""
+def _drop_switched_off(values: dict, typed: dict, translation: Translation) -> None:
+    """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
     everything = values | typed
     for name in [name for name in values if name.startswith(("lora_", "vllm_")) or name in ("use_rslora", "use_dora")]:
         switch = "use_vllm" if name.startswith("vllm_") else "use_peft"
         for needed, value in ({switch: True} | NEEDS.get(name, {})).items():
             if name in values and everything.get(needed) != value:
                 del values[name]
-                result.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_typed(value)}")
+                translation.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_typed(value)}")
 
 
-def _translate_rest(values: dict, options: Container[str], result: Translation) -> None:
-    """Every other name: a setting of ours, an option of the command, or what its table says."""
+def _translate_rest(values: dict, options: Container[str], translation: Translation) -> None:
+    """Translate every other name: a setting, an option of the command, or a name in the tables of `trl_names`."""
     for name, value in values.items():
         if name == "resume_from_checkpoint":
-            result.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
+            translation.note(NO_EFFECT, name, "to go on, type --resume_from_checkpoint")
         elif name == "fsdp":
-            result.note(NO_EFFECT, name, "to divide the model, type --fsdp with --engine trl, under torchrun")
+            translation.note(NO_EFFECT, name, "to divide the model, type --fsdp with --engine trl, under torchrun")
         elif name == "model_name_or_path":
-            result.options["model"] = value
-            result.note(OTHERWISE, name, f"{value}: --model")
+            translation.options["model"] = value
+            translation.note(OTHERWISE, name, f"{value}: --model")
         elif name == "scale_rewards" and isinstance(value, bool):
-            result.take(name, "group" if value else "none")
+            translation.take(name, "group" if value else "none")
         elif name == "lr_scheduler_type" and value not in SCHEDULES:
-            result.note(NOT_HERE, name, f"{value}; one of {', '.join(SCHEDULES)}")
+            translation.note(NOT_HERE, name, f"{value}; one of {', '.join(SCHEDULES)}")
         elif name in SETTINGS or name in options:
-            result.take(name, value)
+            translation.take(name, value)
         elif name in trl_names.MISSING:
             neutral, remedy = trl_names.MISSING[name]
             if value not in neutral:
-                result.note(NOT_HERE, name, f"{as_typed(value)}; {remedy}")
+                translation.note(NOT_HERE, name, f"{as_typed(value)}; {remedy}")
         elif name in trl_names.WHY_NO_EFFECT:
-            result.note(NO_EFFECT, name, trl_names.WHY_NO_EFFECT[name])
+            translation.note(NO_EFFECT, name, trl_names.WHY_NO_EFFECT[name])
         elif name not in trl_names.DATASETS:
             near = difflib.get_close_matches(str(name), {*SETTINGS, *trl_names.NAMES}, n=1)
-            result.note(UNKNOWN, name, f"did you mean {near[0]}?" if near else "neither TRL nor grpo_lab has it")
+            translation.note(UNKNOWN, name, f"did you mean {near[0]}?" if near else "neither TRL nor grpo_lab has it")
 
 
-def _translate_dropout(values: dict, typed: dict, result: Translation) -> None:
-    """The dropout of adapters, 0.05 in TRL where nobody says it; our own loop has none."""
-    if not result.options.get("use_peft") or "lora_dropout" in typed:
+def _translate_dropout(values: dict, typed: dict, translation: Translation) -> None:
+    """Translate the dropout of LoRA's adapters, which is 0.05 by default in TRL and always 0 in our own loop."""
+    if not translation.options.get("use_peft") or "lora_dropout" in typed:
         return
     dropout = values.get("lora_dropout", trl_names.LORA_DROPOUT)
-    if typed.get("engine", result.options.get("engine")) == TRL or not dropout:
+    if typed.get("engine", translation.options.get("engine")) == TRL or not dropout:
         if "lora_dropout" not in values:
-            result.options["lora_dropout"] = result.silent["lora_dropout"] = dropout
+            translation.options["lora_dropout"] = translation.trl_defaults["lora_dropout"] = dropout
     elif "lora_dropout" in values:
-        result.kinds[SAME_MEANING].pop("lora_dropout", None)
-        result.note(NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl")
+        translation.notes_by_kind[SAME_MEANING].pop("lora_dropout", None)
+        translation.note(
+            NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl"
+        )
     else:
-        result.options["lora_dropout"] = 0.0
-        result.note(OTHERWISE, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
+        translation.options["lora_dropout"] = 0.0
+        translation.note(OTHERWISE, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
 
 
-def _drop_unused(typed: dict, result: Translation) -> None:
-    """Leave out what nothing reads, such as use_bias_correction_kl without a KL term: TRL takes it in silence."""
+def _drop_unused(typed: dict, translation: Translation) -> None:
+    """Drop settings that nothing reads, such as use_bias_correction_kl without a KL term, which TRL ignores."""
     config = {name: spec.default for name, spec in SETTINGS.items()}
-    config |= {name: value for name, value in (result.options | typed).items() if name in SETTINGS}
+    config |= {name: value for name, value in (translation.options | typed).items() if name in SETTINGS}
     config["output_dir"] = config["output_dir"] or "anywhere"
     for name, spec in SETTINGS.items():
         if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
-            return  # which is refused by name afterwards
+            return  # the unknown choice is refused later, when the configuration is made
     while unused := dict(unused_settings(SimpleNamespace(**config), SETTINGS)):
         for name, reason in unused.items():
             config[name] = SETTINGS[name].default
-            if name in result.options:
-                del result.options[name]
-                result.silent.pop(name, None)
-                result.kinds[SAME_MEANING].pop(name, None)
-                result.note(NO_EFFECT, name, f"nothing reads it with {reason}")
+            if name in translation.options:
+                del translation.options[name]
+                translation.trl_defaults.pop(name, None)
+                translation.notes_by_kind[SAME_MEANING].pop(name, None)
+                translation.note(NO_EFFECT, name, f"nothing reads it with {reason}")
         if not unused.keys() - typed.keys():
             return
 
 
 def _wrapped(kind: str, parts: Iterable[str], ending: str = "") -> list[str]:
-    """Lines of the table: the kind, and its parts with commas between them; none if there are no parts."""
-    *first_parts, last_part = [*parts] or [""]
-    lines: list[str] = []
-    for part in [*first_parts, last_part + ending] if last_part else []:
-        if lines and len(lines[-1]) + len(part) + 2 <= WIDTH - 30:
+    """Return lines of the table: the kind, and its parts separated by commas; no lines if there are no parts."""
+    parts = list(parts)
+    if not parts:
+        return []
+    parts[-1] += ending
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 2 <= TABLE_WIDTH - 30:
             lines[-1] += f", {part}"
         else:
-            lines[-1:] = [*(f"{line}," for line in lines[-1:]), part]
+            lines[-1] += ","
+            lines.append(part)
     return [f"  {kind if number == 0 else '':26}  {line}" for number, line in enumerate(lines)]

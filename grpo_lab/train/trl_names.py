@@ -1,24 +1,27 @@
-"""The names that a configuration of TRL 1.16 may hold and that are no settings of ours: what each is here.
+"""Tables of the names that a TRL 1.16 configuration may contain and that are not settings of this package.
 
-A test holds them against the installed TRL: each field of its GRPOConfig is a setting of ours, or in one table here.
+A test compares them with the installed TRL: each field of its GRPOConfig is a setting of this package or in one table.
 """
 
 VERSION = "1.16"
 
-# Where a run's outcome depends on it, TRL's default for a setting of ours that has another one.
+# TRL's defaults for settings that have another default here, if the outcome of a run depends on them.
 DEFAULTS = {
     "seed": 42, "num_generations": 8, "max_completion_length": 512, "use_bias_correction_kl": True,
     "learning_rate": 1e-6, "lr_scheduler_type": "linear", "warmup_steps": 0,
 }  # fmt: skip
-BATCH, EPOCHS, SYNC_STEPS = 8, 3.0, 512  # per_device_train_batch_size, num_train_epochs, ref_model_sync_steps
+# TRL's defaults for settings that `trl_file` converts.
+PER_DEVICE_BATCH_SIZE = 8
+NUM_TRAIN_EPOCHS = 3.0
+REF_MODEL_SYNC_STEPS = 512
 
-# Said in other words here.
+# Names for which this package has other settings, into which `trl_file` translates them.
 TRANSLATED = (
     "num_train_epochs", "steps_per_generation", "eval_strategy", "save_strategy", "sync_ref_model",
     "ref_model_mixup_alpha", "model_name_or_path",
 )  # fmt: skip
 
-# Options of the command, which are no settings of a run's configuration; those of vLLM are for --engine trl alone.
+# Options of the command that are not settings of a run's configuration. The options of vLLM need --engine trl.
 PEFT_OPTIONS = ("use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules")
 VLLM_OPTIONS = (
     "use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
@@ -27,7 +30,8 @@ VLLM_OPTIONS = (
 )  # fmt: skip
 LORA_DROPOUT = 0.05  # TRL's default
 
-# A run's outcome depends on it and it is not here: with which values it changes nothing, and what to do.
+# Names that this package lacks although the outcome of a run depends on them: for each, the values with which a run
+# here is the same, and what to do instead with any other value.
 MISSING: dict[str, tuple[tuple, str]] = {
     "load_in_8bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),
     "load_in_4bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),
@@ -61,7 +65,7 @@ MISSING: dict[str, tuple[tuple, str]] = {
     "vllm_importance_sampling_cap": ((), "give vllm_importance_sampling_clip_max"),
 }
 
-# A run's outcome does not depend on it, or not here: why.
+# Names on which the outcome of a run here does not depend, grouped by the reason.
 NO_EFFECT: dict[str, tuple[str, ...]] = {
     "metrics are written at every step, report_to says where else": (
         "logging_strategy", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter", "log_level",
@@ -111,17 +115,18 @@ NO_EFFECT: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 WHY_NO_EFFECT = {name: reason for reason, names in NO_EFFECT.items() for name in names}
-DATASETS = ("dataset_name", "datasets")  # for which --task has to be typed
+DATASETS = ("dataset_name", "datasets")  # names of data to download, for which the user has to type --task
 
-FORGOTTEN = (
+# Names of transformers 4 without a successor.
+REMOVED_NAMES = (
     "logging_dir", "overwrite_output_dir", "save_safetensors", "fp16_opt_level", "half_precision_backend",
     "fp16_backend", "use_mps_device", "jit_mode_eval", "use_ipex", "dispatch_batches", "split_batches",
     "tpu_num_cores", "tpu_metrics_debug", "past_index", "torchdynamo", "ray_scope", "mp_parameters",
     "push_to_hub_organization", "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap",
     "use_legacy_prediction_loop", "include_tokens_per_second",
 )  # fmt: skip
-# What another version of TRL, or of transformers below it, called something: which one, and the name now if there is
-# one (in TRL's repository, each from its first release to its last).
+# Names of other versions of TRL, or of transformers: the versions that had the name, and its successor or None. TRL's
+# versions are the first and the last release with the name, from its repository.
 OTHER_VERSIONS: dict[str, tuple[str, str | None]] = {
     "max_prompt_length": ("TRL 0.14 to 0.27, which cut prompts to it; no prompt is cut", None),
     "use_liger_loss": ("TRL 0.17 to 0.27", "use_liger_kernel"),
@@ -142,7 +147,7 @@ OTHER_VERSIONS: dict[str, tuple[str, str | None]] = {
     "push_to_hub_token": ("transformers 4", "hub_token"),
     "push_to_hub_model_id": ("transformers 4", "hub_model_id"),
     "include_inputs_for_metrics": ("transformers 4", "include_for_metrics"),
-    **dict.fromkeys(FORGOTTEN, ("transformers 4", None)),
+    **dict.fromkeys(REMOVED_NAMES, ("transformers 4", None)),
 }  # fmt: skip
 
 NAMES = {*TRANSLATED, *PEFT_OPTIONS, *VLLM_OPTIONS, *MISSING, *WHY_NO_EFFECT, *DATASETS, *OTHER_VERSIONS}

@@ -38,7 +38,7 @@ KEPT = ("reward", "completions/mean_length", "frac_reward_zero_std", "entropy", 
 def measure(model, tokenizer, name: str, problems: int) -> dict:
     """Eight samples of held-out problems."""
     task, rewards, length = TASKS[name]
-    choice = make_task_spec(task, rewards, SYSTEM, small=False)
+    choice = make_task_spec(task, rewards, SYSTEM, for_tiny_model=False)
     settings = {"num_generations": 8, "max_completion_length": length, "batch_size": 64}
     return evaluate(model, tokenizer, choice.rows("test", problems, 1), reward_funcs=choice.reward_funcs, **settings)
 
@@ -46,7 +46,7 @@ def measure(model, tokenizer, name: str, problems: int) -> dict:
 def run(name: str, seed: int, steps: int, problems: int, device: str) -> dict:
     """Held-out problems before and after, and the training between."""
     task, rewards, length = TASKS[name]
-    choice = make_task_spec(task, rewards, SYSTEM, small=False)
+    choice = make_task_spec(task, rewards, SYSTEM, for_tiny_model=False)
     model, tokenizer = load_policy("smollm2", device)
     start, started = measure(model, tokenizer, name, problems), time.monotonic()
     sizes = {"max_completion_length": length, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}

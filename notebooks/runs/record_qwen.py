@@ -103,7 +103,7 @@ def of_task(name: str) -> Callable:
 
 def gsm_symbolic(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
     """School problems of reasoning-gym; the system prompt asks for a thought and an answer between tags."""
-    return make_task_spec("gym:gsm_symbolic", ["gym", "format"], small=False).rows(split, n, seed)
+    return make_task_spec("gym:gsm_symbolic", ["gym", "format"], for_tiny_model=False).rows(split, n, seed)
 
 
 @dataclass(frozen=True)

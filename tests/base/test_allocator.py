@@ -1,4 +1,4 @@
-"""What a process keeps of freed memory: fewer new pages, the same numbers, and nobody's setting undone."""
+"""Tests of `keep_freed_memory`: it saves new pages, changes no computed number and respects the user's settings."""
 
 import ctypes
 import subprocess
@@ -10,7 +10,7 @@ from grpo_lab.base import allocator
 from grpo_lab.base.allocator import is_set_by_environment, keep_freed_memory, uses_glibc
 
 VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
-# Tensors of 64 MiB come and go; the pages that the system had to hand out, and what was computed.
+# A program that makes and frees tensors of 64 MiB. It prints the number of new pages and the computed total.
 PROGRAM = """
 import resource, sys
 import torch
@@ -21,7 +21,7 @@ if sys.argv[1] == "keep":
     assert keep_freed_memory()
 x = torch.randn(2**22)
 for step in range(12):
-    if step == 6:  # what it holds by then is enough
+    if step == 6:  # by then the process holds enough memory for all later steps
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     total = torch.outer(torch.ones(4), x).exp().sum().item()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, total)
@@ -32,7 +32,7 @@ linux = pytest.mark.skipif(not uses_glibc(), reason="this C library is not glibc
 
 @pytest.fixture(autouse=True)
 def untouched(monkeypatch):
-    """No variable of glibc's is set, and nothing is remembered from call to call."""
+    """Unset the environment variables of glibc's allocator, and clear the cache of `keep_freed_memory`."""
     for name in (*VARIABLES, "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
     keep_freed_memory.cache_clear()
@@ -49,14 +49,14 @@ def run(mode: str) -> tuple[int, float]:
 def test_large_tensors_that_come_and_go_take_no_new_pages_and_hold_the_same_numbers():
     (usual_pages, usual_total), (pages, total) = run("usual"), run("keep")
     assert total == usual_total
-    assert usual_pages > 5 * 2**26 // 2**21  # at least one a step of each huge page
+    assert usual_pages > 5 * 2**26 // 2**21  # at least one page per step for each huge page
     assert pages < usual_pages / 10
 
 
 @linux
 @pytest.mark.parametrize("name", VARIABLES)
 def test_a_parameter_that_the_environment_sets_stays(name, monkeypatch):
-    monkeypatch.setattr(ctypes, "CDLL", None)  # would raise if it were called
+    monkeypatch.setattr(ctypes, "CDLL", None)  # a call would raise
     monkeypatch.setenv(name, "65536")
     assert is_set_by_environment() and not keep_freed_memory()
 
@@ -70,7 +70,7 @@ def test_tunables_count_where_they_are_of_the_allocator(value, is_set, monkeypat
 @pytest.mark.parametrize("confstr", [None, lambda name: None, lambda name: "musl 1.2"])
 def test_another_c_library_is_left_alone(confstr, monkeypatch):
     if confstr is None:
-        monkeypatch.delattr(allocator.os, "confstr", raising=False)  # as on Windows
+        monkeypatch.delattr(allocator.os, "confstr", raising=False)  # Windows has no confstr
     else:
         monkeypatch.setattr(allocator.os, "confstr", confstr, raising=False)
     monkeypatch.setattr(ctypes, "CDLL", None)

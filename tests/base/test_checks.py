@@ -1,4 +1,4 @@
-"""Every function of the mathematics names the tensor that does not fit: its axes, their sizes, its kind of numbers."""
+"""Tests that every function of the mathematics names a tensor with wrong axes, sizes or dtype in its error."""
 
 import pkgutil
 import re
@@ -15,9 +15,9 @@ from tests.support.equations import formula_map
 from tests.support.formula_calls import CALLS, made_up_arguments
 from tests.support.layout import MATHEMATICS
 
-TOY_FUNCTIONS = ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward")  # exercises, too
+TOY_FUNCTIONS = ("response_logprobs", "surrogate_loss", "kl_penalty", "repaired_reward")  # these are also exercises
 NAMES = sorted({e.function for e in formula_map().values()})
-BY_TORCH = "^where expected condition to be a boolean|^gather.*Expected dtype int"  # says it itself
+BY_TORCH = "^where expected condition to be a boolean|^gather.*Expected dtype int"  # errors that torch itself raises
 CHECKED_FUNCTIONS = [name for name in NAMES if name.split(".")[1] in MATHEMATICS or name.endswith(TOY_FUNCTIONS)]
 
 
@@ -33,7 +33,7 @@ def test_a_tensor_that_does_not_fit_is_named(name, no_checker):
         for message, wrong in faults.items():
             with pytest.raises((ValueError, RuntimeError), match=f"^{argument} {message}"):
                 function(**arguments | {argument: wrong})
-        if index:  # a size is compared with that of another tensor
+        if index:  # sizes are compared with those of the first tensor
             with pytest.raises(ValueError, match=f"^({'|'.join(tensors)}) has shape .*; expected .* where "):
                 function(**arguments | {argument: value[..., 1:]})
 

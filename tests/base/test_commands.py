@@ -1,4 +1,4 @@
-"""Commands end alike: what the user can fix is one line with the option's name, a bug of ours a traceback."""
+"""Tests of how commands end: one line with the option for an error of the user, a traceback for a bug."""
 
 import argparse
 import errno
@@ -19,11 +19,12 @@ from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.base import Parser, Stopped, command, version_line, writable_file, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError, check_positive
-from grpo_lab.base.running import BUG, WHERE
+from grpo_lab.base.running import BUG, TRACEBACK_HINT
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.refused import refused
 
-# What is raised there says that grpo_lab, or an exercise of it, is at odds with itself; or it never reaches a reader.
+# Files that may raise other exceptions than InputError: those report an inconsistency of grpo_lab or an exercise, or no
+# user sees them.
 BUGS_OF_OURS = {
     "formulas/lines.py",
     "course/checking/judging.py",
@@ -34,7 +35,7 @@ NAME = "python -m grpo_lab.example: error: "
 
 
 def command_that(act, *options: str):
-    """A command that does this after it has read its options."""
+    """Return a command that calls `act` after it has read its options."""
 
     @command("grpo_lab.example")
     def main(arguments=None):
@@ -48,13 +49,13 @@ def command_that(act, *options: str):
 
 
 def raise_error(error: BaseException):
-    """As a line of another package does."""
+    """Return a function that raises the error in a file of another package."""
     names = {"error": error}
     exec(compile("def act():\n    raise error", "another/package.py", "exec"), names)
     return names["act"]
 
 
-# ---- what is said of an error
+# ---- the message of an error
 
 
 def test_an_error_names_the_option_as_it_is_typed():
@@ -62,7 +63,7 @@ def test_an_error_names_the_option_as_it_is_typed():
         ("--epsilon", "epsilon", "--epsilon is -1; it must be positive"),
         ("--time-limit", "time_limit", "--time-limit is -1; it must be positive"),
         ("--model", "name", "--model is -1; it must be positive"),
-        ("--other", "epsilon", "epsilon is -1; it must be positive"),  # nor an option of the command before
+        ("--other", "epsilon", "epsilon is -1; it must be positive"),  # --epsilon belonged to the command before
     ]:
         assert refused(command_that(lambda argument=argument: check_positive(argument, -1), option)) == NAME + expected
 
@@ -70,9 +71,12 @@ def test_an_error_names_the_option_as_it_is_typed():
 def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
     for error, expected in [
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.json"), "'a.json': No such file or directory"),
-        (OSError(errno.ENOSPC, "No space left on device"), f"[Errno {errno.ENOSPC}] No space left on device {WHERE}"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            f"[Errno {errno.ENOSPC}] No space left on device {TRACEBACK_HINT}",
+        ),
         (ConnectionError("the hub\n  is away"), "the hub is away"),
-        (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {WHERE}"),
+        (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {TRACEBACK_HINT}"),
         (InputFileError("task", "a.jsonl", "no such file"), "task is 'a.jsonl'; no such file"),
     ]:
         assert refused(command_that(raise_error(error))) == NAME + expected
@@ -86,21 +90,20 @@ def test_what_the_package_raises_is_for_the_user():
     failed = refused(command_that(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
     line = reward.__code__.co_firstlineno + 1
     message = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
-    assert message in failed and failed.endswith(WHERE)
-    unfit = refused(
-        command_that(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {}))
-    )  # a TypeError
+    assert message in failed and failed.endswith(TRACEBACK_HINT)
+    # A reward function without the parameters that it needs raises a TypeError.
+    unfit = refused(command_that(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {})))
     assert "does not fit the batch: " in unfit
 
 
 def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys):
     for act in [
         raise_error(KeyError("answer")),
-        raise_error(ValueError("epsilon is -1; it must be positive")),  # whoever says it, and however it is said
+        raise_error(ValueError("epsilon is -1; it must be positive")),  # a text like that of an InputError
         lambda: loads("{"),
         raise_error(ImportError("cannot import name 'kl_estimate'")),
         raise_error(ModuleNotFoundError("No module named 'grpo_lab.worlds'", name="grpo_lab.worlds")),
-        lambda: check_positive("epsilon", "a"),  # a comparison that goes wrong in a line of the package
+        lambda: check_positive("epsilon", "a"),  # a TypeError in a line of the package
         lambda: torch.ones(2) @ torch.ones(3),
     ]:
         with pytest.raises((KeyError, RuntimeError, TypeError, ValueError, ImportError)) as fault:
@@ -109,7 +112,7 @@ def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys
 
 
 def test_what_a_caller_can_mend_is_an_input_error():
-    """A plain error of ours is a bug, and would show a reader a traceback."""
+    """Any other exception of the package is a bug, and would show a user a traceback."""
     package, plain = Path(grpo_lab.__file__).parent, re.compile(r"^ *raise (ValueError|TypeError)\(", re.MULTILINE)
     files = {path for path in package.rglob("*.py") if plain.search(path.read_text("utf-8"))}
     assert {path.relative_to(package).as_posix() for path in files} == BUGS_OF_OURS
@@ -133,7 +136,7 @@ def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
     assert traceback.startswith("Traceback") and traceback.endswith(f"{NAME}--epsilon is -1; it must be positive\n")
 
 
-# ---- how it ends
+# ---- exit codes and closed pipes
 
 
 def test_the_exit_code_is_that_of_main_or_of_the_signal(capsys):
@@ -155,7 +158,7 @@ def run(code: str, **settings) -> subprocess.Popen:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    # "second" is still in Python's buffer when the reader goes
+    # "second" is still in Python's buffer when the reading program ends.
     process = run("print('first', flush=True); sys.stdin.read(); print('second')", stdin=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
@@ -183,7 +186,7 @@ def test_a_full_disk_is_found_at_once_and_a_file_that_is_there_is_left_as_it_is(
             kind(str(tmp_path / "x"))
 
 
-# ---- all of them
+# ---- all commands
 
 
 def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
@@ -223,7 +226,7 @@ def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
 
 
 def test_help_and_a_wrong_option_wait_for_no_transformers():
-    """Importing it takes seconds."""
+    """Importing transformers takes seconds."""
     code = (
         "import grpo_lab.train; assert grpo_lab.train.main\n"
         "import contextlib, sys; from grpo_lab.__main__ import main\n"

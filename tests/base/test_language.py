@@ -1,4 +1,4 @@
-"""The reader's language: who chooses it, and how a text that was put together is found among the translations."""
+"""Tests of the reader's language: how it is chosen, and how texts with values in them are translated."""
 
 import ast
 import pickle
@@ -36,7 +36,7 @@ UNUSED = '#, fuzzy\nmsgid "To be confirmed."\nmsgstr "待确认。"\n\n#. block\
 
 @pytest.fixture
 def chinese(tmp_path, monkeypatch):
-    """A reader of Chinese, for whom this much is translated."""
+    """Set the language to Chinese, with a catalogue of a few messages."""
     (tmp_path / "zh_CN").mkdir()
     entries = [f'msgid "{english}"\nmsgstr "{chinese}"\n' for english, chinese in MESSAGES.items()]
     (tmp_path / "zh_CN" / "some.po").write_text("\n".join([*entries, FILLED, UNUSED]), encoding="utf-8")
@@ -47,7 +47,7 @@ def chinese(tmp_path, monkeypatch):
 
 
 def forget() -> None:
-    language.known.cache_clear()
+    language.known_messages.cache_clear()
     language.translated.cache_clear()
 
 
@@ -55,19 +55,19 @@ def forget() -> None:
     ("text", "expected"),
     [
         ("Truth: 0.25.", "答案：0.25。"),
-        ("Truth: the right sum.", "答案：正确的和。"),  # a value that is translated, too
+        ("Truth: the right sum.", "答案：正确的和。"),  # the value is translated, too
         ("It has shape (2, 3); (2,) is expected. An axis is missing.", "形状应为 (2,)，你的是 (2, 3)。少了一个轴。"),
         ("Truth: the right sum, 7.", "答案：正确的和、7。"),
         ("**Truth: 0.25.** Nobody knows this.", "**答案：0.25。** Nobody knows this."),
         ("*(the right sum / another number)*", "*（正确的和 / another number）*"),
         ("How many? (Before: 2.) *(Between 0 and 1.)*", "多少个？之前是 2 个。 *（Between 0 and 1.）*"),
-        ("After &lt;think>: 85% of 2,000 answers.", "2,000 个回答中，&lt;think> 之后：85%。"),  # as Markdown has it
-        ("**Figure.** Half of it is right: yes.", "**图。** 对了一半。"),  # a value holds no bold type
+        ("After &lt;think>: 85% of 2,000 answers.", "2,000 个回答中，&lt;think> 之后：85%。"),  # escaped as in Markdown
+        ("**Figure.** Half of it is right: yes.", "**图。** 对了一半。"),  # bold type never belongs to a value
         ("the right sum; another number", "正确的和；another number"),
         ("To be confirmed. Of a page.", "To be confirmed. Of a page."),
         ("", ""),
         (r"$a,\; b$", r"$a,\; b$"),
-        # A sentence of `check`, whose values read like sentences, is never taken for its form.
+        # Sentences of `check` are not matched by a pattern, since their values can be sentences.
         ("The ratio where the mask is True is None", "The ratio where the mask is True is None"),
     ],
 )
@@ -78,7 +78,7 @@ def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, expected):
 @pytest.mark.parametrize(
     ("phrase", "english", "expected"),
     [
-        # A value that would read as the middle of a message; one that is a message; one of a reader's own words.
+        # The values here are a text that could continue a message, a message itself, a known text and unknown words.
         (fill("Truth: {0}.", "the sum. Truth: 3"), "Truth: the sum. Truth: 3.", "答案：the sum. Truth: 3。"),
         (fill("Truth: {0}.", fill("Figure.")), "Truth: Figure..", "答案：图。。"),
         (fill("Truth: {0}.", "the right sum"), "Truth: the right sum.", "答案：正确的和。"),
@@ -123,7 +123,7 @@ def test_the_variable_chooses_and_else_the_machine(monkeypatch):
         ({"LANG": "zh_CN.UTF-8"}, "zh_CN"),
         ({"LC_ALL": "C.UTF-8", "LANG": "zh_CN.UTF-8"}, "en"),
         ({"LANG": "de_DE.UTF-8"}, "en"),
-        ({}, "zh_CN"),  # as Windows says it, in words
+        ({}, "zh_CN"),  # Windows names the language in words
     ]:
         for name in ("GRPO_LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
             monkeypatch.delenv(name, raising=False)
@@ -149,7 +149,7 @@ def test_a_translated_lesson_speaks_its_language_and_finds_the_recorded_runs(tmp
 
 
 def test_no_message_of_the_package_is_looked_up_with_its_values_in_it():
-    """`_(f"...")` would be: the message with {0} in the place of a value goes to `fill`."""
+    """`_(f"...")` would look up a message with its values in it; `fill` gets the message with {0} in place of one."""
     package = Path(language.__file__).parents[1]
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -165,4 +165,4 @@ def test_english_needs_no_translations(monkeypatch):
 
 
 def test_the_semicolon_of_a_character_of_html_stays():
-    assert translated("r &lt; 0.8; r &gt; 1.2", "zh_CN") == "r &lt; 0.8；r &gt; 1.2"  # a character, not a full stop
+    assert translated("r &lt; 0.8; r &gt; 1.2", "zh_CN") == "r &lt; 0.8；r &gt; 1.2"  # the semicolon of an HTML entity

@@ -1,6 +1,6 @@
-"""A wrong command line gets one line naming the option, its value and what is expected; nothing is written.
+"""Tests that a wrong command line gives one line with the option, its value and what is expected, and writes nothing.
 
-The range of every setting is in tests/config/test_ranges.py; here is one of each kind, for each command.
+The ranges of all settings are tested in tests/config/test_ranges.py. Here is one wrong option of each kind per command.
 """
 
 import functools
@@ -22,7 +22,7 @@ WRONG = dict(line.split(" => ") for line in LINES if not line.startswith("#"))
 
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # what is written in vain would be seen
+    monkeypatch.chdir(tmp_path)  # so that a test sees files that a refused command has written
     (tmp_path / "file").write_text("", encoding="utf-8")
     for name in ("empty", "full"):
         (tmp_path / name).mkdir()
@@ -38,7 +38,7 @@ script = functools.cache(load_script)
 
 
 def refusal(words: list[str]) -> str:
-    """The one line, of a command or of a script; it begins with the name of what was called."""
+    """Return the one line of the error, after checking that it begins with the name of the command or script."""
     if words and words[0].endswith(".py"):
         line, name = refused(script(words[0]).main, *words[1:]), f"python {words[0]}"
     else:
@@ -64,7 +64,7 @@ def test_a_damaged_model_is_said_to_be_damaged(workspace, capfd):
         folder = shutil.copytree(TINY, workspace / f"damaged{number}")
         (folder / file).write_text(content, encoding="utf-8")
         assert grpo_lab_command([*typed.split(), str(folder)]) == 2
-        *_, line = capfd.readouterr().err.splitlines()  # after what was said before the model was loaded
+        *_, line = capfd.readouterr().err.splitlines()  # the last line, after what was printed before loading
         assert (
             line.startswith(f"python -m grpo_lab.{typed.split()[0]}: error: ")
             and expected in line

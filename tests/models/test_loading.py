@@ -16,7 +16,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.models import loading as models
 from grpo_lab.models.loading import open_part
 from grpo_lab.rollout.prompting.prompts import end_token_ids
-from grpo_lab.train.engines.options import Engine
+from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of
 from tests.support.worlds import make_tokenizer, make_world
@@ -293,9 +293,9 @@ def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16:
     modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
     assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
     assert pick_precision(device).name == modes[-1]
-    for engine in (Engine("trl"), Engine(lora={})):
-        assert (engine.precision(GRPOConfig(), device, small=False) or pick_precision(device).name) == modes[0]
-        assert engine.precision(GRPOConfig(), device, small=True) is None
+    for engine in (TrlEngine(), OurEngine(lora={})):
+        assert (engine.precision(GRPOConfig(), device, is_tiny=False) or pick_precision(device).name) == modes[0]
+        assert engine.precision(GRPOConfig(), device, is_tiny=True) is None
     for elsewhere, small in ((device, True), (cpu, False), (cpu, True), (None, True)):
         assert possible_precisions(elsewhere, small=small) == ("fp32",)
     for requested in PRECISIONS:

@@ -138,7 +138,7 @@ def page(tmp_path, monkeypatch):
 def forget() -> None:
     from grpo_lab.base import language
 
-    for cached in (translations.messages, language.known, language.translated):
+    for cached in (translations.messages, language.known_messages, language.translated):
         cached.cache_clear()
 
 

@@ -133,6 +133,6 @@ def test_the_engine_trl_reads_it_too(world):
     trl = pytest.importorskip("grpo_lab.train.engines.trl")
     _, tokenizer = world
     ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
-    with trl.reading_calls(tokenizer, ToolEnvironment([add])):
+    with trl.our_response_template(tokenizer, ToolEnvironment([add])):
         (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]
     assert read_call["function"] == {"name": "add", "arguments": {"a": 1, "b": 2}}

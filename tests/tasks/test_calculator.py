@@ -1,4 +1,4 @@
-"""The calculator inside a thought: what it answers, and that the shipped model can be asked with it."""
+"""Tests of the calculator in a chain of thought: its replies, and episodes of the tiny model with it."""
 
 import re
 
@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import TASKS
-from grpo_lab.tasks.calculator import calculate, calculators
+from grpo_lab.tasks.calculator import calculate, calculator_replies
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from grpo_lab.tasks.calculator import calculate, calculators
     [
         ("<think>17+58=", "75"), ("17+58=75\n75+42=", "117"), ("3*4=", "12"), ("2+3*4-1=", "13"), ("10-20=", "-10"),
         ("17+58= ", "75"), ("a=", ""), ("5=", ""), ("=", ""), ("", ""), ("17+58", ""), ("1+=", ""),
-        ("9" * 100 + "+1=", str(int("9" * 37) + 1)),  # it looks at the last 40 characters
+        ("9" * 100 + "+1=", str(int("9" * 37) + 1)),  # only the last 40 characters are read
     ],
 )  # fmt: skip
 def test_it_writes_the_value_of_the_term_before_the_last_sign(text, value):
@@ -24,7 +24,7 @@ def test_it_writes_the_value_of_the_term_before_the_last_sign(text, value):
 
 def test_it_is_right_wherever_python_is():
     terms = ["1+2", "12*3+4", "7-8*9", "5*5*5", "100-1-1+2*3", "0*9"]
-    assert calculators([f"so {term}=" for term in terms]) == [str(eval(term)) for term in terms]
+    assert calculator_replies([f"so {term}=" for term in terms]) == [str(eval(term)) for term in terms]
 
 
 def test_the_shipped_model_asks_it(tiny):

@@ -1,4 +1,4 @@
-"""GSM8K from files and from the hub: the number of each answer, one split at a time, and errors that say what to do."""
+"""Tests of reading GSM8K from files and from the hub: answers, splits, and errors that say what to do."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from grpo_lab.rewards import format_reward, last_number_reward
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, find_task, gsm8k_problems
-from grpo_lab.tasks.gsm8k import EXAMPLE, HUB_ID
+from grpo_lab.tasks.gsm8k import EXAMPLE, GSM8K_HUB_ID
 
 RECORDS = {
     "train": [
@@ -67,7 +67,7 @@ def test_rows_of_parquet_files_in_order(tmp_path):
         folder = tmp_path / f"parquet{len(inside)}"
         write_parquet(folder / f"{inside}train-00001-of-00002.parquet", RECORDS["train"][2:])
         write_parquet(folder / f"{inside}train-00000-of-00002.parquet", RECORDS["train"][:2])
-        write_parquet(folder / f"{inside}trainer.parquet", RECORDS["test"])  # of another name, so not of this split
+        write_parquet(folder / f"{inside}trainer.parquet", RECORDS["test"])  # a file of no split
         assert [row["answer"] for row in gsm8k_problems("train", source=folder)] == ANSWERS
 
 
@@ -80,7 +80,7 @@ def test_the_hub_whether_it_answers_or_not(monkeypatch, folder):
         return calls.append((name, repo_type)) or str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and calls == [(HUB_ID, "dataset")]
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and calls == [(GSM8K_HUB_ID, "dataset")]
     with pytest.raises(FileNotFoundError, match="ConnectionError: no route.*put test.jsonl.*give that folder as sourc"):
         gsm8k_problems("test", 3)
 
@@ -92,10 +92,11 @@ def test_modelscopes_cache_comes_before_the_hub(monkeypatch, tmp_path, layout):
     calls = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *name, **_: calls.append(name) or str(tmp_path))
     assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and not calls
-    for split, source in (("test", HUB_ID), ("train", "somebody/gsm8k")):  # not there, and another data set
+    # ModelScope's cache lacks this split, or it has no data set with this id.
+    for split, source in (("test", GSM8K_HUB_ID), ("train", "somebody/gsm8k")):
         with pytest.raises(FileNotFoundError, match="holds no file of the split"):
             gsm8k_problems(split, source=source)
-    assert calls == [(HUB_ID,), ("somebody/gsm8k",)]
+    assert calls == [(GSM8K_HUB_ID,), ("somebody/gsm8k",)]
 
 
 def test_a_place_that_is_not_there_or_holds_something_else(folder):
@@ -121,4 +122,4 @@ def test_a_row_that_is_none_of_gsm8k(tmp_path):
         (tmp_path / "train.jsonl").write_text(f"{json.dumps(RECORDS['test'][0])}\n{line}\n", encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             gsm8k_problems("train", source=tmp_path)
-        assert len(gsm8k_problems("train", 1, tmp_path)) == 1  # what is not asked for is not read
+        assert len(gsm8k_problems("train", 1, tmp_path)) == 1  # further rows are not read

@@ -1,4 +1,4 @@
-"""Tasks of reasoning-gym: the same rows for the same seed, nothing in both splits, scores that are its verifiers'."""
+"""Tests of tasks of reasoning-gym: repeatable rows, disjoint splits, and the scores of its verifiers."""
 
 import json
 import sys
@@ -8,9 +8,9 @@ import pytest
 
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.tasks import find_task
-from grpo_lab.tasks.gym import LEFT_OUT, PREFIX, generator_names, make_generator
+from grpo_lab.tasks.gym import EXCLUDED_GENERATORS, GYM_PREFIX, generator_names, make_generator
 
-if find_spec("reasoning_gym") is None:  # imported by the tests alone: it takes every process that collects them 2 s
+if find_spec("reasoning_gym") is None:  # not imported here, since each process that collects tests would take 2 s
     pytest.skip("reasoning-gym is not installed", allow_module_level=True)
 SUMS = "gym:chain_sum:max_terms=2,max_digits=1"
 SOME = (SUMS, "gym:gsm_symbolic:difficulty=1", "gym:countdown:min_numbers=2,max_numbers=3", "gym:maze", "gym:ab")
@@ -28,7 +28,7 @@ def test_gym_rows_repeat_and_splits_are_disjoint(name):
     assert json.loads(json.dumps(train)) == train and len({question_of(row) for row in train[0]}) == 20
     trained, held_out = ({question_of(row) for rows in of_split for row in rows} for of_split in (train, test))
     assert not trained & held_out
-    own = [make_generator(name.removeprefix(PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]]
+    own = [make_generator(name.removeprefix(GYM_PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]]
     problems_of_rows = [problems[row["gym"]["index"]] for (*_, problems), row in zip(own, train[0], strict=True)]
     assert [problem["question"] for problem in problems_of_rows] == [question_of(row) for row in train[0]]
     assert gym_reward([f"<answer>{row['answer']}</answer>" for row in test[0]], [row["gym"] for row in test[0]]) == (
@@ -91,7 +91,9 @@ def test_what_is_wrong_with_a_name_is_said():
             find_task(name)
     import reasoning_gym
 
-    assert not {*LEFT_OUT} & {*generator_names()} and {*LEFT_OUT} < {*reasoning_gym.factory.DATASETS}
+    assert not {*EXCLUDED_GENERATORS} & {*generator_names()} and {*EXCLUDED_GENERATORS} < {
+        *reasoning_gym.factory.DATASETS
+    }
     problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20")[2]
     assert problems.config.operators == ["+", "-"] and problems.config.shuffle is False
 

@@ -1,4 +1,4 @@
-"""Rows that are made when they are accessed: the same as in a list, in a few bytes each."""
+"""Tests that lazy rows are equal to rows in a list and take a few bytes each."""
 
 import json
 import tracemalloc
@@ -38,7 +38,7 @@ def test_a_place_is_what_was_appended(locations_and_numbers):
 
 @pytest.fixture
 def rows(tmp_path):
-    """Forty rows of a file, lazy, and the same as a list."""
+    """Return forty rows of a file as lazy rows and as a list."""
     file = tmp_path / "mine.jsonl"
     records = [{"prompt": f"{n}+1=?", "answer": n + 1, "level": [n]} for n in range(40)]
     file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
@@ -65,7 +65,7 @@ def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
     assert [rows_of_step(lazy, config, step) for step in range(9)] == [
         rows_of_step(listed, config, s) for s in range(9)
     ]
-    contents = _hash([_hash(row) for row in listed])  # as runs of earlier versions were compared
+    contents = _hash([_hash(row) for row in listed])  # the fingerprint in runs of earlier versions
     assert _rows_fingerprint(lazy) == _rows_fingerprint(listed) == {"rows": len(listed), "contents": contents}
     check_dataset(lazy)
     for replace in (False, True):
@@ -75,11 +75,11 @@ def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
 
 
 def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
-    """Texts of 20 and 6 bytes; as dicts of messages in a list they took 900 bytes per row."""
+    """The texts of a row have 20 and 6 bytes; a row as a dict with messages, in a list, takes 900 bytes."""
     file, count = tmp_path / "mine.csv", 20_000
     lines = (f"What is {n:06} plus 1?,{n + 1:06}\n" for n in range(count))
     file.write_text("prompt,answer\n" + "".join(lines), encoding="utf-8")
-    own_problems(file)  # what is imported and cached the first time
+    own_problems(file)  # a first call, so that imports and caches are not measured
     tracemalloc.start()
     try:
         own = own_problems(file)

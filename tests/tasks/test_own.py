@@ -1,4 +1,4 @@
-"""A task from a file of one's own: what is taken, what is held out, and what is said of a file that is not right."""
+"""Tests of a task from the user's own file: valid rows, held-out problems, and errors for invalid files."""
 
 import json
 
@@ -56,14 +56,14 @@ texts = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1).filter(
 @settings(max_examples=40)
 @given(st.lists(texts, min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_no_problem_is_both_trained_and_held_out_whatever_else_is_in_the_file(tmp_path_factory, prompts, rng):
-    """A problem keeps its side when the file is shuffled, cut and written with other white space."""
+    """A problem keeps its split when the file is shuffled, shortened or written with other white space."""
     sides = {}
     for name in ("a", "b"):
         some = prompts if name == "a" else [f"  {text} " for text in rng.sample(prompts, k=len(prompts))][:20]
         path = written(tmp_path_factory.mktemp(name) / "f.jsonl", lines_of(*({"prompt": text} for text in some)))
         try:
             own = own_problems(path)
-        except ValueError as error:  # all of a small file may be held out
+        except ValueError as error:  # a small file may have no problem to train on
             assert "has no problem to train on" in str(error)
             continue
         for split in ("train", "test"):
@@ -96,7 +96,7 @@ def test_a_problem_that_repeats_is_taken_once_and_that_is_said(file):
 
 
 def test_without_an_expected_column_all_columns_identify_a_problem(file):
-    """As for an environment of TRL, whose `reset` reads a seed or a secret beside a prompt that is always the same."""
+    """An environment of TRL can have rows with one prompt and different seeds or secrets, which `reset` reads."""
     rows = [{"prompt": "Play.", "seed": seed} for seed in range(200)]
     own = own_problems(written(file, lines_of(*rows, rows[3])))
     seeds = {split: {row["seed"] for row in own.rows(split)} for split in ("train", "test")}
@@ -126,7 +126,7 @@ def test_a_repeated_problem_with_its_answer_is_a_repeat_whatever_the_other_colum
 
 def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(file):
     task = find_task(str(written(file, lines_of(problem(1)))))
-    assert len(task.rows("train")) == 1 and "has no held-out problem" in task.own.notes[0]
+    assert len(task.rows("train")) == 1 and "has no held-out problem" in task.own_data.notes[0]
     with pytest.raises(ValueError, match=r"mine.jsonl has no held-out problem.*others in a file mine.test.jsonl besid"):
         task.rows("test")
 

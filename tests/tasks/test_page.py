@@ -1,4 +1,4 @@
-"""docs/own-task.md: its files are written, its commands run with a tiny model, and its figures are those on record."""
+"""Tests of docs/own-task.md: its commands run with its files and the tiny model, and its numbers are recorded ones."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     pytest.importorskip("reasoning_gym")
     monkeypatch.chdir(tmp_path)
     for module in ("my_rewards", "my_loss"):
-        monkeypatch.delitem(sys.modules, module, raising=False)  # another test's
+        monkeypatch.delitem(sys.modules, module, raising=False)  # another test may have loaded it
     text = PAGE.read_text(encoding="utf-8")
     for name, content in re.findall(r"`([\w.]+\.(?:jsonl|csv|py))`[^`]*```\w+\n(.*?)```", text, re.DOTALL):
         Path(name).write_text(content, encoding="utf-8")
@@ -35,11 +35,11 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     commands = re.findall("^grpo-lab (.*)$", text, re.MULTILINE)
     for command, *words in map(shlex.split, commands):
         if "HuggingFaceH4/MATH-500" in words:
-            continue  # tests go without the hub; test_records has one in its place
+            continue  # tests do not use the hub; test_records tests a local data set instead
         words = ["chat" if word in ("tiny", "smollm2") else word for word in words]
         assert main([command, *words, *MORE.get(command, [])]) == 0, (command, words)
     for module in ("my_rewards", "my_loss"):
-        sys.modules.pop(module)  # of this folder; another test has one of its own
+        sys.modules.pop(module)  # so that another test can load a module with this name
     output = capsys.readouterr().out
     assert '"rewards/gym_reward/mean"' in output and len(commands) == 13
     files = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}

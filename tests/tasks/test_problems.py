@@ -1,4 +1,4 @@
-"""Rows: right answers, splits that never meet, same arguments same rows, errors that name the argument."""
+"""Tests of the rows of tasks: right answers, disjoint splits, repeatable rows, and errors that name the argument."""
 
 import hashlib
 import inspect
@@ -24,7 +24,7 @@ def question_of(row):
     return row["prompt"][-1]["content"]
 
 
-# What recorded runs and the tiny model's own training were made with: the first characters of a SHA-256 of the rows.
+# The rows of recorded runs and of the training of the tiny model, as the first characters of their SHA-256.
 RECORDED = {
     "sums, train": (tasks.addition_problems, ("train", 20_000, 0), "de57eb0001f03a97"),
     "sums, test": (tasks.addition_problems, ("test", 1000, 1), "7a32933c736ccc0e"),
@@ -34,7 +34,7 @@ RECORDED = {
 }
 
 
-# Beside each story the words that only it has, and its answer, computed from the numbers as they stand in the Chinese.
+# For each Chinese story, a word that occurs in no other story, and its answer as a function of the story's numbers.
 CHINESE = {
     "弹珠": lambda had, bought, gave: had + bought - gave,
     "鸡蛋": lambda eggs, boxes, remaining: boxes * eggs + remaining,
@@ -81,7 +81,7 @@ def test_a_system_message_is_put_in_front_or_in_place_and_rows_are_not_touched()
     assert len(bare["prompt"]) == 1 and led["prompt"][0]["content"] == "own"
 
 
-# What every task keeps
+# Properties of every task
 
 
 def test_the_rows_of_recorded_runs_are_the_same_to_the_last_character():
@@ -122,7 +122,7 @@ def test_wrong_arguments_are_named(make):
     for n in (0, 10**9):
         with pytest.raises(ValueError, match=rf"n is {n}; it must be a whole number from 1 to \d+ for the split"):
             make("test", n)
-    check = inspect.unwrap(check_number)  # without the run-time type check of the tests, which would answer first
+    check = inspect.unwrap(check_number)  # without the type check at run time, which would raise first
     for n in (1.5, "3", True, None):
         with pytest.raises(ValueError, match=f"n is {n!r}"):
             check(n, "train", {"train": 9})
@@ -167,7 +167,7 @@ def test_short_sums_by_hand_and_by_seed():
     assert task.reward_funcs == ("last",) and task.rows("test", 3) == short_sums("test", 3)
 
 
-# The questions of what a policy could do before
+# The questions of general knowledge
 
 
 def test_an_answer_is_found_in_any_case_and_in_no_other_answer():

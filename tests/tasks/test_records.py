@@ -1,5 +1,4 @@
-"""Data of one's own in every form that is taken: CSV, JSON, parquet, folders, data sets of the hub; and what is wrong
-with it, by place and column, all at once."""
+"""Tests of the user's own data as CSV, JSON, parquet, folders and hub data sets, and of its errors."""
 
 import csv
 import json
@@ -17,13 +16,13 @@ from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.own import own_problems
-from grpo_lab.tasks.records import KINDS, file_records, hub_records
+from grpo_lab.tasks.records import FILE_SUFFIXES, file_records, hub_records
 
 RECORDS = [{"prompt": f"{n} + 1 = ?", "answer": str(n + 1), "level": str(n % 3)} for n in range(40)]
 
 
 def write(file, records):
-    """The records as a file of the kind that its name says."""
+    """Write the records into a file in the format of its suffix, and return its path."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".parquet":
         pq = pytest.importorskip("pyarrow.parquet")
@@ -44,9 +43,9 @@ def all_rows(own):
     return sorted(own.rows("train") + own.rows("test"), key=lambda row: row["prompt"][-1]["content"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FILE_SUFFIXES)
 def test_each_form_holds_the_same_problems_and_the_same_tenth_is_held_out(kind, tmp_path):
-    """The oracle is the form of the lessons, JSON Lines; a text that looks like a number stays a text."""
+    """Every format gives the rows of JSON Lines, and a text that looks like a number stays a text."""
     own = own_problems(write(tmp_path / f"mine{kind}", RECORDS))
     oracle = own_problems(write(tmp_path / "oracle.jsonl", RECORDS))
     assert [own.rows(split) for split in ("train", "test")] == [oracle.rows(split) for split in ("train", "test")]
@@ -63,7 +62,7 @@ cells = st.text(st.characters(blacklist_categories=("Cs", "Cc"), whitelist_chara
 @settings(max_examples=60)
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=6), st.sampled_from((".csv", ".tsv")), st.booleans())
 def test_a_csv_file_comes_back_as_it_was_written_with_its_lines(tmp_path_factory, values, kind, mark):
-    """Quoted line ends, commas and quotes, in UTF-8 with or without a byte order mark; a record begins at its line."""
+    """Values may have line ends, commas and quotes; the location of a record is the line in which it begins."""
     records = [{"question": question, "answer": answer} for question, answer in values]
     file = write(tmp_path_factory.mktemp("csv") / f"mine{kind}", records)
     content = file.read_bytes()
@@ -88,7 +87,7 @@ def test_columns_under_other_names_and_a_template(tmp_path):
     assert (named["answer"], named["solution"]) == ("I", "I"), "rewards find it under both names"
     assert row(prompt_template="{{{hint}}} {question}\n")["prompt"][0]["content"] == "{3} Who?\n"
     task = find_task(str(file), prompt_column="question", answer_column="solution")
-    assert [row["answer"] for split in task.own.rows_by_split for row in task.own.rows(split)] == ["I"]
+    assert [row["answer"] for split in task.own_data.rows_by_split for row in task.own_data.rows(split)] == ["I"]
 
 
 def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
@@ -110,10 +109,10 @@ def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
         expected = 10 if "dataset_split" in options else 40
         assert counts_read == counts if counts else sum(counts_read) == expected, names
         assert [line for line in own.notes if "left out" in line] == [note] * bool(note)
-        assert find_task(str(folder), **options).own.rows("train") == own.rows("train")
+        assert find_task(str(folder), **options).own_data.rows("train") == own.rows("train")
 
 
-# --- what is wrong --------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------------
 
 HEAD = b"prompt,answer\n"
 WRONG = {
@@ -230,32 +229,32 @@ def test_a_folder_that_is_none_of_data(tmp_path):
 
 
 def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
-    """A number that is no whole one, none at all, an empty text: what a reward of the package cannot compare with."""
+    """Answers that a reward cannot compare with: a number that is not whole, no number at all, or an empty text."""
     lines = [{"prompt": f"{n} + 1 = ?", "answer": n + 1} for n in range(30)]
     for number, answer in {3: 4.0, 5: None, 8: "", 20: True}.items():
         lines[number]["answer"] = answer
     file = write(tmp_path / "mine.jsonl", lines)
     with pytest.raises(InputError, match="answer is ") as caught:
-        make_task_spec(str(file), ["accuracy"], small=True).rows("train", None, 0)
+        make_task_spec(str(file), ["accuracy"], for_tiny_model=True).rows("train", None, 0)
     wrong_answers = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
     train = [int(location.rpartition(" ")[2]) for location in own_problems(file).locations("train")]
     expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
     assert wrong_answers == expected and len(expected) > 2
     with pytest.raises(InputError, match="'accuracy', which needs the column 'answer'.*And: .*'graded', which needs"):
         make_task_spec(
-            str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], small=True
+            str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], for_tiny_model=True
         ).rows("train", None, 0)
 
 
 def test_each_answer_is_checked_once_and_a_wrong_one_is_said_for_every_line(tmp_path, monkeypatch):
-    """A right answer need not be read again where it repeats; a wrong one, or 4 beside "4.0", stands by its line."""
+    """A valid answer is checked once although it repeats; an invalid one is reported for each of its lines."""
     answers = [4, "4", "x", 4, "4", "x"] * 20
     file = write(tmp_path / "a.jsonl", [{"prompt": f"{n}?", "answer": answer} for n, answer in enumerate(answers)])
     (tmp_path / "a.test.jsonl").write_text('{"prompt": "held out", "answer": "5"}\n', encoding="utf-8")
     calls, inner = [], named._check_answer
     monkeypatch.setattr(named, "_check_answer", lambda answer, *rest: (calls.append(answer), inner(answer, *rest)))
     with pytest.raises(InputError, match="a.jsonl, line 3: answer is 'x'; expected a number for 'number'.*line 6: an"):
-        make_task_spec(str(file), ["number"], small=True).rows("train", None, 0)
+        make_task_spec(str(file), ["number"], for_tiny_model=True).rows("train", None, 0)
     assert [answer for answer in calls if answer != "x"] == [4, "4"] and calls.count("x") == 40
 
 
@@ -265,12 +264,12 @@ def test_options_for_data_of_ones_own_are_for_nothing_else():
             find_task(name, prompt_column="q")
 
 
-# --- the hub, for which a folder stands that `datasets` reads in the same way ---------------------------------------
+# --- the hub, replaced by a folder that `datasets` reads in the same way ---------------------------------------------
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A data set with two configurations and two splits, under a name of the hub; nothing goes over the network."""
+    """Make a data set with two configurations and two splits under the name of a hub data set, without the network."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -303,10 +302,10 @@ def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
     pytest.importorskip("pyarrow")
     _, loads = hub
     task = find_task("them/sums", dataset_config="main", dataset_split="train")
-    assert len(task.own.rows("train")) + len(task.own.rows("test")) == 30 and task.name == "them/sums"
+    assert len(task.own_data.rows("train")) + len(task.own_data.rows("test")) == 30 and task.name == "them/sums"
     assert set(loads) == {("them/sums", "main")}
-    assert {location.split(", row ")[0] for location in task.own.locations("train")} == {"them/sums, train"}
-    own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own
+    assert {location.split(", row ")[0] for location in task.own_data.locations("train")} == {"them/sums, train"}
+    own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own_data
     rows = own.rows("train") + own.rows("test")
     messages = [[{"role": "user", "content": record["prompt"]}] for record in RECORDS]
     assert rows == [record | {"prompt": prompt} for record, prompt in zip(RECORDS, messages, strict=True)]

@@ -1,4 +1,4 @@
-"""The command line: every setting is an option of its type, a wrong one is explained, the run leaves a checkpoint."""
+"""Tests of the training command: options of all settings, errors for wrong options, resuming, and files of a run."""
 
 import itertools
 import json
@@ -20,14 +20,14 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.task_spec import BY_REWARDS
 from grpo_lab.tasks import addition_problems, find_task, table
-from grpo_lab.tasks.data_options import OPTIONS as DATA_OPTIONS
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
 from tests.support.worlds import make_world, same_weights, weights
 
 
 def non_default_value(setting):
-    """A value of the setting's type that is not its default."""
+    """Return a value of the setting's type that is not its default."""
     kind = next(kind for kind in union_members(setting.type) if kind is not type(None))
     if choices := setting.choices:
         return next(choice for choice in choices if choice != setting.default)
@@ -45,7 +45,7 @@ DEFAULT_OPTIONS = {
     "chat_template": "model",
     "reward_funcs": None,
     "system_prompt": BY_REWARDS,
-} | dict.fromkeys(DATA_OPTIONS)
+} | dict.fromkeys(DATA_OPTION_NAMES)
 SHORT_RUN = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
     "--disable_tqdm", "true", "--save_steps", "1",
@@ -83,11 +83,11 @@ def few_problems(monkeypatch):
 
 @pytest.fixture
 def workdir(tmp_path, monkeypatch):
-    """A current folder with a reward that a random model earns, and a task of one's own."""
+    """Change to a folder with a task file and a reward function that gives a random model different rewards."""
     (tmp_path / "my_rewards.py").write_text(REWARD, encoding="utf-8")
     rows = [{"prompt": f"{n}+1=?", "answer": str(n + 1), "level": n % 3} for n in range(60)]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)  # another test's
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)  # another test may have loaded it
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("my_rewards", None)
@@ -110,7 +110,7 @@ def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
 
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
-    """The recorded runs were made with these rows, rewards and settings; nothing of it may depend on the options."""
+    """The default rows, rewards and settings are those of the recorded runs."""
     choice, config, _ = train_command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert choice.reward_funcs == train_command.REWARDS == [accuracy_reward, think_rate]
@@ -121,7 +121,7 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
 
 
 class TrainCalled(Exception):
-    """Raised in place of a training, with what it was given."""
+    """An exception that is raised in place of a training, with its arguments."""
 
 
 def arguments_of_train(monkeypatch, *arguments) -> tuple:
@@ -240,7 +240,7 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys
 
 
 def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
-    """Model, task, reward and every setting come from it; beside it stands only what may change."""
+    """A resumed run takes its model, task, reward and settings from the folder; only a few options may change."""
     own = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--max_grad_norm", "inf"]
     own += ["--model", base, *SHORT_RUN]
     assert train_command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
@@ -250,7 +250,7 @@ def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
         (["--task", "sums"], "--task is 'sums'; expected 'mine.jsonl', as"),
         (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
     ]:
-        reward = ["--reward_funcs", "my_rewards:length"]  # of one's own, it is typed
+        reward = ["--reward_funcs", "my_rewards:length"]  # the user's own code has to be typed again
         assert message in refused(train_command.main, "--resume_from_checkpoint", "out", *reward, *words)
     (workdir / "script").mkdir()
     (workdir / "script/grpo_config.json").write_text('{"seed": 0}', encoding="utf-8")
@@ -271,7 +271,7 @@ def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
 
 
 def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
-    """What a run wrote, or a YAML of one's own: nothing, numbers as YAML does not read them, lists, infinity, minus."""
+    """A file of settings is the JSON of a run or a YAML file, with nulls, lists, infinity and numbers such as 1e-3."""
     written = (
         NON_DEFAULT_VALUES
         | DEFAULT_OPTIONS
@@ -288,7 +288,8 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     assert train_command.read_options(["--config", "mine.yaml"]) == {
         "output_dir": "a b", "beta": 0.01, "epsilon_high": None, "reward_weights": [1.0, -0.5],
         "max_grad_norm": math.inf, "bf16": True, "system_prompt": "- brief, 是",
-        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model", **dict.fromkeys(DATA_OPTIONS),
+        "model": "tiny", "task": "sums", "reward_funcs": None, "chat_template": "model",
+        **dict.fromkeys(DATA_OPTION_NAMES),
     }  # fmt: skip
     for text, message in [
         ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),
@@ -308,7 +309,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
 
 
 def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
-    """The rows at once of the file were those of its own batch: nobody typed them."""
+    """The micro-batch size in the file was chosen for its own batch, so it is chosen again for the typed one."""
     first = ["--model", base, "--output_dir", str(tmp_path / "out"), *SHORT_RUN, "--max_steps", "1"]
     assert train_command.main(first) == 0
     for typed, parameters in itertools.product(
@@ -377,7 +378,7 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
 
 def test_wrong_rewards_trackers_and_prompts_fail_before_loading(base, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    monkeypatch.setattr("grpo_lab.train.plan.FEW_PARAMETERS", 1)  # as of a model that takes its time
+    monkeypatch.setattr("grpo_lab.train.plan.FEW_PARAMETERS", 1)  # so that the model does not count as tiny
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     arguments = ["--model", base, "--output_dir", "out", *SHORT_RUN]
     for words, message in [

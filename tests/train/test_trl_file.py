@@ -1,4 +1,4 @@
-"""Configurations of TRL's: every name has its place, the batch and the steps are TRL's, and one start tells all."""
+"""Tests of translating TRL configurations: every name is in a table, and batches and steps are those of TRL."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
-from grpo_lab.train.engines.options import VLLM, Engine, make_engine
+from grpo_lab.train.engines.engine import VLLM, OurEngine, make_engine
 from grpo_lab.train.plan import count_epochs
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
@@ -61,7 +61,7 @@ def test_what_is_neutral_is_trls_default_and_so_are_the_defaults():
         assert TRLS[name].default == value != SETTINGS[name].default, name
     for name, value in zip(
         ("per_device_train_batch_size", "num_train_epochs", "ref_model_sync_steps"),
-        (trl_names.BATCH, trl_names.EPOCHS, trl_names.SYNC_STEPS),
+        (trl_names.PER_DEVICE_BATCH_SIZE, trl_names.NUM_TRAIN_EPOCHS, trl_names.REF_MODEL_SYNC_STEPS),
         strict=True,
     ):
         assert TRLS[name].default == value
@@ -80,7 +80,7 @@ BATCHES = [
 @pytest.mark.parametrize("dump", [False, True], ids=["yaml", "dump"])
 @pytest.mark.parametrize("sizes", BATCHES, ids=str)
 def test_the_batch_its_updates_and_the_epochs_are_trls(sizes, dump, tmp_path):
-    """Over an epoch our steps have as many updates, each of as many completions, as TRL's trainer makes."""
+    """An epoch here has as many updates as in TRL's trainer, and each has as many completions."""
     theirs = trls(tmp_path, num_generations=4, num_train_epochs=3, **sizes)
     content = theirs.to_dict() if dump else {"num_train_epochs": 3, "num_generations": 4, "dataset_name": "x"} | sizes
     result = translate(content, OPTIONS, {"task": "sums"})
@@ -103,7 +103,7 @@ def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
     result = translate(dump | {"generation_batch_size": 64, "local_rank": 0}, OPTIONS, {})
     ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
     assert (ours.generation_batch_size, ours.rows_at_once, ours.update_batch_size) == (64, 4, 64)
-    assert "those of 8 processes" in result.kinds[OTHERWISE]["gradient_accumulation_steps"]
+    assert "those of 8 processes" in result.notes_by_kind[OTHERWISE]["gradient_accumulation_steps"]
 
 
 def test_what_is_counted_in_updates_is_counted_in_steps():
@@ -114,9 +114,9 @@ def test_what_is_counted_in_updates_is_counted_in_steps():
     counts = {"max_steps": 51, "save_steps": 25, "warmup_steps": 5, "eval_steps": 10, "logging_steps": 2}
     counts["ref_model_sync_steps"] = 5
     assert {name: result.options[name] for name in counts} == counts and "num_train_epochs" not in result.options
-    assert result.kinds[OTHERWISE]["max_steps"] == "101 updates: 51 steps of 2 each" and not result.problems
+    assert result.notes_by_kind[OTHERWISE]["max_steps"] == "101 updates: 51 steps of 2 each" and not result.problems
     once = translate(content | {"generation_batch_size": 8}, OPTIONS, {"task": "sums"})
-    assert once.options["max_steps"] == 101 and once.kinds[SAME_MEANING]["max_steps"] == "101"
+    assert once.options["max_steps"] == 101 and once.notes_by_kind[SAME_MEANING]["max_steps"] == "101"
     off = translate(two | {"eval_steps": 20, "save_strategy": "no", "logging_steps": 3}, OPTIONS, {"task": "sums"})
     assert off.options["save_steps"] == 0 and not {"eval_steps", "logging_steps"} & off.options.keys()
     mixed = translate(two | {"sync_ref_model": True, "beta": 0.1}, OPTIONS, {"task": "sums"})
@@ -131,7 +131,7 @@ def test_a_share_of_the_steps_warms_up(ratio, name):
     settings = {name: value for name, value in result.options.items() if name in SETTINGS}
     config = count_epochs(GRPOConfig(**settings), result.options, 45)
     assert (config.prompts_per_step, config.max_steps, config.warmup_steps) == (1, 90, 9)
-    assert {*ratio} <= result.kinds[name].keys() and "warmup_steps" in result.kinds[OTHERWISE]
+    assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[OTHERWISE]
 
 
 def test_each_name_is_said_to_be_what_it_is():
@@ -144,15 +144,17 @@ def test_each_name_is_said_to_be_what_it_is():
     }  # fmt: skip
     result = translate(content, OPTIONS, {"output_dir": "out"})
     assert set(result.problems) == {"dataset_name", "min_p", "dtype", "epsilom", "lr_scheduler_type"}
-    assert result.kinds[UNKNOWN] == {"epsilom": "did you mean epsilon?"}
-    assert "1.0" not in result.kinds[NOT_HERE]["min_p"] and "take top_p" in result.kinds[NOT_HERE]["min_p"]
-    assert result.kinds[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
+    assert result.notes_by_kind[UNKNOWN] == {"epsilom": "did you mean epsilon?"}
+    assert (
+        "1.0" not in result.notes_by_kind[NOT_HERE]["min_p"] and "take top_p" in result.notes_by_kind[NOT_HERE]["min_p"]
+    )
+    assert result.notes_by_kind[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
     quiet = {"lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
-    assert quiet | {"use_bias_correction_kl", "optim"} == result.kinds[NO_EFFECT].keys()
+    assert quiet | {"use_bias_correction_kl", "optim"} == result.notes_by_kind[NO_EFFECT].keys()
     options = result.options
     assert (options["use_vllm"], options["vllm_mode"], options["use_peft"]) == (True, "server", False)
     assert (options["model"], options["scale_rewards"], options["seed"]) == ("tiny", "none", 42)
-    assert options["report_to"] == ["tensorboard", "wandb"] and result.silent["num_generations"] == 8
+    assert options["report_to"] == ["tensorboard", "wandb"] and result.trl_defaults["num_generations"] == 8
     table = result.table("x.yaml")
     assert all(name in table for name in content) and max(map(len, table.splitlines())) <= 120
     typed = translate(content, OPTIONS, {"task": "sums", "lr_scheduler_type": "linear", "precision": "fp32"})
@@ -160,15 +162,15 @@ def test_each_name_is_said_to_be_what_it_is():
 
 
 def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_lab.train.engines.options.find_spec", lambda name: name)
+    monkeypatch.setattr("grpo_lab.train.engines.engine.find_spec", lambda name: name)
     dump = trls(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTIONS, {"task": "sums"})
-    assert not off.problems and make_engine(off.options) == Engine()
-    assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.kinds[NO_EFFECT].keys()
+    assert not off.problems and make_engine(off.options) == OurEngine()
+    assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.notes_by_kind[NO_EFFECT].keys()
     lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"], "use_rslora": False}
     vllm = {"use_vllm": True, "vllm_importance_sampling_correction": False}
     on = translate(dump | lora | vllm, OPTIONS, {"engine": "trl"})
-    assert not on.problems and on.silent == {"lora_dropout": 0.05}, "TRL's default"
+    assert not on.problems and on.trl_defaults == {"lora_dropout": 0.05}, "TRL's default"
     engine = make_engine(on.options | {"engine": "trl"})
     assert engine.lora == LORA_DEFAULTS | {
         "lora_r": 8, "lora_dropout": 0.05, "lora_target_modules": ["q_proj", "v_proj"],
@@ -178,7 +180,7 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
         make_engine(on.options | {"lora_dropout": 0.0})
     ours = translate({"dataset_name": "x"} | lora, OPTIONS, {"task": "sums"})
     assert not ours.problems and make_engine(ours.options).lora["lora_dropout"] == 0
-    assert "TRL's default is 0.05" in ours.kinds[OTHERWISE]["lora_dropout"]
+    assert "TRL's default is 0.05" in ours.notes_by_kind[OTHERWISE]["lora_dropout"]
     assert translate(lora | {"lora_dropout": 0.1}, OPTIONS, {"task": "sums"}).problems == ["lora_dropout"]
     dora = translate(lora | {"use_dora": True, "lora_modules_to_save": ["lm_head"]}, OPTIONS, {"task": "sums"})
     assert dora.problems == ["use_dora", "lora_modules_to_save"]
@@ -196,7 +198,7 @@ def test_a_file_of_ours_is_never_taken_for_one_of_trls():
 
 
 def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path):
-    """json.dump writes 1e-08 for TRL's adam_epsilon, and in YAML 1.1 that is a text."""
+    """json.dump writes adam_epsilon as 1e-08, which is a text in YAML 1.1."""
     for name, text in (("dump.json", json.dumps), ("dump.yaml", yaml.safe_dump), ("short.yaml", str)):
         content = "optim: adamw_torch\nadam_epsilon: 1e-8\nlearning_rate: 2E-6\n"
         (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")
@@ -211,7 +213,7 @@ def test_trls_default_and_a_full_configuration_move_over(tmp_path):
     ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
     for name in ("learning_rate", "num_generations", "seed", "beta", "epsilon", "loss_type", "max_completion_length"):
         assert getattr(ours, name) == TRLS[name].default, name
-    assert not result.silent, "a dump says everything"
+    assert not result.trl_defaults, "a dump says everything"
 
 
 def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):

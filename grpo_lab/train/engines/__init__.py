@@ -1,4 +1,5 @@
-"""The same run on another trainer: `python -m grpo_lab.train ... --engine trl`.
+"""Engines: the loop that trains a run, this package's own or TRL's (`python -m grpo_lab.train ... --engine trl`).
 
-Task, rewards, model, metrics, evaluation and folder stay ours. Only `trl` and `trl_trainer` import TRL.
+With TRL's loop, the task, rewards, model, metrics, evaluation and folder are still those of this package. Only the
+modules `trl` and `trl_trainer` import TRL.
 """

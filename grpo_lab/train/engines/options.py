@@ -1,106 +1,13 @@
-"""Which engine trains, what it trains, on how many processes, and who samples: options of a command."""
+"""The options of a command that choose the engine of a run: its trainer, LoRA, FSDP2 and vLLM."""
 
 from argparse import SUPPRESS, ArgumentParser
-from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Any
 
-from grpo_lab.base.checks import InputError, InputPackageError
-from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import argparse_type
-from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft, check_reference
-from grpo_lab.config.precision import pick_precision, possible_precisions
-from grpo_lab.train.engines.processes import world_size
-from grpo_lab.train.engines.settings import check_settings
-
-OURS, TRL = "grpo_lab", "trl"
-SERVER = {"vllm_mode": "server"}
-# TRL's own names for the sampling by vLLM: type, and the options without which one is not read.
-VLLM: dict[str, tuple[Any, dict]] = {
-    "vllm_mode": (str, {}),
-    "vllm_server_base_url": (str, SERVER),
-    "vllm_server_host": (str, SERVER),
-    "vllm_server_port": (int, SERVER),
-    "vllm_server_timeout": (float, SERVER),
-    "vllm_group_port": (int, SERVER),
-    "vllm_gpu_memory_utilization": (float, {}),
-    "vllm_max_model_length": (int, {}),
-    "vllm_tensor_parallel_size": (int, {}),
-    "vllm_importance_sampling_correction": (bool, {}),
-    "vllm_importance_sampling_mode": (str, {}),
-    "vllm_importance_sampling_clip_max": (float, {}),
-}
-NEEDS: dict[str, dict] = {  # which option needs which others, and with what values
-    "fsdp": {"engine": TRL},
-    "use_vllm": {"engine": TRL},
-    **{name: {"use_peft": True} for name in LORA_DEFAULTS},
-    **{name: {"use_vllm": True} | required for name, (_, required) in VLLM.items()},
-}
-
-
-@dataclass(frozen=True)
-class Engine:
-    """The loop that trains, this package's own or TRL's, and what it trains.
-
-    lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
-    fsdp: whether several processes divide the parameters by FSDP2, instead of holding all of them each.
-    vllm: by TRL's names, how vLLM samples; None samples with transformers.
-    """
-
-    name: str = OURS
-    lora: dict | None = None
-    fsdp: bool = False
-    vllm: dict | None = None
-
-    def check(self, config: GRPOConfig) -> None:
-        """Raise InputError for a setting, or processes, that the engine does not have, before a model is loaded."""
-        if self.name == TRL:
-            check_settings(config, lora=self.lora is not None)
-        elif (processes := world_size()) > 1:
-            allowed = f"expected 1: our own loop has one process; --engine {TRL} has more"
-            raise InputError("WORLD_SIZE", processes, allowed)
-        if self.lora is not None:
-            check_reference(config)
-
-    def precision(self, config: GRPOConfig, device, small: bool) -> str | None:
-        """The mode to load a model in; None for the default of the device.
-
-        Where there is a choice, TRL and adapters take the most exact mode: TRL does not have "bf16", and adapters are
-        few.
-        """
-        modes = possible_precisions(device, config.requested_precision, small)
-        takes_most_exact = self.name == TRL or self.lora is not None
-        return modes[0] if takes_most_exact and len(modes) > 1 else config.requested_precision
-
-    def load(self, name: str, config: GRPOConfig, device, small: bool):
-        """The model and its tokenizer, as this process needs them."""
-        from grpo_lab.models import load_policy
-
-        precision = self.precision(config, device, small)
-        if not self.fsdp:
-            return load_policy(name, precision=precision)
-        from grpo_lab.train.engines.pieces import load_once
-
-        return load_once(name, precision or pick_precision(device, small=small).name)
-
-    def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
-        """Train as `grpo_lab.trainer.train` does, which it is for this package's own loop."""
-        if self.name == OURS:
-            from grpo_lab.trainer import train
-
-            if self.lora is not None:
-                from grpo_lab.models import add_lora
-
-                add_lora(model, seed=config.seed, **self.lora)
-            return train(model, tokenizer, dataset, reward_funcs, config, **keywords)
-        from grpo_lab.train.engines.trl import train as train_with_trl
-
-        keywords |= {"lora": self.lora, "fsdp": self.fsdp, "vllm": self.vllm}
-        return train_with_trl(model, tokenizer, dataset, reward_funcs, config, **keywords)
+from grpo_lab.train.engines.engine import OURS, TRL, VLLM
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
-    """Add --engine, --use_peft, --fsdp, --use_vllm and what belongs to them; what was not given is absent."""
+    """Add --engine, --use_peft, --fsdp, --use_vllm and their further options, none of which has a default."""
     group = parser.add_argument_group("engine")
     trl, server = f"with --engine {TRL}", "with --vllm_mode server"
     modes, names = {"choices": ("colocate", "server")}, {"nargs": "+", "metavar": "NAME"}
@@ -122,40 +29,6 @@ def add_engine_options(parser: ArgumentParser) -> None:
             group.add_argument(f"--{name}", help=about, default=SUPPRESS, **argparse_type(kind))
 
 
-def make_engine(options: dict) -> Engine:
-    """The engine that the options name, and what it is to train.
-
-    Raises:
-        InputError: for options that do not go together, or out of range, and for what is not installed.
-    """
-    engine_options = {
-        name: value for name, value in options.items() if value is not None and (value is not False or name in VLLM)
-    }
-    for name in NEEDS.keys() & engine_options:
-        for needed, value in NEEDS[name].items():
-            if engine_options.get(needed) != value:
-                option = f"--{needed}" if value is True else f"--{needed} {value}"
-                raise InputError(name, engine_options[name], f"expected it only with {option}")
-    name, use_vllm = engine_options.get("engine", OURS), "use_vllm" in engine_options
-    if "fsdp" in engine_options and world_size() == 1:
-        raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
-    lora = None
-    if "use_peft" in engine_options:
-        lora = LORA_DEFAULTS | {option: engine_options[option] for option in LORA_DEFAULTS if option in engine_options}
-        check_lora(lora)
-        if name == OURS:
-            check_no_dropout(lora["lora_dropout"])
-        check_peft("use_peft", True)
-    if name == TRL and find_spec(TRL) is None:
-        raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
-    if use_vllm and find_spec("vllm") is None:
-        raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
-    vllm = None
-    if use_vllm:
-        vllm = {"use_vllm": True} | {option: engine_options[option] for option in VLLM if option in engine_options}
-    return Engine(name, lora, "fsdp" in engine_options, vllm)
-
-
 def _switch() -> dict:
-    """Keywords for argparse to read a bool, with `--name` alone for true."""
+    """Return the keyword arguments of `add_argument` for a bool, which `--name` without a value sets to True."""
     return {"nargs": "?", "const": True, **argparse_type(bool)}

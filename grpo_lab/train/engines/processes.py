@@ -1,4 +1,7 @@
-"""The processes of a run, as `torchrun` or `accelerate launch` tells each of them; one without either."""
+"""The processes of a run, from the environment variables that `torchrun` or `accelerate launch` sets in each process.
+
+A run that neither of them started has one process.
+"""
 
 import contextlib
 import os
@@ -8,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 from grpo_lab.base import Stopped
 
-GRACE = 10  # seconds in which torchrun, which looks ten times a second, has ended the processes that are left
+# Time to wait for torchrun to end the remaining processes of a run. It looks for failed processes ten times a second.
+GRACE_SECONDS = 10
 
 
 def world_size() -> int:
@@ -16,13 +20,13 @@ def world_size() -> int:
 
 
 def is_main() -> bool:
-    """True in the process that prints, and writes the folder."""
+    """Return True in the process that prints and writes the folder of the run."""
     return int(os.environ.get("RANK", 0)) == 0
 
 
 @contextlib.contextmanager
 def only_main_prints() -> Iterator[None]:
-    """Let the main process alone print, and each process use the GPU of its number."""
+    """Discard what processes other than the main one print, and let each process use the GPU of its rank."""
     if world_size() == 1:
         yield
         return
@@ -34,26 +38,31 @@ def only_main_prints() -> Iterator[None]:
         print(f"{world_size()} processes; what follows is said by the first")
         yield
         return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+    with open(os.devnull, "w", encoding="utf-8") as null_file, contextlib.redirect_stdout(null_file):
         yield
 
 
 @contextlib.contextmanager
-def stop_if_one_is_gone(how_to_go_on: Callable[[], str]) -> Iterator[None]:
-    """Raise Stopped where another process of the run is gone, or torchrun ends this one for that."""
+def stop_if_a_process_is_gone(resume_hint: Callable[[], str]) -> Iterator[None]:
+    """Raise Stopped if torchrun ends this process because another process of the run has ended.
+
+    resume_hint: A function that returns a sentence on how to resume the run, for the message.
+    """
     if world_size() == 1:
         yield
         return
 
     def stop(*_):
-        message = f"Stopped: one of the {world_size()} processes is gone. {how_to_go_on()}"
+        message = f"Stopped: one of the {world_size()} processes is gone. {resume_hint()}"
         raise Stopped(message.strip(), 128 + signal.SIGTERM)
 
     handler = signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except RuntimeError:  # ours, or that of a collective whose other end is gone: then torchrun ends this one, too
-        time.sleep(GRACE)
+    except RuntimeError:
+        # A collective operation fails if another process has ended. Then torchrun also ends this process, within the
+        # time waited here, which raises Stopped. Any other error is raised after it.
+        time.sleep(GRACE_SECONDS)
         raise
     finally:
         signal.signal(signal.SIGTERM, handler)

@@ -1,8 +1,9 @@
-"""A run on TRL's GRPOTrainer: it samples, computes advantages and loss, and steps, on one process or on several.
+"""A run on TRL's GRPOTrainer, with one process or several.
 
-Ours stay the order of the problems, the way rewards are called, the learning rate of each update, what is decayed,
-held-out evaluation, and the folder. What TRL logs of a step goes under its own names, which are ours too; what it does
-not measure (`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) is absent.
+TRL samples completions, computes advantages and the loss, and updates the parameters. The order of the problems, the
+calls of the rewards, the learning rate of each update, the weight decay, the held-out evaluation and the folder are
+those of this package. Metrics have TRL's names, which this package uses too; metrics that TRL does not measure
+(`time/...`, `tokens_per_second`, `sampling/logp_difference_max`) are absent.
 """
 
 import shutil
@@ -31,10 +32,10 @@ from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.prompting.probe import PROMPT_QUIRKS, probe
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.pieces import Gathered
-from grpo_lab.train.engines.processes import is_main, stop_if_one_is_gone, world_size
-from grpo_lab.train.engines.settings import FLAGS, check_settings
-from grpo_lab.train.engines.trl_trainer import Trainer, completions_of, make_trainer
+from grpo_lab.train.engines.fsdp import GatheredModel
+from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
+from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
+from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
@@ -64,53 +65,56 @@ def train(
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
     Args:
-        lora: "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters. With it the
-            folder holds the adapter alone, and the model has it beside its frozen weights.
-        fsdp: whether the processes divide parameters, gradients and optimizer state by FSDP2. The model that was given
-            is in pieces then, and the trained one is in `output_dir` alone.
-        vllm: "use_vllm", "vllm_mode" and so on, as TRL takes them; None samples with transformers.
-        tools, environment_factory: functions that the policy may call, and what makes environments, as TRL takes them.
+        lora: Values of "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
+            With LoRA, the folder holds only the adapter, and the model keeps its frozen weights beside it.
+        fsdp: Whether FSDP2 divides parameters, gradients and optimizer state among the processes. The model passed in
+            is then left divided, and the complete trained model is only in `output_dir`.
+        vllm: Settings for sampling with vLLM, "use_vllm", "vllm_mode" and so on, under TRL's names; None samples with
+            transformers.
+        tools: Functions that the policy may call, as TRL takes them.
+        environment_factory: A function that returns a new environment, as TRL takes it.
+        environment: Refused unless None, since TRL has no environment that replies within a completion.
 
     Raises:
-        InputError: for a setting that TRL lacks, or a precision that it cannot train in.
-        Stopped: a KeyboardInterrupt, when Ctrl-C or SIGTERM came. One process alone finishes and saves its step.
+        InputError: For a setting that TRL lacks, or a precision that it cannot train in.
+        Stopped: A KeyboardInterrupt, after Ctrl-C or SIGTERM. A run with one process first finishes and saves its step.
     """
     check_settings(config, lora=lora is not None)
     environment = _tool_environment(config, environment, tools, environment_factory)
     inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
     rows = rows_in_order(inputs)
     config = _for_this_process(model, config)
-    engine = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
-    folder = _run_folder(model, tokenizer, config, engine)
+    engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
+    folder = _run_folder(model, tokenizer, config, engine_settings)
     silence_dropout(model)
     adapter = _adapter(model, config, lora)
     with folder or nullcontext():
-        resumed = 0, []
+        steps_done, history = 0, []
         if folder is not None:
-            resumed = _resume(folder, model, fingerprints(inputs) | {"engine": engine})
-        seeds = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        with seeds, training_mode(model, model.training), open_reports(config, resumed[1]) as reports:
-            steps = Steps(config, callback, folder, reports)
+            steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
+        forked_rng = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+        with forked_rng, training_mode(model, model.training), open_reports(config, history) as reports:
+            steps = StepRecorder(config, callback, folder, reports)
             with steps.stopping if world_size() == 1 else nullcontext():
-                with reading_calls(tokenizer, environment):
+                with our_response_template(tokenizer, environment):
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
                     trainer = make_trainer(trainer_inputs, steps, adapter, fsdp, vllm)
-                    # FSDP2 gathers pieces at the root, which with adapters is the model as peft wraps it.
+                    # FSDP2 gathers parameters at the root module, which with adapters is peft's wrapper of the model.
                     policy = model if adapter is None else trainer.model
                     steps.evaluate = partial(
                         evaluate_policy, policy, tokenizer, eval_dataset, reward_funcs, config, environment,
                         cache_implementation="dynamic",  # the model's own forward pass
                     )  # fmt: skip
-                    _make_steps(trainer, steps, resumed)
-                _leave(trainer, model, adapter)
-                trained = Gathered(model) if fsdp else model  # on all processes: each sends its pieces
+                    _run_steps(trainer, steps, steps_done, history)
+                _restore_model(trainer, model, adapter)
+                trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
                 if folder is not None:
-                    folder.save_model(trained, tokenizer)
+                    folder.save_model(trained_model, tokenizer)
     return steps.history
 
 
 def _tool_environment(config: GRPOConfig, environment, tools, environment_factory) -> ToolEnvironment | None:
-    """Return the environment of the tools; InputError for one that TRL lacks, or does not evaluate."""
+    """Return the environment of the tools; raise InputError for an environment that TRL lacks or cannot evaluate."""
     if environment is not None:
         reason = "is trl, which has no environment that replies within a completion"
         raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
@@ -121,17 +125,17 @@ def _tool_environment(config: GRPOConfig, environment, tools, environment_factor
     return environment
 
 
-def _run_folder(model, tokenizer, config: GRPOConfig, engine: dict) -> RunFolder | None:
-    """Return the folder of the run, not opened yet; None without one, and for all processes but the first."""
+def _run_folder(model, tokenizer, config: GRPOConfig, engine_settings: dict) -> RunFolder | None:
+    """Return the folder of the run, not opened yet; None without an output_dir, and in processes but the first."""
     if config.output_dir is None or not is_main():
         return None
-    folder = RunFolder(config, config.saved() | engine)
+    folder = RunFolder(config, config.saved() | engine_settings)
     check_savable(model, tokenizer)
     return folder
 
 
 def _adapter(model, config: GRPOConfig, lora: dict | None):
-    """Return peft's configuration of the adapters, None for training all parameters."""
+    """Return peft's configuration of the adapters, or None to train all parameters."""
     if lora is None:
         return None
     check_reference(config)
@@ -139,17 +143,17 @@ def _adapter(model, config: GRPOConfig, lora: dict | None):
 
 
 def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
-    """The configuration with the precision that the model is trained in; all processes but the main one are silent."""
-    mode = precision_of(model, config).name
-    if mode not in FLAGS:
-        raise InputError("precision", mode, f"expected one of {', '.join(FLAGS)} with --engine trl")
-    silent = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
-    return replace(config, precision=mode, bf16=False, fp16=False, **silent)
+    """Return the configuration with the model's precision; only the main process reports to trackers."""
+    precision = precision_of(model, config).name
+    if precision not in PRECISION_FLAGS:
+        raise InputError("precision", precision, f"expected one of {', '.join(PRECISION_FLAGS)} with --engine trl")
+    report_settings = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
+    return replace(config, precision=precision, bf16=False, fp16=False, **report_settings)
 
 
-def _resume(folder: RunFolder, model, prints: dict) -> tuple[int, list[dict]]:
-    """Open the folder, and return the step after which its run goes on, with its metrics so far; 0 and [] if new."""
-    step, history = folder.open(model, None, None, prints)
+def _resume(folder: RunFolder, model, run_fingerprints: dict) -> tuple[int, list[dict]]:
+    """Open the folder, and return the number of steps done and the metrics of each; 0 and [] for a new run."""
+    step, history = folder.open(model, None, None, run_fingerprints)
     if step:
         files = folder.manifest["checkpoints"][f"checkpoint-{step}"]["files"]
         processes = sum(name.startswith("rng_state") for name in files)  # one for each process
@@ -159,20 +163,21 @@ def _resume(folder: RunFolder, model, prints: dict) -> tuple[int, list[dict]]:
     return step, history
 
 
-def _make_steps(trainer: Trainer, steps: "Steps", resumed: tuple[int, list[dict]]) -> None:
-    """Make all steps after those of `resumed`, on all processes."""
-    done, steps.history = broadcast_object_list(list(resumed))
+def _run_steps(trainer: Trainer, steps: "StepRecorder", steps_done: int, history: list[dict]) -> None:
+    """Run all remaining steps, in all processes; `steps_done` and `history` are read from the first process alone."""
+    steps_done, steps.history = broadcast_object_list([steps_done, history])
     steps.trainer = trainer
-    with stop_if_one_is_gone(steps.how_to_go_on):
-        trainer.train(resume_from_checkpoint=f"{steps.config.output_dir}/checkpoint-{done}" if done else None)
+    checkpoint = f"{steps.config.output_dir}/checkpoint-{steps_done}" if steps_done else None
+    with stop_if_a_process_is_gone(steps.resume_hint):
+        trainer.train(resume_from_checkpoint=checkpoint)
     if steps.folder is not None:
         shutil.rmtree(steps.folder.path / UNFINISHED / "engine", ignore_errors=True)
     if steps.stopping.requested:
         steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
 
 
-def _leave(trainer: Trainer, model, adapter) -> None:
-    """Leave the model as transformers has it: with its own `forward`, and with the adapter in its own form."""
+def _restore_model(trainer: Trainer, model, adapter) -> None:
+    """Restore the model's own `forward`, and register the adapter in the form in which transformers keeps adapters."""
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if adapter is not None:
         model.peft_config, model._hf_peft_config_loaded = {"default": adapter}, True
@@ -180,8 +185,8 @@ def _leave(trainer: Trainer, model, adapter) -> None:
 
 
 @contextmanager
-def reading_calls(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
-    """The tokenizer with the response template that our own loop reads calls with, for a while."""
+def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
+    """Give the tokenizer the response template by which our own loop parses tool calls, inside the `with` block."""
     old_template = getattr(tokenizer, "response_template", None)
     if environment is not None and environment.schemas:
         tokenizer.response_template = Dialogue(tokenizer, environment.schemas).response_template
@@ -192,10 +197,11 @@ def reading_calls(tokenizer, environment: ToolEnvironment | None) -> Iterator[No
 
 
 def rows_in_order(inputs: RunInputs) -> list[dict]:
-    """The problems of all steps, in the order in which our own loop takes them, after all of its checks.
+    """Return the problems of all steps in the order of our own loop, after checking the inputs as it does.
 
     Raises:
-        InputError: if some prompts are strings and others lists of messages, which TRL does not mix.
+        InputError: If the inputs fail a check, if a prompt needs a correction that TRL does not make, or if some
+            prompts are strings and others are lists of messages, which TRL does not mix.
     """
     config = inputs.config
     dataset = inputs.dataset
@@ -215,11 +221,15 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
     return rows
 
 
-class Steps(TrainerCallback):
-    """A callback that turns TRL's logs of a rollout's updates into the metrics of a step, and writes them.
+class StepRecorder(TrainerCallback):
+    """A callback of TRL's trainer that records the metrics of each step, and stops and saves as our own loop does.
 
-    evaluate: returns the metrics of held-out problems; set before the training, which calls it as often as the
-        configuration says. It needs the trainer's model, and the trainer needs its callbacks first.
+    TRL logs the updates of a rollout together, which are the updates of one step.
+
+    config: The configuration of the run.
+    callback: A function of the step's number and its metrics, called after each step; None for none.
+    folder: The opened folder of the run; None without one, and in all processes but the first.
+    reports: The trackers and the progress bar of the run; None for none.
     """
 
     def __init__(self, config: GRPOConfig, callback=None, folder=None, reports=None):
@@ -228,23 +238,26 @@ class Steps(TrainerCallback):
         self.folder = folder
         self.reports = reports
         self.history = []
+        # The trainer, and a function that evaluates its model on held-out problems. Both are set before the training
+        # starts, since the trainer is made with its callbacks.
         self.trainer = None
         self.evaluate = None
         self.stopping = Stopping(None if folder is None else folder.saved)
 
     def on_train_begin(self, args, state, control, **_):
-        state.save_steps, state.logging_steps = args.save_steps, args.logging_steps  # not those before it went on
+        # A resumed run restores these two from its checkpoint, but they may have been changed for the rest of the run.
+        state.save_steps, state.logging_steps = args.save_steps, args.logging_steps
         self._started = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **_):
-        if "loss" not in logs:  # the summary of the whole run
+        if "loss" not in logs:  # the summary at the end of the run
             return
-        config, done = self.config, state.global_step // self.config.updates_per_step
-        metrics = {"step": done} | {name: value for name, value in logs.items() if name != "epoch"}
+        config, step = self.config, state.global_step // self.config.updates_per_step
+        metrics = {"step": step} | {name: value for name, value in logs.items() if name != "epoch"}
         metrics = {name: value for name, value in metrics.items() if value or not name.endswith("/frac_none")}
-        if config.shows_completions_of(done) and is_main():
-            self._write_completions(done)
-        if config.eval_steps is not None and (done % config.eval_steps == 0 or done == config.max_steps):
+        if config.shows_completions_of(step) and is_main():
+            self._write_completions(step)
+        if config.eval_steps is not None and (step % config.eval_steps == 0 or step == config.max_steps):
             metrics |= self.evaluate(trainer_state=state)
         now = time.perf_counter()
         metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
@@ -255,22 +268,23 @@ class Steps(TrainerCallback):
         if self.reports is not None:
             self.reports.show(metrics)
         if self.callback is not None:
-            self.callback(done, metrics)
+            self.callback(step, metrics)
         if self.stopping.requested:
             control.should_save, control.should_training_stop = self.folder is not None, True
 
     def on_save(self, args, state, control, **_):
-        PartialState().wait_for_everyone()  # each process has written its part
+        PartialState().wait_for_everyone()  # until each process has written its part of the checkpoint
         if self.folder is not None:
-            written, step = Path(args.output_dir), state.global_step // self.config.updates_per_step
-            self.folder.adopt_checkpoint(step, written / f"checkpoint-{state.global_step}", self.history)
+            step = state.global_step // self.config.updates_per_step
+            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            self.folder.adopt_checkpoint(step, checkpoint, self.history)
         PartialState().wait_for_everyone()
 
-    def how_to_go_on(self) -> str:
+    def resume_hint(self) -> str:
         return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write_completions(self, step: int) -> None:
-        records = completions_of(self.trainer, step, self.config)
+        records = completion_records(self.trainer, step, self.config)
         tqdm.write(best_and_worst(records))
         if self.folder is not None:
             self.folder.append(COMPLETIONS, records)

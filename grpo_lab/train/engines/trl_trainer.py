@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer for a run of ours: its settings, the rewards as it calls them, and what stays our own in it."""
+"""TRL's GRPOTrainer set up for a run of this package: its configuration, its rewards and its environments."""
 
 import asyncio
 import json
@@ -27,16 +27,21 @@ from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
-from grpo_lab.train.engines.settings import FLAGS, passed_on, rows_of_a_process
+from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, batch_settings_per_process, unchanged_settings
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.inputs import RunInputs
 
 
 def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
-    """TRL's trainer, ready to take the rows of the dataset as they come. The precision of the config is not None.
+    """Return TRL's trainer for a run, which takes the rows of the dataset in their order.
 
-    adapter: peft's configuration of the adapters that are trained; None trains all parameters.
-    """  # fmt: skip
+    Args:
+        inputs: The model, the rows of all steps in order, the rewards, and a configuration with a precision.
+        steps: The callback that records each step, a `StepRecorder`.
+        adapter: peft's configuration of the adapters that are trained; None trains all parameters.
+        fsdp: Whether FSDP2 divides the parameters among the processes.
+        vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+    """
     model = inputs.model
     tokenizer = inputs.tokenizer
     rows = inputs.dataset
@@ -48,10 +53,11 @@ def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vll
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
     args = trl_config(config, use_cpu=use_cpu, shards=shards, vllm=vllm)
     if args.device.type == "cpu":
-        args._setup_devices = torch.device("cpu")  # else "cpu:0" on several processes, where torch.load loads nothing
+        # With several processes it would be "cpu:0", a device to which torch.load loads nothing.
+        args._setup_devices = torch.device("cpu")
     if vllm and args.vllm_mode == "colocate" and use_cpu:
         raise InputError("vllm_mode", "colocate", "expected an NVIDIA GPU, which this machine does not have, or server")
-    torch.manual_seed(config.seed)  # that of the adapter; TRL's own follows
+    torch.manual_seed(config.seed)  # for the adapter's first weights; TRL sets its own seed after them
     trainer = Trainer(
         model=model,
         reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
@@ -69,26 +75,27 @@ def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vll
 
 
 class Trainer(trl.GRPOTrainer):
-    """TRL's, with our weight decay (of every parameter) and our learning rate at each update."""
+    """TRL's trainer with the weight decay (on every parameter) and the learning rates of this package."""
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
         if self.args.fsdp and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
-            # accelerate 1.15 shards on GPUs alone, and elsewhere silently leaves the sharding out
+            # accelerate 1.15 divides a model on GPUs only; on CPUs it would leave it whole without a message.
             for state in (PartialState(), self.accelerator.state):
                 state.distributed_type = DistributedType.FSDP
             self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
             self.is_fsdp_enabled = True
-        # Else transformers would read the reference in the first process alone, and TRL sends it to no other.
+        # Otherwise transformers would load the reference model in the first process only, and TRL does not send it to
+        # the others.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
 
     def create_model_card(self, *_, **__) -> None:
-        """None: it would lie in the folder of the run."""
+        """Do nothing: a model card would be written into the folder of the run."""
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        with without_bars():  # they would break up the progress bar of the run
+        with without_bars():  # a second progress bar would interrupt that of the run
             super()._save(output_dir, state_dict)
-        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle, which nothing reads
+        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle that nothing reads
 
     def get_decay_parameter_names(self, model) -> list[str]:
         return [name for name, _ in model.named_parameters()]
@@ -107,33 +114,39 @@ class Trainer(trl.GRPOTrainer):
 def trl_config(
     config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
 ) -> trl.GRPOConfig:
-    """The configuration of the run for TRL, which counts updates where we count rollouts.
+    """Return TRL's configuration of a run, which counts updates where ours counts steps.
 
-    shards: classes of layers that FSDP2 divides among the processes; none: each process holds all parameters.
+    Args:
+        config: Our configuration of the run, with a precision.
+        use_cpu: Whether to train on the CPU.
+        shards: Names of the classes of layers that FSDP2 divides among the processes; if empty, each process holds
+            all parameters.
+        vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
     """
-    updates, flags = config.updates_per_step, FLAGS[config.precision]
-    sync, saves = config.ref_model_sync_steps, config.output_dir is not None
-    settings = passed_on(config) | rows_of_a_process(config) | (vllm or {})
-    if sync is not None:
-        settings |= {"ref_model_sync_steps": sync * updates, "ref_model_mixup_alpha": 1.0}
+    updates, flags = config.updates_per_step, PRECISION_FLAGS[config.precision]
+    sync_steps, has_folder = config.ref_model_sync_steps, config.output_dir is not None
+    settings = unchanged_settings(config) | batch_settings_per_process(config) | (vllm or {})
+    if sync_steps is not None:
+        settings |= {"ref_model_sync_steps": sync_steps * updates, "ref_model_mixup_alpha": 1.0}
     if shards:
-        pieces = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
-        settings |= {"fsdp": True, "fsdp_config": pieces}
+        fsdp_config = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
+        settings |= {"fsdp": True, "fsdp_config": fsdp_config}
     return trl.GRPOConfig(
         **settings,
         max_steps=config.max_steps * updates,
         logging_steps=updates,
         bf16="bf16" in flags,
         fp16="fp16" in flags,
-        sync_ref_model=sync is not None,
-        # where the processes put a checkpoint that is not whole yet; else where nothing is written
-        output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if saves else tempfile.gettempdir(),
-        save_strategy="steps" if saves else "no",  # and after the last one
+        sync_ref_model=sync_steps is not None,
+        # The folder in which the processes write a checkpoint until it is complete. TRL needs a folder even if nothing
+        # is written.
+        output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if has_folder else tempfile.gettempdir(),
+        save_strategy="steps" if has_folder else "no",  # also saves after the last step
         save_steps=(config.save_steps or config.max_steps) * updates,
         report_to="none",
         disable_tqdm=True,
         logging_nan_inf_filter=False,
-        shuffle_dataset=False,  # the rows come in our order
+        shuffle_dataset=False,  # the rows are already in the order of the run
         use_cpu=use_cpu,
         ddp_find_unused_parameters=False,
         dataloader_num_workers=0,
@@ -141,28 +154,28 @@ def trl_config(
     )
 
 
-def completions_of(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
-    """One record for each completion of the last rollout, of all processes, as our own loop writes them.
+def completion_records(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
+    """Return a record of each completion in the last rollout of all processes, in the form of our own loop.
 
-    Of an episode with tools TRL keeps messages: "turns" are those, and a call is written as JSON.
+    TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.
     """
     logs, is_episode = trainer._logs, bool(trainer.tools) or trainer.environments is not None
     extra = {name: list(values) for name, values in logs["extra"].items() if len(values) == len(logs["prompt"])}
     names = list(logs["rewards"])
     weights = config.reward_weights or []
-    weights = weights + [1.0] * (len(names) - len(weights))  # that of an environment is 1 in TRL
+    weights = weights + [1.0] * (len(names) - len(weights))  # TRL gives the reward of an environment the weight 1
     rewards = zip(*(logs["rewards"][name] for name in names), strict=True)
     records = []
     columns = logs["prompt"], logs["completion"], rewards, logs["advantages"]
     for row, (prompt, completion, values, advantage) in enumerate(zip(*columns, strict=True)):
         turns = [{"policy": completion}] if isinstance(completion, str) else [_turn(message) for message in completion]
-        known = [None if value is None or math.isnan(value) else value for value in values]
-        terms = [weight * value for weight, value in zip(weights, known, strict=True) if value is not None]
+        row_rewards = [None if value is None or math.isnan(value) else value for value in values]
+        terms = [weight * value for weight, value in zip(weights, row_rewards, strict=True) if value is not None]
         records.append({
             "step": step,
             "prompt": prompt,
             "completion": "\n".join(text for turn in turns for text in turn.values()),
-            "rewards": dict(zip(names, known, strict=True)),
+            "rewards": dict(zip(names, row_rewards, strict=True)),
             "reward": sum(terms) if terms else None,
             "advantage": advantage,
             **({"extra": {name: values[row] for name, values in extra.items()}} if extra else {}),
@@ -172,18 +185,23 @@ def completions_of(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict
 
 
 def _turn(message: dict) -> dict[str, str]:
-    """Return the text of a message, under the name of who wrote it."""
+    """Return the text of a message, as a dictionary whose key is its writer, "policy" or "environment"."""
     calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
     writer = "policy" if message["role"] == "assistant" else "environment"
     return {writer: "\n".join(text for text in (message.get("content"), *calls) if text)}
 
 
 def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
-    """Each reward function with the keywords and the checks that it has here, under its name.
+    """Return the reward functions in a form that TRL can call, with the arguments and checks of this package.
 
-    TRL hands it further keywords, and columns as Arrow returns them; so TRL's rows only say which of ours they are.
+    TRL would pass further keyword arguments, and columns with values as Arrow converts them. So TRL's dataset holds
+    only the number of each row, and the columns are taken from `rows`.
 
-    tokenizer: for completions with the tags that TRL leaves out, see `grpo_lab.rollout.prompting.tags`.
+    Args:
+        reward_funcs: One reward function, a list of them, or None.
+        rows: The problems of all steps, in order.
+        tokenizer: The tokenizer that restores tags which TRL drops from completions, see `CompletionTags`; None leaves
+            the completions as TRL returns them.
     """
     functions = as_list_or_empty(reward_funcs)
     names = reward_names(functions) if functions else []
@@ -205,9 +223,11 @@ def _reward_for_trl(function: Callable, name: str, rows: list[dict], with_tags: 
         trainers |= {"log_metric": log_metric}
         columns |= {key: trainers[key] for key in TRAINER_ARGUMENTS if key in trainers}
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "every reward function")  # the others may apply; TRL looks at all
+            # Only this reward function is called here, and TRL itself warns if none gives a reward.
+            warnings.filterwarnings("ignore", "every reward function")
             rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
-        # On every process and every time, for TRL gathers them; `Steps` leaves zeros out, as our own loop does.
+        # Logged in every process at every call, since TRL gathers the values. `StepRecorder` drops zeros, as our own
+        # loop does.
         log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
         return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
 
@@ -220,7 +240,10 @@ def _reward_for_trl(function: Callable, name: str, rows: list[dict], with_tags: 
 
 
 class CompletionTags:
-    """Completions of TRL with the tags that it drops as special tokens, and with a thought that the prompt opens."""
+    """A function that restores the tags that TRL leaves out of completions.
+
+    These are the tags that are special tokens, and the opening tag of a thought if it is at the end of the prompt.
+    """
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -238,7 +261,7 @@ class CompletionTags:
 
 
 def environments_for_trl(factory: Callable, rows: list[dict]) -> Callable:
-    """Return a factory of the same environments, whose `reset` gets our row where TRL's row only says which it is."""
+    """Return a factory of the same environments whose `reset` takes the number of a row instead of its columns."""
     kind = type(factory())
 
     def reset(self, row: int, **_):

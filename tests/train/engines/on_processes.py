@@ -1,4 +1,4 @@
-"""Run by test_processes.py under torchrun: `on_processes.py FOLDER WAY` trains on the completions of FOLDER."""
+"""A script that test_processes.py runs with torchrun: `on_processes.py FOLDER WAY` trains on completions in FOLDER."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.models import load_policy
-from grpo_lab.train.engines.pieces import load_once
+from grpo_lab.train.engines.fsdp import load_once
 from tests.support.replay import replayed
 from tests.support.two_processes import CONFIG, FUNCTIONS, ROWS, WAYS
 from tests.support.worlds import make_config

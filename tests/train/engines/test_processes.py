@@ -1,4 +1,4 @@
-"""`torchrun ... --engine trl`: on two processes, whole, in pieces or with LoRA, the run is that of our own loop."""
+"""Tests of `--engine trl` on two processes: with DDP, FSDP2 or LoRA, the run is equal to one of our own loop."""
 
 import json
 import sys
@@ -8,8 +8,8 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.train.engines.options import OURS, TRL, Engine, make_engine
-from grpo_lab.train.engines.settings import differences, rows_of_a_process
+from grpo_lab.train.engines.engine import TRL, OurEngine, TrlEngine, make_engine
+from grpo_lab.train.engines.trl_settings import batch_settings_per_process, differences
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
 from tests.support.torchrun import ROOT, torchrun
@@ -21,7 +21,10 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo
 
 @pytest.fixture(scope="module")
 def ours(request, tmp_path_factory):
-    """A run of our own loop: what it trained, its folder with base model and completions, history and updates."""
+    """Return a run of our own loop: its LoRA settings, its folder, its history, its updates and its model.
+
+    The folder holds the base model and the completions.
+    """
     installed("trl")
     folder = tmp_path_factory.mktemp("ours")
     model, tokenizer = load_policy(save_world(folder / "base"), precision="fp32")
@@ -47,12 +50,12 @@ def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_
     for number, (first, second, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
         assert (first["numbers"] < 0.6 * total) == WAYS[way]["fsdp"], "in pieces, a process holds about half"
         assert all(all(map(torch.equal, first[key], second[key])) for key in ("gradients", "weights"))
-        # Adam makes a full step of rounding, too: from the second update on the weights differ a little.
+        # Adam also makes a full step for a gradient that is a rounding error, so weights differ after the first update.
         atol = 3e-7 if number == 0 else 3e-5
         torch.testing.assert_close(first["gradients"], expected["gradients"], rtol=1e-3, atol=atol)
     if WAYS[way]["fsdp"]:
         assert ranks[0]["known"] > 0 and ranks[1]["known"] != ranks[0]["known"], "the first process alone read them"
-    trained, _ = load_policy(tmp_path / "out", precision="fp32")  # what two wrote, one process reads
+    trained, _ = load_policy(tmp_path / "out", precision="fp32")  # one process reads the model that two have written
     ids = torch.arange(12)[None]
     torch.testing.assert_close(trained(ids).logits, model.eval()(ids).logits, rtol=0, atol=5e-2)
     if lora is None:
@@ -83,7 +86,7 @@ OPTIONS = {"DDP": [], "FSDP2": ["--fsdp"], "LoRA": ["--use_peft"], "FSDP2 and Lo
 
 @pytest.mark.slow
 @on_linux
-@pytest.mark.parametrize("way", ["FSDP2 and LoRA"])  # the others are parts of it: "way", OPTIONS runs all four
+@pytest.mark.parametrize("way", ["FSDP2 and LoRA"])  # includes the other ways; the parameters ("way", OPTIONS) run all
 def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way, tmp_path):
     installed("trl")
     (tmp_path / "dying.py").write_text(DYING)
@@ -106,12 +109,12 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
 
     def shared(**settings):
         config = GRPOConfig(num_generations=4, generation_batch_size=16, **settings)
-        return tuple(rows_of_a_process(config).values())
+        return tuple(batch_settings_per_process(config).values())
 
     with pytest.raises(ValueError, match="fsdp is True; expected it only on several processes"):
         make_engine({"engine": TRL, "fsdp": True})
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert make_engine({"engine": TRL, "fsdp": True}) == Engine(TRL, fsdp=True)
+    assert make_engine({"engine": TRL, "fsdp": True}) == TrlEngine(fsdp=True)
     assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
     assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
     (rows,) = [line for line in differences(GRPOConfig(), {}).splitlines() if line.startswith("per_device_train_bat")]
@@ -123,7 +126,7 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
     with pytest.raises(ValueError, match="loss_type is 'bnpo'"):
         shared(loss_type="bnpo")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1"):
-        Engine(OURS).check(GRPOConfig())
+        OurEngine().check(GRPOConfig())
     monkeypatch.setenv("WORLD_SIZE", "32")
     with pytest.raises(
         ValueError, match="is 16, with 1 parts of an update, and there are 32 processes to share its rows"

@@ -1,4 +1,4 @@
-"""`--engine trl` is our run on TRL: the same gradients and weights from the same completions, and the same folder."""
+"""Tests that a run with `--engine trl` has the gradients, weights and files of our own loop on the same completions."""
 
 import copy
 import json
@@ -15,7 +15,8 @@ from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.train.engines import options, settings
+from grpo_lab.train.engines import engine as engines
+from grpo_lab.train.engines import trl_settings
 from grpo_lab.trainer import train
 from grpo_lab.trainer.inputs import RunInputs
 from tests.parity.engines import engine as installed
@@ -37,7 +38,7 @@ QUICK = [
 
 
 def with_a(completions, prompts, answer, completion_ids):
-    """Takes no further keywords: TRL by itself would hand it some."""
+    """A reward function without **kwargs, to which TRL's trainer would pass more arguments."""
     return [float("a" in completion[0]["content"]) for completion in completions]
 
 
@@ -67,13 +68,17 @@ def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, 
     assert len(our_updates) == len(their_updates) == config.updates_per_step * config.max_steps
     for our_update, their_update in zip(our_updates, their_updates, strict=True):
         torch.testing.assert_close(their_update["gradients"], our_update["gradients"], rtol=1e-3, atol=2e-6)
-    # Adam makes a step of the rate, 0.01, of the smallest gradient, too: of that of a key's bias, mostly of rounding.
+    # Adam makes a step of 0.01, the learning rate, for any gradient. The gradient of a key's bias is mostly a rounding
+    # error, so the weights differ.
     torch.testing.assert_close(weights(policy), weights(model), rtol=1e-4, atol=1e-4)
     compare_metrics(ours, theirs, config)
 
 
 def compare_metrics(ours, theirs, config, name="with_a"):
-    """But for TRL's entropy, of all updates and of tokens in the loss; and grad_norm, there of the last update."""
+    """Compare all metrics except times and those that TRL defines differently.
+
+    TRL's entropy is a mean over all updates and over the tokens in the loss, and its grad_norm is of the last update.
+    """
     shared = ours[0].keys() & theirs[0].keys()
     assert {"step", "loss", "reward", "reward_std", f"rewards/{name}/mean", "num_tokens"} < shared
     defined_otherwise = {"step_time", "entropy"} | ({"grad_norm"} if config.updates_per_step > 1 else set())
@@ -129,7 +134,7 @@ def test_prompts_that_trl_would_get_wrong_are_refused(base):
 
 OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}
 OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm": 0.5, "gradient_accumulation_steps": 2}
-# Settings of TRL that would make its run another one, or burden it with work that ours does not do.
+# Settings of TRL that would change the result of the run, or add work that our own loop does not do.
 NEUTRAL_IN_TRL = {
     "use_cpu": True, "shuffle_dataset": False, "min_p": None, "generation_kwargs": None, "use_vllm": False,
     "top_entropy_quantile": 1.0, "off_policy_mask_threshold": None, "use_adaptive_entropy": False,
@@ -142,9 +147,9 @@ NEUTRAL_IN_TRL = {
 @pytest.mark.parametrize("changes", [{}, OTHER, {"num_iterations": 3, "ref_model_sync_steps": 4, "beta": 0.1}], ids=str)
 def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
     ours = GRPOConfig(precision="fp32-master", max_steps=7, **changes)
-    settings.check_settings(ours)
+    trl_settings.check_settings(ours)
     theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), ours.updates_per_step
-    for name in settings.SAME:
+    for name in trl_settings.SAME_IN_TRL:
         assert getattr(theirs, name) == getattr(ours, name), name
     for name, value in NEUTRAL_IN_TRL.items():
         assert getattr(theirs, name) == value, name
@@ -155,14 +160,14 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 
 
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
-    # What these two mean here the engine brings along: which parameters decay, and inf, which TRL takes as it is.
-    assert set(settings.SAME) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
+    # The engine keeps our meaning of these two: all parameters decay, and TRL accepts inf unchanged.
+    assert set(trl_settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
     refused_ones = {name for name, spec in SETTINGS.items() if spec.trl not in ("same", "translated")}
     assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
         with pytest.raises(ValueError, match=f"^{name} is 'another'; leave it out with --engine trl: "):
-            settings.check_settings(config)
+            trl_settings.check_settings(config)
 
 
 REFUSED = [
@@ -195,7 +200,7 @@ REFUSED = [
 def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     for arguments, message in REFUSED:
         assert message in refused(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
-    monkeypatch.setattr(options, "find_spec", lambda package: None)
+    monkeypatch.setattr(engines, "find_spec", lambda package: None)
     trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
     assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(train_command.main, *trl_options)
 
@@ -203,10 +208,10 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
-    engine, gpu = options.Engine("trl"), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, small=False) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, small=False) == "fp16"
-    assert options.Engine().precision(GRPOConfig(), gpu, small=False) is None
+    engine, gpu = engines.TrlEngine(), torch.device("cuda")
+    assert engine.precision(GRPOConfig(), gpu, is_tiny=False) == default
+    assert engine.precision(GRPOConfig(fp16=True), gpu, is_tiny=False) == "fp16"
+    assert engines.OurEngine().precision(GRPOConfig(), gpu, is_tiny=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -232,7 +237,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
 
 
 def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
-    """Bit for bit, with reference model, several updates per step, a falling learning rate and evaluations."""
+    """The runs are equal to the bit, with a reference model, several updates per step and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
     settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
 
@@ -280,7 +285,7 @@ def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path,
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
         trl.train(*load_policy(base), *run[2:], resumed_config)
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
-        options.Engine().check(first_config)
+        engines.OurEngine().check(first_config)
 
 
 def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
@@ -351,17 +356,17 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
-    assert options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    assert engines.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
-    if options.find_spec("vllm") is None:
+    if engines.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            options.make_engine(server)
-    monkeypatch.setattr(options, "find_spec", lambda package: package)
-    vllm = options.make_engine(server).vllm
+            engines.make_engine(server)
+    monkeypatch.setattr(engines, "find_spec", lambda package: package)
+    vllm = engines.make_engine(server).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     for name, value in server.items() - {("engine", "trl")}:
         assert getattr(theirs, name) == value
-    engine = options.make_engine({"engine": "trl", "use_vllm": True})
+    engine = engines.make_engine({"engine": "trl", "use_vllm": True})
     if not torch.cuda.is_available():
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
@@ -382,19 +387,19 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
         and settings_for_trl["max_steps"] == 7
     )
     config = train_command.task_and_settings(settings_for_trl, 10**7, "cuda")[1]
-    settings.check_settings(config)
-    table = settings.differences(config, changes)
+    trl_settings.check_settings(config)
+    table = trl_settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        settings.check_settings(train_command.task_and_settings(typed, 10**7, "cuda")[1])
+        trl_settings.check_settings(train_command.task_and_settings(typed, 10**7, "cuda")[1])
 
 
 class Counter:
-    """An environment that keeps what it was reset with."""
+    """An environment that stores the row passed to `reset`."""
 
     def reset(self, prompt, answer):
         self.seen = prompt, answer
@@ -445,7 +450,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
 
 
 def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
-    """The columns are those of our rows, and not as Arrow returns them; None stays None."""
+    """Rewards get the values of our rows, not as Arrow converts them, and a reward of None stays None."""
     rows = [{"prompt": "a", "answer": (1, 2)}, {"prompt": "b", "answer": {3}}]
     seen = []
 

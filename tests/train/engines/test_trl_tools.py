@@ -1,7 +1,7 @@
-"""The same tools and the same class under TRL: the same ids, masks, rewards and gradients of the same episodes.
+"""Tests that TRL makes the same ids, masks, rewards and gradients of an episode with tools as our own loop.
 
-What the policy says in each turn is given to both. TRL's own loop then calls the tools, writes the results and makes
-the masks; of each turn it is asked whether what stands before it is what stands there in our rollout.
+Both get the same texts of the policy for each turn. TRL's own loop then calls the tools, appends their results and
+makes the masks. Before each turn, the tokens so far are compared with those in our rollout.
 """
 
 import copy
@@ -37,14 +37,14 @@ SCRIPTS = [
     ["Well.\n" + call("step", by=1) + "\n" + call("step", by=2) + END, call("fail") + END],
     [call("add", a=1) + END, "oh" + END],
     [call("nix") + END, call("soon", text="a") + END],
-    [call("step", by=40) + END, "abc" * 120],  # the limit cuts it
+    [call("step", by=40) + END, "abc" * 120],  # cut off by the length limit
     [call("writes_much", n=700) + END],  # the result has no room
     ["42" + END],
 ]
 
 
 def messages_reward(completions, prompts, answer, **kwargs):
-    """Depends on all that a reward may see of the conversation."""
+    """A reward that depends on everything that a reward function gets of a conversation."""
     return [
         len(completion) + sum(len(message["content"]) for message in completion if message["role"] == "tool") / 50
         + 0.1 * len(prompt[-1]["content"]) + 0.01 * int(a)
@@ -65,7 +65,7 @@ def world(monkeypatch):
 
 
 def in_trls_loop(monkeypatch, rollouts):
-    """Let TRL's trainer take each turn of the policy from our rollouts; returns what it makes of the episodes."""
+    """Make TRL's trainer take each turn of the policy from our rollouts; return the list of its scored batches."""
     outputs, make = [], trl.make_trainer
 
     def make_replaying(*arguments):
@@ -157,7 +157,7 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     for our_line, their_line, rollout in zip(ours, theirs, rollouts, strict=True):
         for name in sorted(shared):
             assert their_line[name] == pytest.approx(our_line[name], rel=1e-3, abs=1e-5), name
-        # An episode whose result had no room is one that the limit cut; TRL looks at its last token, an end.
+        # An episode counts as cut off if a tool's result had no room. TRL looks only at its last token, an end token.
         last = rollout.completion_ids.gather(1, rollout.mask.sum(-1, keepdim=True) - 1)[:, 0]
         left_out = (rollout.truncated & (last == tokenizer.eos_token_id)).float().mean().item()
         assert 0 < left_out == our_line["completions/clipped_ratio"] - their_line["completions/clipped_ratio"]
@@ -180,14 +180,14 @@ def calculator(expression: str) -> str:
     """Compute an expression.
 
     Args:
-        expression: such as 12*7
+        expression: The expression, such as 12*7.
     """
     return str(eval(expression, {"__builtins__": {}}))
 
 
 @needs_bubblewrap
 def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
-    """`python`, `sqlite:FILE` and a calculator: what they say, the masks and the loss, on the same episodes."""
+    """Episodes with `python`, `sqlite:FILE` and a calculator have the same results, masks and loss."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         connection.execute("CREATE TABLE things (name TEXT, euros INTEGER)")
         connection.executemany("INSERT INTO things VALUES (?, ?)", [("chair", 45), ("lamp", 19)])

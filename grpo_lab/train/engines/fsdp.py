@@ -1,4 +1,4 @@
-"""A model that FSDP2 divides among processes: read once, by the first, and gathered again when it is saved."""
+"""Loading and saving a model that FSDP2 divides among processes."""
 
 from pathlib import Path
 
@@ -11,10 +11,13 @@ from grpo_lab.train.engines.processes import is_main
 
 
 def load_once(name: str, precision: str):
-    """The model and its tokenizer for a process of several; only the first one reads the weights, on the CPU.
+    """Return the model and its tokenizer; only the first process reads the weights, into CPU memory.
 
-    The other processes get the shape with memory that nothing has been written into, which the system does not hand
-    out before that. FSDP2 then sends each of them its part.
+    The other processes get a model of the same shape with uninitialised parameters. These take no memory, since the
+    operating system allocates a page when it is first written. FSDP2 then sends each process its part of the weights.
+
+    name: The name, the folder or the hub id of the model, as `load_policy` takes it.
+    precision: The precision to load the model in, one of `PRECISIONS`.
     """
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
@@ -30,8 +33,8 @@ def load_once(name: str, precision: str):
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=PRECISIONS[precision].weights)
     for module in model.modules():
-        for part, parameter in module.named_parameters(recurse=False):
-            setattr(module, part, nn.Parameter(torch.empty_like(parameter, device="cpu")))
+        for parameter_name, parameter in module.named_parameters(recurse=False):
+            setattr(module, parameter_name, nn.Parameter(torch.empty_like(parameter, device="cpu")))
     model.tie_weights()
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder)
@@ -40,20 +43,20 @@ def load_once(name: str, precision: str):
     return model.eval(), load_tokenizer(folder)
 
 
-class Gathered:
-    """The whole weights, or the whole adapter, of a model in pieces: kept by the first process, on its CPU.
+class GatheredModel:
+    """The complete weights of a divided model, or its complete adapter, in the CPU memory of the first process.
 
-    All processes have to make one, since each sends its pieces.
+    All processes have to construct it, since each sends its part.
     """
 
     def __init__(self, model: nn.Module):
         self.model, self.state = model, {}
-        for name, piece in model.state_dict().items():
+        for name, tensor in model.state_dict().items():
             if has_adapter(model) and "lora_" not in name:
                 continue
-            whole = piece.full_tensor() if hasattr(piece, "full_tensor") else piece
+            complete_tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
             if is_main():
-                self.state[name] = whole.detach().cpu()
+                self.state[name] = complete_tensor.detach().cpu()
 
     def save_pretrained(self, folder: Path) -> None:
         self.model.save_pretrained(folder, state_dict=self.state)

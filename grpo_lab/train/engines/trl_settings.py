@@ -1,0 +1,125 @@
+"""The settings of a run on TRL: which are passed unchanged, translated or refused, and a table of the differences."""
+
+from dataclasses import fields
+
+from grpo_lab.base.checks import InputError
+from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.defaults import as_typed
+from grpo_lab.objective import LOSSES, LossSettings
+from grpo_lab.train.engines.processes import world_size
+
+SAME_IN_TRL = tuple(name for name, spec in SETTINGS.items() if spec.trl == "same")
+# The switches of TRL's configuration that choose each precision.
+PRECISION_FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}
+# Settings that may stand in the file of a run and that TRL lacks, with the reason why the training is the same without
+# them, up to rounding.
+DROPPED_SETTINGS = {
+    "log_kl": "measured with beta above 0 alone",
+    "max_nonfinite_steps": "updates that are not finite go on",
+}
+PRECISION_SUBSTITUTES = {"bf16": "fp32-master"}
+# Settings that this package counts in steps, one per rollout, and that TRL counts in updates.
+COUNTED_IN_UPDATES = ("max_steps", "save_steps", "eval_steps", "ref_model_sync_steps")
+
+
+def check_settings(config: GRPOConfig, lora: bool = False) -> None:
+    """Raise InputError for the first setting that TRL lacks or understands differently."""
+    for name, spec in SETTINGS.items():
+        value, reason = getattr(config, name), spec.trl
+        if reason not in ("same", "translated") and value != spec.default:
+            raise InputError(name, value, f"leave it out with --engine trl: {reason}")
+    if (reason := LOSSES[config.loss_type].trl) != "same":
+        raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {reason}")
+    if config.max_steps == 0:
+        raise InputError("max_steps", 0, "it must be at least 1 with --engine trl")
+    # With LoRA there is no bf16-naive, since peft keeps adapters in float32.
+    precisions = [name for name in PRECISION_FLAGS if not (lora and name == "bf16-naive")]
+    if config.precision not in (None, *precisions):
+        only_ours = ", which only our optimizer has" if config.precision not in PRECISION_FLAGS else ""
+        allowed, value_shown = f"--engine trl takes {', '.join(precisions)}", f"is {config.precision!r}{only_ours}"
+        raise InputError("precision", config.precision, allowed, found=value_shown)
+    if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
+        allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
+        raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
+    batch_settings_per_process(config)
+
+
+def unchanged_settings(config: GRPOConfig) -> dict:
+    """Return the settings that TRL takes unchanged, without settings of losses that the chosen loss does not read."""
+    unused = {member.name for member in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
+    return {name: getattr(config, name) for name in SAME_IN_TRL if name not in unused}
+
+
+def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
+    """Return the micro-batch size and accumulation steps with which all processes share the rows of an update.
+
+    Raises:
+        InputError: If the processes cannot share the rows of an update evenly, or if the loss averaged in each process
+            is not the loss of the whole update.
+    """
+    processes = world_size()
+    rows, accumulation_steps = config.rows_at_once, config.gradient_accumulation_steps
+    if rows % processes == 0:
+        rows //= processes
+    elif accumulation_steps % processes == 0:
+        accumulation_steps //= processes
+    else:
+        problem = f"is {rows}, with {accumulation_steps} parts of an update, and there are {processes} processes to "
+        problem += "share its rows"
+        allowed = f"one of the two has to be a multiple of {processes}"
+        raise InputError("per_device_train_batch_size", rows, allowed, found=problem)
+    if processes > 1 and LOSSES[config.loss_type].divided_by == "microbatch_tokens":
+        problem = f"is {config.loss_type!r}, which TRL averages in each process by itself"
+        raise InputError("loss_type", config.loss_type, "expected another one", found=problem)
+    return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation_steps}
+
+
+def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
+    """Replace or drop settings from the file of a run that TRL lacks, if the training stays the same without them.
+
+    All other settings stay in the result, and `check_settings` refuses those that TRL lacks.
+
+    Args:
+        saved: The options in the file.
+        typed: The options that were typed, which are not changed.
+
+    Returns:
+        The settings, and the changes by name: the value in the file, and its replacement or the reason why it is
+        dropped.
+    """
+    settings, changes = dict(saved), {}
+    for name, reason in DROPPED_SETTINGS.items():
+        value = saved.get(name, SETTINGS[name].default)
+        if name not in typed and value != SETTINGS[name].default:
+            changes[name] = (value, reason)
+            del settings[name]
+    precision = saved.get("precision")
+    if "precision" not in typed and precision in PRECISION_SUBSTITUTES:
+        settings["precision"] = PRECISION_SUBSTITUTES[precision]
+        changes["precision"] = (precision, f"{settings['precision']}: 16 bytes per parameter, not 6")
+    return settings, changes
+
+
+def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
+    """Return a table of the differences between this run on TRL and the same run in our own loop.
+
+    changes: The settings from a file that were replaced or dropped, as `settings_on_trl` returns them.
+    vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+    """
+    rows = dict(changes)
+    updates = config.updates_per_step
+    processes = world_size()
+    if updates > 1:
+        for name in COUNTED_IN_UPDATES:
+            if value := getattr(config, name):
+                rows[name] = (value, f"{value * updates} updates, which are {value} steps")
+    if processes > 1:
+        for name, value in batch_settings_per_process(config).items():
+            our_value = config.rows_at_once if name == "per_device_train_batch_size" else getattr(config, name)
+            rows[name] = (our_value, f"{value} in each of {processes} processes")
+    rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
+    typed = [(name, as_typed(our_value), as_typed(trl_value)) for name, (our_value, trl_value) in rows.items()]
+    lines = [("setting", "here", "on TRL"), *typed]
+    names, our_values, _ = zip(*lines, strict=True)
+    name_width, value_width = max(map(len, names)), max(map(len, our_values))
+    return "\n".join(f"{name:<{name_width}}  {ours:<{value_width}}  {trls}" for name, ours, trls in lines)
