@@ -8,8 +8,8 @@ import torch
 from transformers.generation import TemperatureLogitsWarper, TopPLogitsWarper
 
 from grpo_lab.course.exercise import Draws
-from grpo_lab.course.exercises.nb01 import LAST, Remembering, sample_tokens
-from grpo_lab.course.exercises.nb06 import KINDS, WORKED_OUT, World, after_policy, design_reward
+from grpo_lab.course.exercises.nb01 import END, MeanContextModel, sample_tokens
+from grpo_lab.course.exercises.nb06 import KINDS, WORKED_OUT, SumCompletions, after_policy, design_reward
 from grpo_lab.course.exercises.nb07 import Tasks, dynamic_sampling
 from grpo_lab.course.exercises.nb07c import samples_until_right
 from grpo_lab.course.exercises.nb09 import FAULTS, _recorded, name_fault
@@ -19,26 +19,26 @@ from grpo_lab.rewards import accuracy_reward
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.5, 1.0), (1.5, 0.8), (1.0, 0.5)])
 def test_a_sampler_draws_from_the_distribution_of_transformers(temperature, top_p):
     """Equally spaced random numbers meet each token as often as its probability says, up to one in N."""
-    N, model = 2000, Remembering(Draws(3), 9)
-    ids = torch.tensor([[LAST, 4, 7]])
+    N, model = 2000, MeanContextModel(Draws(3), 9)
+    ids = torch.tensor([[END, 4, 7]])
     mask = torch.tensor([[False, True, True]])
     logits = TemperatureLogitsWarper(temperature)(None, model(ids, mask)[:, -1])
     p = TopPLogitsWarper(top_p)(None, logits).softmax(-1)[0]
     spaced = (torch.arange(N, dtype=torch.float64)[:, None] + 0.5) / N
-    tokens = sample_tokens(model, ids.expand(N, -1), mask.expand(N, -1), spaced, LAST, temperature, top_p)
+    tokens = sample_tokens(model, ids.expand(N, -1), mask.expand(N, -1), spaced, END, temperature, top_p)
     shares = torch.bincount(tokens[:, 0], minlength=9) / N
     assert torch.allclose(shares.double(), p, atol=1.5 / N) and (p[shares > 0] > 0).all()
 
 
 def test_padding_on_the_left_changes_no_completion():
-    model, draws = Remembering(Draws(5), 8), Draws(6)
+    model, draws = MeanContextModel(Draws(5), 8), Draws(6)
     ids, uniform = 1 + draws.integers(7, 6, 3), torch.rand(6, 12, generator=draws.generator, dtype=torch.float64)
-    bare = sample_tokens(model, ids, torch.ones(6, 3).bool(), uniform, LAST)
-    padded = torch.cat([torch.full((6, 4), LAST), ids], dim=1)
+    bare = sample_tokens(model, ids, torch.ones(6, 3).bool(), uniform, END)
+    padded = torch.cat([torch.full((6, 4), END), ids], dim=1)
     mask = torch.arange(7).expand(6, 7) >= 4
-    assert torch.equal(sample_tokens(model, padded, mask, uniform, LAST), bare)
-    ended = (bare == LAST).cumsum(-1) > 0
-    assert ended.any() and not ended.all() and (bare[ended] == LAST).all()
+    assert torch.equal(sample_tokens(model, padded, mask, uniform, END), bare)
+    ended = (bare == END).cumsum(-1) > 0
+    assert ended.any() and not ended.all() and (bare[ended] == END).all()
 
 
 @pytest.mark.parametrize(("n", "c"), [(4, 0), (4, 1), (5, 2), (6, 6), (6, 3)])
@@ -66,8 +66,8 @@ def test_a_fault_is_read_from_every_log(fault):
 
 def test_a_designed_reward_is_learnt_and_the_plain_one_is_not():
     """The plain one pays for long texts as well as for short ones, and most completions that work are long."""
-    texts, problems = World(Draws(1), 0.6, 0.1, (), "", "", "").rows(40)
-    (written,) = after_policy(design_reward(texts, problems), (texts, problems), {}).values()
-    (plain,) = after_policy(accuracy_reward(texts, problems), (texts, problems), {}).values()
+    texts, results = SumCompletions(Draws(1)).generate(40)
+    (written,) = after_policy(design_reward(texts, results), (texts, results), {}).values()
+    (plain,) = after_policy(accuracy_reward(texts, results), (texts, results), {}).values()
     assert written == WORKED_OUT and plain == "the sum worked out at great length"
-    assert set(problems.kinds) == set(range(len(KINDS)))
+    assert set(results.kinds) == set(range(len(KINDS)))

@@ -59,7 +59,7 @@ def drawn(entry):
 @pytest.fixture
 def at_home(monkeypatch):
     """The registry of variants that a student's notebook fills, empty before and after."""
-    monkeypatch.setattr(exercises, "_of_class", {})
+    monkeypatch.setattr(exercises, "_class_exercises", {})
 
 
 # What each formula says, in loops over plain numbers. The arguments are those of the function, and the number drawn.
@@ -295,7 +295,7 @@ def test_numbers_that_were_changed_are_refused(at_home):
     for broken in (text[:-40], "x" + text, "", "AAAA"):
         with pytest.raises(InputError, match="take this cell anew"):
             class_variant(broken)
-    assert exercises._of_class == {}
+    assert exercises._class_exercises == {}
 
 
 def key_answers(number, key=KEY):
