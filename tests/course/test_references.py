@@ -10,7 +10,7 @@ from transformers.generation import TemperatureLogitsWarper, TopPLogitsWarper
 from grpo_lab.course.exercise import Draws
 from grpo_lab.course.exercises.nb01 import END, MeanContextModel, sample_tokens
 from grpo_lab.course.exercises.nb06 import KINDS, WORKED_OUT, SumCompletions, after_policy, design_reward
-from grpo_lab.course.exercises.nb07 import Tasks, dynamic_sampling
+from grpo_lab.course.exercises.nb07 import PromptPool, dynamic_sampling
 from grpo_lab.course.exercises.nb07c import samples_until_right
 from grpo_lab.course.exercises.nb09 import FAULTS, _recorded, name_fault
 from grpo_lab.rewards import accuracy_reward
@@ -51,11 +51,11 @@ def test_samples_until_right_is_the_mean_over_all_orders(n, c):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_dynamic_batch_has_an_advantage_in_every_group_and_an_honest_mean(seed):
-    tasks = Tasks(Draws(seed), [0.0, 0.2, 0.9, 1.0], 4, (1.0, 0.0), 0.0, torch.float64)
-    indices, rewards, mean = dynamic_sampling(tasks.sample, torch.arange(150), 16)
+    pool = PromptPool(Draws(seed), [0.0, 0.2, 0.9, 1.0], 4, (1.0, 0.0), 0.0, torch.float64)
+    indices, rewards, mean = dynamic_sampling(pool.sample, torch.arange(150), 16)
     assert len(indices) == 16 and (rewards.var(-1) > 0.1).all() and indices.diff().min() > 0
-    assert tasks.sampled == list(range(len(tasks.sampled))) and len(tasks.sampled) % 16 == 0
-    truth = tasks.chances[tasks.sampled].mean().item()
+    assert pool.sampled_prompts == list(range(len(pool.sampled_prompts))) and len(pool.sampled_prompts) % 16 == 0
+    truth = pool.success_rates[pool.sampled_prompts].mean().item()
     assert abs(mean - truth) < 0.12, "of all prompts, and not of those in the middle"
 
 
