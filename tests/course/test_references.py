@@ -12,7 +12,7 @@ from grpo_lab.course.exercises.nb01 import END, MeanContextModel, sample_tokens
 from grpo_lab.course.exercises.nb06 import KINDS, WORKED_OUT, SumCompletions, after_policy, design_reward
 from grpo_lab.course.exercises.nb07 import PromptPool, dynamic_sampling
 from grpo_lab.course.exercises.nb07c import samples_until_right
-from grpo_lab.course.exercises.nb09 import FAULTS, _recorded, name_fault
+from grpo_lab.course.exercises.nb09 import FAULTS, log_of_run, name_fault
 from grpo_lab.rewards import accuracy_reward
 
 
@@ -61,7 +61,7 @@ def test_a_dynamic_batch_has_an_advantage_in_every_group_and_an_honest_mean(seed
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_read_from_every_log(fault):
-    assert [name_fault(_recorded(fault, seed)) for seed in (7, 8, 9)] == [fault] * 3
+    assert [name_fault(log_of_run(fault, seed)) for seed in (7, 8, 9)] == [fault] * 3
 
 
 def test_a_designed_reward_is_learnt_and_the_plain_one_is_not():
