@@ -10,8 +10,8 @@ def lengths(*tokens: int):
     return torch.tensor(tokens)
 
 
-def _batch(d, B, slots, below=40):
-    return 1 + d.integers(below, B), slots
+def _lengths_and_slots(d, count, slots, longest=40):
+    return 1 + d.integers(longest, count), slots
 
 
 STRAGGLER_BUBBLE = Exercise(
@@ -22,10 +22,10 @@ STRAGGLER_BUBBLE = Exercise(
         given("a long answer comes last", lengths(1, 1, 1, 9), 3),
         given("more slots than answers", lengths(4, 4), 3),
         given("one slot never waits", lengths(5, 1, 7), 1),
-        drawn("a slot each", lambda d: _batch(d, 9, 9)),
-        drawn("few slots", lambda d: _batch(d, 23, 4)),
+        drawn("a slot each", lambda d: _lengths_and_slots(d, 9, 9)),
+        drawn("few slots", lambda d: _lengths_and_slots(d, 23, 4)),
         extreme("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
-        at_scale("a thousand answers, 64 slots", lambda d: _batch(d, 1000, 64, 16_384)),
+        at_scale("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
     ),
     mistakes={
         "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(busy))"},
@@ -42,8 +42,8 @@ STRAGGLER_BUBBLE = Exercise(
 )
 
 
-def _queue(d, B, slots, batch, group=1, below=40):
-    return 1 + d.integers(below, B), slots, batch, group
+def _queue(d, count, slots, batch, group=1, longest=40):
+    return 1 + d.integers(longest, count), slots, batch, group
 
 
 ANSWER_AGES = Exercise(
