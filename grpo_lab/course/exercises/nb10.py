@@ -28,11 +28,11 @@ STRAGGLER_BUBBLE = Exercise(
         at_scale("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
     ),
     mistakes={
-        "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(busy))"},
+        "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"},
         "the-longest-answer": {"10.1": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
         "in-turn": {
             "tolist()": "for i, length in enumerate(lengths.tolist()):",
-            "10.2": "busy[i % slots] += length",
+            "10.2": "finish_times[i % slots] += length",
             "heappush()": "pass",
         },
         "in-batches": lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
@@ -62,15 +62,15 @@ ANSWER_AGES = Exercise(
         at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
     ),
     mistakes={
-        "in-the-order-given": {"10.7": "age = torch.arange(len(end)) // batch - version"},
+        "in-the-order-given": {"10.7": "staleness = torch.arange(len(end)) // batch - version"},
         "difference-first": {
             "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
-            "10.7": "age = (order.argsort() - version) // batch",
+            "10.7": "staleness = (order.argsort() - version) // batch",
         },
         "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
         "groups-not-waited-for": {"repeat_interleave()": "end = begin + lengths"},
-        "version-forgotten": {"10.7": "age = order.argsort() // batch"},
-        "ties-not-ordered": {"10.7": "age = torch.searchsorted(end[order], end) // batch - version"},
-        "counts-itself": {"10.7": "age = torch.searchsorted(end[order], end, right=True) // batch - version"},
+        "version-forgotten": {"10.7": "staleness = order.argsort() // batch"},
+        "ties-not-ordered": {"10.7": "staleness = torch.searchsorted(end[order], end) // batch - version"},
+        "counts-itself": {"10.7": "staleness = torch.searchsorted(end[order], end, right=True) // batch - version"},
     },
 )
