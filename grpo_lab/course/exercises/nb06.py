@@ -389,7 +389,7 @@ class SumCompletions:
         return completions, results
 
     def _is_in_share(self, row: int, share: float) -> bool:
-        """Whether the row belongs to a share of all rows, chosen at equal distances."""
+        """Return True for a share of all rows, which are about equally far apart."""
         return int((row + 1) * share + 1e-9) > int(row * share + 1e-9)
 
     def _completions(self, a: int, b: int, row: int) -> dict[str, str]:
