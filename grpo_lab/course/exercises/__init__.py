@@ -7,10 +7,12 @@ of a function of notebook 01 does not load the language-model libraries.
 """
 
 import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -44,7 +46,7 @@ _loaded: dict[str, Exercise] = {}
 _class_exercises: dict[str, Exercise] = {}  # exercises of a class that replace those of the lessons
 
 
-def exercise(name_or_function: str | Callable) -> Exercise:
+def find_exercise(name_or_function: str | Callable) -> Exercise:
     """Return an exercise by its name, or by a function with that name.
 
     If an exercise of a class was registered under the name, it is returned instead of the lesson's.
@@ -57,7 +59,7 @@ def exercise(name_or_function: str | Callable) -> Exercise:
 
 
 def register(exercise: Exercise) -> None:
-    """Register an exercise of a class: from now on `exercise` returns it instead of the lesson's of the same name."""
+    """Register an exercise of a class, which `find_exercise` then returns instead of the lesson's of the same name."""
     _class_exercises[exercise.name] = exercise
     _all.cache_clear()
 
@@ -93,15 +95,19 @@ def earlier(name: str) -> tuple[str, ...]:
 
 def of_notebook(notebook: str) -> dict[str, Exercise]:
     """Return the exercises of a notebook, such as "04", by name and in order; empty for a notebook without any."""
-    return {name: exercise(name) for name in NAMES.get(notebook, ())}
+    return {name: find_exercise(name) for name in NAMES.get(notebook, ())}
 
 
 @cache
 def _all() -> dict[str, Exercise]:
-    return {name: exercise(name) for name in _NOTEBOOKS}
+    return {name: find_exercise(name) for name in _NOTEBOOKS}
 
 
-def __getattr__(name: str) -> dict[str, Exercise]:
+def __getattr__(name: str) -> Any:
+    """Return `EXERCISES`, all exercises by name; and `find_exercise` under its old name `exercise`."""
+    if name == "exercise":
+        warnings.warn("exercise is called find_exercise now", DeprecationWarning, stacklevel=2)
+        return find_exercise
     if name != "EXERCISES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _all()
