@@ -594,8 +594,8 @@ def dynamic_sampling(
         is_informative.append(low < high)
         if torch.cat(is_informative).sum() >= size:  # [round]
             break
-    rewards, kept = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:size, 0]
-    return prompts[kept], rewards[kept], rewards.nanmean().item()
+    rewards, indices = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:size, 0]
+    return prompts[indices], rewards[indices], rewards.nanmean().item()
 
 
 class PromptPool:
@@ -693,11 +693,15 @@ DYNAMIC_SAMPLING = Exercise(
         "nan-as-zero": {"amin()": "low, high = rewards.nan_to_num().amin(-1), rewards.nan_to_num().amax(-1)"},
         "first-round-only": {"[round]": "if True:"},
         "batch-too-large": {
-            "nonzero()": "rewards, kept = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:, 0]"
+            "nonzero()": "rewards, indices = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:, 0]"
         },
         "one-by-one": {"split()": "for round_prompts in prompts.split(1):"},
         "all-sampled": {"[round]": "if False:"},
-        "mean-of-the-batch": {"nanmean()": "return prompts[kept], rewards[kept], rewards[kept].nanmean().item()"},
-        "mean-of-means": {"nanmean()": "return prompts[kept], rewards[kept], rewards.nanmean(-1).nanmean().item()"},
+        "mean-of-the-batch": {
+            "nanmean()": "return prompts[indices], rewards[indices], rewards[indices].nanmean().item()"
+        },
+        "mean-of-means": {
+            "nanmean()": "return prompts[indices], rewards[indices], rewards.nanmean(-1).nanmean().item()"
+        },
     },
 )

@@ -41,8 +41,8 @@ def win_probability(policy: GuessPolicy) -> Float[Tensor, ""]:
         history_probability, guess_probability = _history_probabilities(policy, histories)
         number = torch.arange(1, world.numbers + 1)
         is_possible = (number >= histories.low[:, None]) & (number <= histories.high[:, None])
-        found = (guess_probability * is_possible).sum(-1)  # H
-        total = total + (history_probability * found).sum() / world.numbers  # scalar (11.3)
+        in_range = (guess_probability * is_possible).sum(-1)  # H
+        total = total + (history_probability * in_range).sum() / world.numbers  # scalar (11.3)
     return total
 
 

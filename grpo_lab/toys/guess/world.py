@@ -105,8 +105,8 @@ def all_histories(world: GuessWorld) -> list[Histories]:
     """List, for each turn, all histories before it: any guesses, with the replies that some secret gives to them."""
     check_at_least("numbers", world.numbers, 1)
     check_at_least("guesses", world.guesses, 1)
-    one = torch.ones(1, dtype=torch.long)
-    histories_of_turns = [Histories(torch.empty(1, 0, dtype=torch.long), one, one * world.numbers)]
+    lowest = torch.ones(1, dtype=torch.long)
+    histories_of_turns = [Histories(torch.empty(1, 0, dtype=torch.long), lowest, lowest * world.numbers)]
     for _ in range(world.guesses - 1):
         histories_of_turns.append(_next_histories(world, histories_of_turns[-1]))
     return histories_of_turns
