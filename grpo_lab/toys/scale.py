@@ -112,14 +112,14 @@ def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int =
     The slots are filled as in Eq. (10.2). Completion i begins at time x_i, and e_i is the time at which the last
     completion of its group ends; a completion can be used only then. The trainer makes an update from every B
     completions in the order of e, which takes no time. So the version v_i of the weights that completion i begins with
-    is the number of batches complete at x_i, and the staleness a_i is the number of updates from there to the one that
-    uses it.
+    is the number of batches complete at x_i. Its staleness a_i is the number of updates between this version and the
+    update that uses it.
 
     v_i = \lfloor |\{ j : e_j \le x_i \}| / B \rfloor \tag{10.6}
     a_i = \lfloor |\{ j : j \prec i \}| / B \rfloor - v_i \tag{10.7}
 
-    Here j \prec i means that completion j comes before completion i in the order of e. If e_j = e_i, the one that is
-    given first comes first.
+    Here j \prec i means that completion j comes before completion i in the order of e. Of completions with equal e, the
+    one given first comes first.
 
     Args:
         lengths: n, the number of tokens of each completion, at least 1, in the order in which the completions begin.

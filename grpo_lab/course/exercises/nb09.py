@@ -283,7 +283,7 @@ def _dropout_case(label: str, is_nested: bool = False, is_frozen: bool = False, 
         model = draws.fill(nn.Sequential(nn.Embedding(NUMBERS, 8), block, nn.Linear(8, NUMBERS)))
         model[0].requires_grad_(not is_frozen)
         for parameter in model.parameters():
-            parameter.grad = torch.ones_like(parameter)  # as in the middle of gradient accumulation
+            parameter.grad = torch.ones_like(parameter)  # a call may come in the middle of gradient accumulation
         prompts = draws.integers(NUMBERS, 24, 2)
         answers = model.eval()(prompts)[:, -1:].argmax(-1)
         answers[:6] = (answers[:6] + 1) % NUMBERS

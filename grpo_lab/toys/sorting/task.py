@@ -24,9 +24,10 @@ class SortingPrompts(NamedTuple):
 
 
 def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -> SortingPrompts:
-    """List all prompts, and hold out all orders of some multisets of numbers.
+    """List all prompts, and hold some of them out by the multiset of their numbers.
 
-    So no right answer to a held-out prompt is the right answer to a prompt for training.
+    If a prompt is held out, so is every other order of its numbers. So no prompt for training has the right answer of a
+    held-out prompt.
 
     Args:
         numbers: V, the number of different numbers: 0 to V - 1.
