@@ -207,5 +207,5 @@ def class_variant(results: str) -> None:
     for name, recorded in outcomes.items():
         lesson = exercises.lesson_exercise(name)
         exercise = _as_variant(lesson, inspect.unwrap(lesson.function), content[name]["hints"])
-        exercises.put(replace(exercise, recorded=recorded))
+        exercises.register(replace(exercise, recorded=recorded))
     print(_(fill("Checked by the formulas of your class: {0}", [*outcomes])))

@@ -1,6 +1,7 @@
-r"""Sampler and trainer on different machines: weights of old answers, and the price of waiting.
+r"""Sampling and training on different machines: idle time, staleness of completions, and importance weights.
 
-Axes: I completions in a queue; B of a batch, of T tokens; R samplers, each with a replica of the model and S rows.
+Axes: I completions in a queue; B completions of a batch, with T tokens; R samplers, each with a replica of the model
+and S slots, which are rows that it samples at the same time.
 """
 
 import heapq
@@ -16,17 +17,29 @@ LEVELS, MODES = ("token", "sequence"), ("truncate", "mask")
 
 
 class Gpu(NamedTuple):
-    """Peaks of a GPU per second: operations in bf16, bytes of its memory."""
+    """Peak performance of a GPU, by default an H100 SXM.
 
-    flops: float = 989e12  # NVIDIA, H100 SXM data sheet: half of what it gives with sparsity
-    memory: float = 3.35e12  # the same
+    Attributes:
+        flops: Floating-point operations per second in bf16.
+        memory: Memory bandwidth in bytes per second.
+    """
+
+    # Source: NVIDIA's data sheet of the H100 SXM. It gives the operations with sparsity; without it they are half.
+    flops: float = 989e12
+    memory: float = 3.35e12
 
 
 H100 = Gpu()
 
 
 class Replica(NamedTuple):
-    """One copy of a model: its parameters, the bytes of one token in its KV cache, the GPUs that share it."""
+    """One copy of a model, which may be distributed over several GPUs.
+
+    Attributes:
+        parameters: Number of parameters.
+        cache_bytes: Bytes that one token needs in the KV cache.
+        gpus: Number of GPUs that share the copy.
+    """
 
     parameters: float
     cache_bytes: float
@@ -34,106 +47,125 @@ class Replica(NamedTuple):
 
 
 def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
-    r"""The fraction of all slots' time that passes empty, from the first token of a batch to its last.
+    r"""Compute the fraction of the slots' time that is idle while a batch is sampled.
 
-    Each completion, in the order given, goes to the slot that is free first; u says how long each has been busy.
+    The completions are taken in the given order, and each goes to the slot that is free first. u_s is the time at which
+    slot s has finished its completions, counted in tokens. The batch is finished at the largest of these times.
 
     u_s \leftarrow u_s + n_i, \quad s = \arg\min u \tag{10.2}
     h = 1 - \frac{\sum_i n_i}{S \max_s u_s} \tag{10.1}
 
     Args:
-        lengths: n, tokens of each completion, at least 1. slots: S, rows that are sampled at the same time.
+        lengths: n, the number of tokens of each completion, at least 1.
+        slots: S, the number of rows that are sampled at the same time.
+
+    Returns:
+        h, from 0 to 1.
     """
     check_shapes(lengths=(lengths, "I>0"))
     check_at_least("slots", slots, 1)
     check_at_least("lengths.min()", int(lengths.min()), 1)
-    busy = [0] * slots
+    finish_times = [0] * slots
     for length in lengths.tolist():
-        done = heapq.heappop(busy) + length  # scalar (10.2)
-        heapq.heappush(busy, done)
-    bubble = 1 - int(lengths.sum()) / (slots * max(busy))  # scalar (10.1)
+        finished = heapq.heappop(finish_times) + length  # scalar (10.2)
+        heapq.heappush(finish_times, finished)
+    bubble = 1 - int(lengths.sum()) / (slots * max(finish_times))  # scalar (10.1)
     return bubble
 
 
 def decoding_seconds(
     lengths: Int[Tensor, "R S"], prompt: int, parameters: float, cache_bytes: float, gpus: int = 1, gpu: Gpu = H100
 ) -> Float[Tensor, " R"]:
-    r"""How long each of R samplers takes for its S rows, begun together, if its GPUs reach their peaks.
+    r"""Compute the seconds that each of R samplers needs for S rows that start together, if its GPUs reach their peaks.
 
     S_t = |\{ i : n_i \ge t \}| \tag{10.3}
     Q_t = 2 K + q \, S_t \, (L + t) \tag{10.4}
     \tau = \sum_t \max \Big( \frac{2 K S_t}{c F}, \frac{Q_t}{c M} \Big) \tag{10.5}
 
-    At token t, S_t rows are still written. Q_t bytes are read: all weights (2 bytes each), and the cache of these rows.
-    The sum ends with the longest row.
+    S_t is the number of rows that are still being sampled at token t. Q_t is the number of bytes that are read for it:
+    all weights, with 2 bytes each, and the KV cache of these rows. The sum ends with the last token of the longest row.
 
     Args:
-        lengths: n_i, tokens of each completion. prompt: L, those of a prompt.
-        parameters: K. cache_bytes: q, of one token, as `grpo_lab.memory.parts.cache_bytes` counts them.
-        gpus: c, that share one replica of the model (tensor parallel); gpu: with F operations and M bytes per second.
+        lengths: n_i, the number of tokens of each completion.
+        prompt: L, the number of tokens of a prompt.
+        parameters: K, the number of parameters of the model.
+        cache_bytes: q, the bytes that one token needs in the KV cache, as `grpo_lab.memory.parts.cache_bytes` computes
+            them.
+        gpus: c, the number of GPUs that share one replica of the model (tensor parallel).
+        gpu: The GPU, with F operations and M bytes of memory traffic per second.
+
+    Returns:
+        \tau, in seconds.
     """
     check_shapes(lengths=(lengths, "R S"))
     t = torch.arange(1, int(lengths.max()) + 1).expand(len(lengths), -1).contiguous()
-    writing = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.3)
-    read = 2 * parameters * (writing > 0) + cache_bytes * writing * (prompt + t)  # R T (10.4)
-    arithmetic = 2.0 * parameters * writing / (gpus * gpu.flops)
-    seconds = torch.maximum(arithmetic, read / (gpus * gpu.memory)).sum(-1)  # R (10.5)
+    active_rows = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.3)
+    bytes_read = 2 * parameters * (active_rows > 0) + cache_bytes * active_rows * (prompt + t)  # R T (10.4)
+    arithmetic_seconds = 2.0 * parameters * active_rows / (gpus * gpu.flops)
+    seconds = torch.maximum(arithmetic_seconds, bytes_read / (gpus * gpu.memory)).sum(-1)  # R (10.5)
     return seconds
 
 
 def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
-    r"""How many updates old each completion is when the trainer learns from it, if the sampler never waits.
+    r"""Compute the staleness of each completion in updates when the trainer uses it, if the sampler never waits.
 
-    Slots are filled as in Eq. (10.2). Completion i begins at x; the last one of its group ends at e. In the order of e,
-    `batch` completions make an update: so the version of the weights counts the batches that are complete.
+    The slots are filled as in Eq. (10.2). Completion i begins at time x_i, and e_i is the time at which the last
+    completion of its group ends; a completion can be used only then. The trainer makes an update from every B
+    completions in the order of e, which takes no time. So the version v_i of the weights that completion i begins with
+    is the number of batches complete at x_i. Its staleness a_i is the number of updates between this version and the
+    update that uses it.
 
     v_i = \lfloor |\{ j : e_j \le x_i \}| / B \rfloor \tag{10.6}
     a_i = \lfloor |\{ j : j \prec i \}| / B \rfloor - v_i \tag{10.7}
 
-    Here j \prec i says that e_j is before e_i. Of equal ends, the one given first counts as earlier.
+    Here j \prec i means that completion j comes before completion i in the order of e. Of completions with equal e, the
+    one given first comes first.
 
     Args:
-        lengths: n, tokens of each completion, at least 1, in the order in which they begin.
-        slots: S, rows that are sampled at the same time. batch: B, completions of an update.
-        group: completions of one prompt, given one after the other; it divides I.
+        lengths: n, the number of tokens of each completion, at least 1, in the order in which the completions begin.
+        slots: S, the number of rows that are sampled at the same time.
+        batch: B, the number of completions of an update.
+        group: Number of completions of a prompt, which are adjacent in `lengths`. It has to divide I.
 
     Returns:
-        a, of the first token, in updates, which take no time. Over many, with a group of 1, the mean is near S / B.
+        a, the staleness of the first token of each completion. For many completions and a group of 1, the mean is near
+        S / B.
     """
     check_shapes(lengths=(lengths, "I>0"))
     check_at_least("slots", slots, 1)
     check_at_least("batch", batch, 1)
     check_at_least("lengths.min()", int(lengths.min()), 1)
     check_choice("group", group, [size for size in range(1, len(lengths) + 1) if len(lengths) % size == 0])
-    free, begins = [0] * slots, []
+    finish_times, begins = [0] * slots, []
     for length in lengths.tolist():
-        begins.append(free[0])
-        heapq.heapreplace(free, free[0] + length)
+        begins.append(finish_times[0])
+        heapq.heapreplace(finish_times, finish_times[0] + length)
     begin = torch.tensor(begins)
     end = (begin + lengths).view(-1, group).amax(-1).repeat_interleave(group)  # I
     order = end.argsort(stable=True)
     version = torch.searchsorted(end[order], begin, right=True) // batch  # I (10.6)
-    age = order.argsort() // batch - version  # I (10.7)
-    return age
+    staleness = order.argsort() // batch - version  # I (10.7)
+    return staleness
 
 
 def importance_weights(
     logp: Float[Tensor, "B T"], sampler_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], level: str = "token"
 ) -> Float[Tensor, "B #T"]:
-    r"""How much likelier the trainer finds what was sampled than the sampler did.
+    r"""Compute the importance weights of sampled tokens: their probability in the trainer over that in the sampler.
 
     d_{b,t} = m_{b,t} \, (\ell_{b,t} - \ell^{\mathrm{sampler}}_{b,t}) \tag{10.10}
     w_{b,t} = \mathrm{sg} \big[ e^{d_{b,t}} \big] \tag{10.9}
     w_b = \mathrm{sg} \big[ e^{\sum_t d_{b,t}} \big] \tag{10.11}
 
     Args:
-        logp: log-probabilities under the policy that is trained, before its update.
-        sampler_logp: of the same tokens, as the sampler recorded them.
-        mask: m, True where a token belongs to its completion. What stands elsewhere means nothing; the weight is 1.
-        level: "token" for weights of tokens, shape (B, T); "sequence" for one of each completion, shape (B, 1).
+        logp: \ell, the log-probabilities of the tokens under the policy that is trained, before its update.
+        sampler_logp: Their log-probabilities as the sampler recorded them.
+        mask: m, True at the tokens of a completion. Values at other positions are ignored.
+        level: "token" for a weight of each token, shape (B, T); "sequence" for one weight of each completion, (B, 1).
 
     Returns:
-        w, without gradient. It multiplies each token's term of the loss.
+        w, without gradient, by which each token's term of the loss is multiplied. The weights of tokens are 1 where the
+        mask is False.
 
     Source: TRL 1.16, `vllm_importance_sampling_mode`.
     """
@@ -147,15 +179,16 @@ def importance_weights(
 
 
 def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str = "truncate") -> Float[Tensor, "B #T"]:
-    r"""Let no weight be above a cap.
+    r"""Limit importance weights to a cap, by truncating or by masking larger ones.
 
     w'_{b,t} = \min(w_{b,t}, w_{\max}) \tag{10.12}
     w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le w_{\max}] \tag{10.13}
 
     Args:
-        weights: w, not negative; it may be infinite, so take torch.where in Eq. (10.13): infinity times 0 is NaN.
-        cap: w_max > 0.
-        mode: "truncate" for w'; "mask" for w'', which leaves out what the other would cut.
+        weights: w, at least 0. A weight may be infinite; then the product in Eq. (10.13) would be NaN, so that
+            torch.where computes it.
+        cap: w_max, above 0.
+        mode: "truncate" for w', which replaces larger weights by the cap; "mask" for w'', which replaces them by 0.
 
     Source: Ionides (2008), "Truncated Importance Sampling", for w'. The cap of 3 is TRL 1.16's.
     """
@@ -167,16 +200,21 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
 
 
 def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointing: bool = True) -> dict[str, float]:
-    r"""Floating-point operations of a step of GRPO; those of attention, which grow with the length, are left out.
+    r"""Count the floating-point operations of a GRPO step, without those of attention, which grow with the length.
 
     C_{\mathrm{sample}} = 2 K N \tag{10.14}
     C_{\mathrm{logprobs}} = 2 K N k \tag{10.15}
     C_{\mathrm{update}} = (6 + 2 x) \, K N \tag{10.16}
 
     Args:
-        parameters: K, that a token meets. tokens: N, of prompts and completions.
-        readings: k, passes that only compute log-probabilities: the policy's before its updates, the reference's.
-        checkpointing: x, whether the update computes its forward pass twice.
+        parameters: K, the number of parameters that are used for a token.
+        tokens: N, the number of tokens of all prompts and completions.
+        readings: k, the number of forward passes that only compute log-probabilities, such as those of the old policy
+            and of the reference.
+        checkpointing: x, whether gradient checkpointing computes the forward pass of the update a second time.
+
+    Returns:
+        The operations of the three phases, under the keys "sample", "logprobs" and "update".
 
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """
@@ -187,21 +225,42 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
 
 
 def answer_lengths(count: int, mean: float, longest: int, spread: float = 1.0) -> Int[Tensor, " I"]:
-    """Draw log-normal lengths, cut at the longest, whose mean after the cut is the one given."""
-    shape, low, high = torch.exp(spread * torch.randn(count)), 1.0, 10.0 * longest
+    """Draw log-normal lengths of completions, limited to the range from 1 to `longest`, with a given mean.
+
+    Args:
+        count: I, the number of completions.
+        mean: Mean of the lengths after they are limited.
+        longest: Largest length, in tokens.
+        spread: Standard deviation of the logarithm of the lengths before they are limited.
+    """
+    relative_lengths = torch.exp(spread * torch.randn(count))
+    low, high = 1.0, 10.0 * longest  # range of the factor that gives the mean, found by bisection
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if (middle * shape).clamp(1, longest).mean() < mean else (low, middle)
-    return (low * shape).clamp(1, longest).round().long()
+        if (middle * relative_lengths).clamp(1, longest).mean() < mean:
+            low = middle
+        else:
+            high = middle
+    return (low * relative_lengths).clamp(1, longest).round().long()
 
 
 def peak_seconds(
     replica: Replica, gpus: int, lengths: Int[Tensor, " I"], prompt: int, gpu: Gpu = H100
 ) -> tuple[float, float]:
-    """Seconds of sampling, and of learning, of a synchronous step in which all GPUs reach their peaks.
+    """Compute the seconds of sampling and of training in a synchronous step, if all GPUs reach their peaks.
 
-    The completions are divided among the replicas in the order given; sampling ends with the slowest replica, and
-    learning is divided evenly among the GPUs.
+    The completions are divided evenly among the replicas in the given order. Sampling ends with the slowest replica;
+    the training is divided evenly among the GPUs.
+
+    Args:
+        replica: The model.
+        gpus: Number of GPUs of all replicas together.
+        lengths: Number of tokens of each completion.
+        prompt: Number of tokens of a prompt.
+        gpu: The GPU.
+
+    Returns:
+        The seconds of sampling; and the seconds of the log-probabilities and the update.
     """
     rows = lengths.view(gpus // replica.gpus, -1)
     sampling = decoding_seconds(rows, prompt, *replica, gpu=gpu).max().item()

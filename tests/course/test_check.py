@@ -14,7 +14,7 @@ from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import lines
 from grpo_lab.course.checking.verdict import html_of
-from grpo_lab.course.exercises import EXERCISES, exercise
+from grpo_lab.course.exercises import EXERCISES, find_exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 
 
@@ -188,7 +188,7 @@ def test_the_library_s_own_function_is_no_answer_whatever_the_way_to_it():
         exec(f"def sequence_logprob(logp, mask):\n    return {way}", notebook)
         verdict = check(notebook["sequence_logprob"])
         assert verdict.fault == "library" and "the library does not have it" in verdict.message and not verdict.points
-    assert check(module.sequence_logprob).fault == check(exercise("sequence_logprob").function).fault == "library"
+    assert check(module.sequence_logprob).fault == check(find_exercise("sequence_logprob").function).fault == "library"
     assert module.sequence_logprob(torch.zeros(1, 2), torch.ones(1, 2).bool()) == 0, "it is back afterwards"
 
 

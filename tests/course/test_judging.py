@@ -9,7 +9,7 @@ from grpo_lab.course.checking import judge, worth
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
 from grpo_lab.course.exercise import Case
-from grpo_lab.course.exercises import exercise
+from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, as_sum, not_masked, scaled_mean
 
@@ -64,7 +64,7 @@ def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values(
 
 
 def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
-    task = exercise("group_advantages")
+    task = find_exercise("group_advantages")
 
     def ddof_ignored(rewards, scale="group", ddof=1, eps=1e-4):
         return task.function(rewards, scale, 1, eps)
@@ -82,7 +82,7 @@ def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
 
 
 def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
-    task = exercise("read_sequences")
+    task = find_exercise("read_sequences")
 
     def who_ended(*args):
         ids, mask, truncated, texts = task.function(*args)
@@ -96,7 +96,7 @@ def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
     [("token_logprobs", "overflowing-sum"), ("sequence_logprob", "zero-times-infinity"), ("kl_exact", "log-of-zero")],
 )
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
-    task = exercise(name)
+    task = find_exercise(name)
     answer = task.misconceptions[mistake].wrong
     assert judge(task, outcomes(task, answer)).properties.items() >= {"values": 1, "gradients": 1}.items()
 
@@ -129,7 +129,7 @@ TOGETHER = [
 
 @pytest.mark.parametrize(("name", "function", "expected"), TOGETHER)
 def test_mistakes_that_come_together_are_named(name, function, expected):
-    task = exercise(name)
+    task = find_exercise(name)
     wrong = outcomes(task, function)
     assert not matching(task, wrong, 0) and {mistake.name for mistake in likely(task, wrong, 0)} == expected
 

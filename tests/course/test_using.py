@@ -12,7 +12,7 @@ import torch
 import grpo_lab.kl
 import grpo_lab.objective
 from grpo_lab.course import check, using
-from grpo_lab.course.exercises import earlier, exercise
+from grpo_lab.course.exercises import earlier, find_exercise
 from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.stub import imports_of, stub_source
 from grpo_lab.kl import kl_estimate as reference
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_refused_by_name():
 
 
 def test_a_check_within_the_block_compares_with_the_references():
-    in_reward = exercise("kl_in_reward")
+    in_reward = find_exercise("kl_in_reward")
     with using(kl_estimate=swapped_kl):
         assert check(copy_of(in_reward.function), in_reward).right
         assert all(function is not reference for function in imported_functions())
@@ -169,8 +169,8 @@ def token_logprobs(logits, token_ids, temperature=1.0):
 
 
 def stub(name: str) -> str:
-    source = stub_source(exercise(name))
-    return "\n".join([*imports_of(exercise(name), source), source])
+    source = stub_source(find_exercise(name))
+    return "\n".join([*imports_of(find_exercise(name), source), source])
 
 
 @pytest.mark.parametrize("neighbour", [stub("token_logprobs"), WRONG_NEIGHBOUR, "token_logprobs = None"])
@@ -204,7 +204,7 @@ def test_grading_lends_the_neighbours_and_gives_no_points_for_them(tmp_path):
         graded.submission.student: {name: points for name, points in graded.points.items() if points}
         for graded in grade(tmp_path, 31, jobs=2).students
     }
-    points = exercise("token_entropy").points
+    points = find_exercise("token_entropy").points
     partly = earned["wrong"].pop("token_logprobs", 0)
-    assert partly < exercise("token_logprobs").points
+    assert partly < find_exercise("token_logprobs").points
     assert earned == {student: {"token_entropy": points} for student in earned}

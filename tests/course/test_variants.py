@@ -59,7 +59,7 @@ def drawn(entry):
 @pytest.fixture
 def at_home(monkeypatch):
     """The registry of variants that a student's notebook fills, empty before and after."""
-    monkeypatch.setattr(exercises, "_of_class", {})
+    monkeypatch.setattr(exercises, "_class_exercises", {})
 
 
 # What each formula says, in loops over plain numbers. The arguments are those of the function, and the number drawn.
@@ -212,7 +212,7 @@ def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
 @pytest.mark.parametrize("name", LOOPS)
 def test_no_two_formulas_agree_on_what_students_see(name):
     """Neither with each other nor with the lesson: an answer to one is wrong for every other one."""
-    lesson = exercises.exercise(name)
+    lesson = exercises.find_exercise(name)
     entries = LISTS[name]
     every = [lesson, *(variant_of(name, filled) for entry in entries for _, filled in drawn(entry))]
     assert len(every) > len(entries)
@@ -233,7 +233,7 @@ def test_the_package_has_no_line_of_a_variant():
 
 def _wrong_lines():
     """What a known mistake of the lesson writes: all-right in `pass_at_k` is one, and is a right formula elsewhere."""
-    changes = exercises.exercise("pass_at_k").misconceptions.values()
+    changes = exercises.find_exercise("pass_at_k").misconceptions.values()
     return [line for mistake in changes for line in mistake.lines.values()]
 
 
@@ -285,7 +285,7 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
         assert [verdict.status for verdict in verdicts[:3]] == ["right", "wrong", "not started"]
         assert verdicts[1].misconceptions == (LESSON,) and "Your class has another one" in verdicts[1].message
         assert verdicts[0].points == teacher.points and verdicts[1].points == 0
-        assert str(hint(name)) != "" and exercises.exercise(name).hints == [*teacher.hints]
+        assert str(hint(name)) != "" and exercises.find_exercise(name).hints == [*teacher.hints]
         with pytest.raises(InputError, match="seed is 3"):
             check(written(teacher, right), seed=3)
 
@@ -295,7 +295,7 @@ def test_numbers_that_were_changed_are_refused(at_home):
     for broken in (text[:-40], "x" + text, "", "AAAA"):
         with pytest.raises(InputError, match="take this cell anew"):
             class_variant(broken)
-    assert exercises._of_class == {}
+    assert exercises._class_exercises == {}
 
 
 def key_answers(number, key=KEY):
@@ -392,7 +392,7 @@ def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
 def test_every_class_gets_some_of_the_formulas():
     drawn_formulas = {ClassKey(str(n)).mark("05") for n in range(40)}
     assert len(drawn_formulas) > 20
-    assert all(set(TITLES) >= {exercises.exercise(name).notebook} for name in LOOPS)
+    assert all(set(TITLES) >= {exercises.find_exercise(name).notebook} for name in LOOPS)
 
 
 def test_the_pages_for_teachers_list_what_may_be_drawn(tmp_path):
@@ -443,7 +443,7 @@ def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home
                 equation = re.search(r"is not that of the lesson", "".join(english_cell["source"]))
                 assert equation and "**你们班的公式**：式 (" in text and "formula of your class" not in text
         for name in variants:
-            shown = [exercises.exercise(name).hints, variants[name].hints]
+            shown = [exercises.find_exercise(name).hints, variants[name].hints]
             assert all(re.search("[\u4e00-\u9fff]", text) for text in shown[0]), name
             assert len(shown[0]) == len(shown[1]) and shown[0] != shown[1]
 

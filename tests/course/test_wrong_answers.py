@@ -12,7 +12,7 @@ from grpo_lab.advantages import group_advantages as library_advantages
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import outcome_of
-from grpo_lab.course.exercises import exercise
+from grpo_lab.course.exercises import find_exercise
 from grpo_lab.course.wrong_answers import built_anew, source_of
 from grpo_lab.logprobs import completion_mask as library_mask
 from grpo_lab.rewards import completion_text, normalise_text
@@ -422,10 +422,10 @@ WRONG = [
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("name", "answer", "mistake"), WRONG)
 def test_a_wrong_answer_is_refused_at_home_and_in_grading(name, answer, mistake, seed):
-    verdict = judge(exercise(name), outcomes(exercise(name), answer, seed), seed)
+    verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert not verdict.right
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
-    assert verdict.points <= exercise(name).points / 2 or verdict.properties["values"] == 1
+    assert verdict.points <= find_exercise(name).points / 2 or verdict.properties["values"] == 1
 
 
 def first_position(logits):
@@ -454,15 +454,15 @@ LOOPS = [
 @pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize(("answer", "mistake"), LOOPS)
 def test_a_wrong_loop_is_refused_at_home_and_in_grading_and_named_truly(answer, mistake, seed):
-    verdict = judge(exercise(answer.__name__), outcomes(exercise(answer.__name__), answer, seed), seed)
+    verdict = judge(find_exercise(answer.__name__), outcomes(find_exercise(answer.__name__), answer, seed), seed)
     assert not verdict.right
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
 
 
 def test_a_crash_where_no_group_teaches_costs_a_point_and_is_told_by_the_case():
     crashes = batch_of(lambda r: len(set(r.tolist())) > 1, may_be_empty=False)
-    verdict = judge(exercise("dynamic_sampling"), outcomes(exercise("dynamic_sampling"), crashes))
-    assert verdict.status == "partly" and verdict.points < exercise("dynamic_sampling").points
+    verdict = judge(find_exercise("dynamic_sampling"), outcomes(find_exercise("dynamic_sampling"), crashes))
+    assert verdict.status == "partly" and verdict.points < find_exercise("dynamic_sampling").points
     assert "It raises RuntimeError: stack expects a non-empty TensorList" in verdict.message
     assert "no group teaches anything" in verdict.details
 
@@ -473,7 +473,7 @@ WHERE |= {f"place {column}, of the second alone": f"{column} if t else 0" for co
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is(seed):
-    task = exercise("learn_by_playing")
+    task = find_exercise("learn_by_playing")
     index = next(i for i, case in enumerate(task.cases) if case.label == "both guesses are certain")
     reference, subject = inspect.unwrap(task.function), "whether the guesses are drawn from the policy"
     expected = outcome_of(reference, task, index, seed)
@@ -505,16 +505,16 @@ RIGHT = [
 @pytest.mark.parametrize("seed", (*SEEDS, 2, 3))
 @pytest.mark.parametrize(("name", "answer"), RIGHT)
 def test_the_same_answers_without_their_mistake_are_right(name, answer, seed):
-    verdict = judge(exercise(name), outcomes(exercise(name), answer, seed), seed)
+    verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert verdict.right, verdict.details
 
 
 def loss_times(factor):
     def policy_loss(*args, **kwargs):
-        loss, metrics = exercise("policy_loss").function(*args, **kwargs)
+        loss, metrics = find_exercise("policy_loss").function(*args, **kwargs)
         return factor * loss, metrics
 
-    policy_loss.__signature__ = inspect.signature(exercise("policy_loss").function)
+    policy_loss.__signature__ = inspect.signature(find_exercise("policy_loss").function)
     return policy_loss
 
 
@@ -538,5 +538,5 @@ NOTHING = [
 
 @pytest.mark.parametrize(("name", "answer", "words"), NOTHING)
 def test_nothing_earns_no_fifth_and_is_named(name, answer, words):
-    verdict = judge(exercise(name), outcomes(exercise(name), answer))
-    assert verdict.points < exercise(name).points / 5 and words in verdict.message, verdict.message
+    verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer))
+    assert verdict.points < find_exercise(name).points / 5 and words in verdict.message, verdict.message

@@ -1,4 +1,4 @@
-"""grpo_lab.toys.scale: against literal loops, and what must hold whatever the numbers."""
+"""Tests of grpo_lab.toys.scale against literal loops, and of properties that hold for all inputs."""
 
 import math
 
@@ -46,8 +46,8 @@ def test_weights_are_those_of_a_loop(seed):
 
 def test_weights_see_neither_padding_nor_gradient():
     logp, sampler, _, _, mask = batch(4, 5, seed=0)
-    dirty = torch.where(mask, sampler, math.nan)
-    assert torch.equal(importance_weights(logp, dirty, mask), importance_weights(logp, sampler, mask))
+    nan_in_padding = torch.where(mask, sampler, math.nan)
+    assert torch.equal(importance_weights(logp, nan_in_padding, mask), importance_weights(logp, sampler, mask))
     for level in ("token", "sequence"):
         assert not importance_weights(logp.requires_grad_(), sampler, mask, level).requires_grad
 
@@ -58,40 +58,42 @@ def test_a_weight_at_the_cap_is_kept():
 
 
 def test_untruncated_importance_weights_are_unbiased():
-    """One token of three: the expectation over the sampler of w A grad log pi is the policy gradient."""
+    """For one token of three, the expectation over the sampler of w A grad log pi is the policy gradient."""
     logits = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64, requires_grad=True)
     sampler, advantages = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64), torch.tensor([1.0, -2.0, 0.5]).double()
     logp, mask = logits.log_softmax(0)[:, None], torch.ones(3, 1, dtype=torch.bool)
     weights = importance_weights(logp, sampler.log()[:, None], mask)
     loss, _ = policy_loss(logp, 3 * (sampler * advantages)[:, None] * weights, mask, loss_type="dapo")
-    (ours,) = torch.autograd.grad(-loss, logits, retain_graph=True)
-    (exact,) = torch.autograd.grad((logp[:, 0].exp() * advantages).sum(), logits)
-    assert_near(ours, exact)
+    (expected_estimate,) = torch.autograd.grad(-loss, logits, retain_graph=True)
+    (policy_gradient,) = torch.autograd.grad((logp[:, 0].exp() * advantages).sum(), logits)
+    assert_near(expected_estimate, policy_gradient)
 
 
 @few
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8))
 def test_the_bubble_is_that_of_a_clock(lengths, slots):
-    """Tick by tick: every free slot takes the next completion, then every busy slot writes a token."""
-    waiting, remaining, empty, ticks = list(lengths), [0] * slots, 0, 0
+    """At each tick every free slot takes the next completion, and then every busy slot samples a token."""
+    waiting, remaining, idle_ticks, ticks = list(lengths), [0] * slots, 0, 0
     while waiting or any(remaining):
-        remaining = [tokens or (waiting.pop(0) if waiting else 0) for tokens in remaining]
-        empty, ticks = empty + remaining.count(0), ticks + 1
+        for slot in range(slots):
+            if remaining[slot] == 0 and waiting:
+                remaining[slot] = waiting.pop(0)
+        idle_ticks, ticks = idle_ticks + remaining.count(0), ticks + 1
         remaining = [max(tokens - 1, 0) for tokens in remaining]
-    assert straggler_bubble(torch.tensor(lengths), slots) == pytest.approx(empty / (slots * ticks))
+    assert straggler_bubble(torch.tensor(lengths), slots) == pytest.approx(idle_ticks / (slots * ticks))
 
 
 @few
 @given(lengths=st.lists(lengths_of_batch.map(lambda n: n[:3] + [1] * (3 - len(n[:3]))), min_size=1, max_size=4))
 def test_sampling_is_that_of_a_loop(lengths):
-    n, cache, prompt, cards = 1e9, 2e6, 7, 2
-    seconds_of_batches = decoding_seconds(torch.tensor(lengths), prompt, n, cache, cards)
-    for rows, seconds in zip(lengths, seconds_of_batches.tolist(), strict=True):
+    parameters, cache_bytes, prompt, gpus = 1e9, 2e6, 7, 2
+    seconds_of_samplers = decoding_seconds(torch.tensor(lengths), prompt, parameters, cache_bytes, gpus)
+    for rows, seconds in zip(lengths, seconds_of_samplers.tolist(), strict=True):
         total = 0.0
         for t in range(1, max(rows) + 1):
-            writing = sum(length >= t for length in rows)
-            read = 2 * n + cache * writing * (prompt + t)
-            total += max(2 * n * writing / H100.flops, read / H100.memory) / cards
+            active_rows = sum(length >= t for length in rows)
+            bytes_read = 2 * parameters + cache_bytes * active_rows * (prompt + t)
+            total += max(2 * parameters * active_rows / H100.flops, bytes_read / H100.memory) / gpus
         assert seconds == pytest.approx(total, rel=1e-5)
 
 
@@ -102,7 +104,7 @@ def test_operations_of_a_step():
 
 def test_what_is_refused_is_named():
     logp, sampler, _, _, mask = batch(4, 5, seed=0)
-    for name, wrong in {
+    for name, call in {
         "level": lambda: importance_weights(logp, sampler, mask, "word"),
         "mode": lambda: truncate_weights(logp.exp(), mode="clip"),
         "cap": lambda: truncate_weights(logp.exp(), 0.0),
@@ -111,19 +113,19 @@ def test_what_is_refused_is_named():
         "group": lambda: answer_ages(torch.tensor([1, 2, 3]), 1, 1, 2),
     }.items():
         with pytest.raises(ValueError, match=name):
-            wrong()
+            call()
 
 
 @few
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5), group=st.integers(1, 4))
 def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
-    queue = torch.tensor(lengths * group)  # a number of answers that groups divide
+    queue = torch.tensor(lengths * group)  # the number of completions is a multiple of the group size
     ages = answer_ages(queue, slots, batch, group)
     assert ages.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()
 
 
 @pytest.mark.parametrize("spread", [0.5, 1.5])
-def test_drawn_lengths_have_the_mean_and_the_longest_that_were_given(spread):
+def test_drawn_lengths_have_the_given_mean_and_limit(spread):
     torch.manual_seed(0)
     lengths = answer_lengths(4000, 300.0, 1000, spread)
     assert abs(lengths.double().mean() - 300) < 1 and lengths.min() >= 1 and lengths.max() <= 1000
@@ -134,4 +136,5 @@ def test_a_step_at_the_peaks_ends_with_the_slowest_replica():
     sampling, learning = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt=2, gpu=gpu)
     slowest = decoding_seconds(torch.tensor([[3, 7]]), 2, 5.0, 1.0, 2, gpu).item()
     assert sampling == pytest.approx(slowest)
-    assert learning == pytest.approx(10 * 5.0 * (13 + 4 * 2) / (4 * 100))  # 2 K before the update, 8 K in it
+    # For each token, 2 K operations for the log-probabilities and 8 K for the update.
+    assert learning == pytest.approx(10 * 5.0 * (13 + 4 * 2) / (4 * 100))

@@ -13,8 +13,7 @@ from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import neighbours, suspended, without_body
 from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, of_notebook
-from grpo_lab.course.exercises import exercise as find_exercise
+from grpo_lab.course.exercises import NAMES, find_exercise, of_notebook
 
 
 @dataclass

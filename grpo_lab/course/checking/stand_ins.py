@@ -17,8 +17,7 @@ from grpo_lab.base.language import Phrase, _, counted, fill
 from grpo_lab.course.checking.cells import global_names_of, unwrapped
 from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import earlier
-from grpo_lab.course.exercises import exercise as find_exercise
+from grpo_lab.course.exercises import earlier, find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE, stub_head
 
 _active: list["using"] = []  # the blocks that are open, the inner ones last

@@ -1,22 +1,24 @@
-"""All exercises, by the name of the function that is to be written, in the order of the notebooks.
+"""All exercises, by the name of the function that students write, in the order of the notebooks.
 
-One module a notebook; in it, each exercise under its name in capitals: the inputs, and wrong answers as people write
-them. Beside it lies what it is worth and what is said, as YAML: the task, hints, and a word about each mistake. A
-module is imported when somebody asks for one of its exercises: whoever checks a function of notebook 01 does not wait
-for the language-model libraries.
+Each notebook has a module, such as nb04.py, that defines each exercise under its name in capitals: the reference, the
+inputs and the common mistakes. The YAML file beside the module holds the points, the task, the hints, and the
+explanation of each mistake. A module is imported when one of its exercises is looked up for the first time, so a check
+of a function of notebook 01 does not load the language-model libraries.
 """
 
 import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from grpo_lab.course.exercise import Exercise
 
-# Of each notebook, in the order in which they are judged: an exercise may call those before it.
+# The names of the exercises by notebook, in the order in which they are checked: an exercise may call earlier ones.
 NAMES = {
     "01": (
         "token_logprobs", "token_entropy", "completion_mask", "sequence_logprob", "reinforce_loss",
@@ -41,27 +43,33 @@ NAMES = {
 }  # fmt: skip
 _NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}
 _loaded: dict[str, Exercise] = {}
-_of_class: dict[str, Exercise] = {}  # variants, in the notebook of a student
+_class_exercises: dict[str, Exercise] = {}  # exercises of a class that replace those of the lessons
 
 
-def exercise(name_or_function: str | Callable) -> Exercise:
-    """The exercise of that name; a function is looked up by its `__name__`.
+def find_exercise(name_or_function: str | Callable) -> Exercise:
+    """Return an exercise by its name, or by a function with that name.
+
+    If an exercise of a class was registered under the name, it is returned instead of the lesson's.
 
     Raises:
-        KeyError: if there is none; the message lists the names.
+        KeyError: No exercise has this name; the message lists all names.
     """
     name = name_or_function if isinstance(name_or_function, str) else getattr(name_or_function, "__name__", "")
-    return _of_class.get(name) or lesson_exercise(name)
+    return _class_exercises.get(name) or lesson_exercise(name)
 
 
-def put(exercise: Exercise) -> None:
-    """Let `exercise` find this one, which is a class's, under its name from now on."""
-    _of_class[exercise.name] = exercise
+def register(exercise: Exercise) -> None:
+    """Register an exercise of a class, which `find_exercise` then returns instead of the lesson's of the same name."""
+    _class_exercises[exercise.name] = exercise
     _all.cache_clear()
 
 
 def lesson_exercise(name: str) -> Exercise:
-    """The exercise of that name with the formula of the lesson, whatever a class has."""
+    """Return the lesson's exercise of this name, even if an exercise of a class is registered under it.
+
+    Raises:
+        KeyError: No exercise has this name; the message lists all names.
+    """
     if name not in _loaded:
         if name not in _NOTEBOOKS:
             raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
@@ -75,27 +83,31 @@ def lesson_exercise(name: str) -> Exercise:
 
 @cache
 def texts_of(notebook: str) -> dict:
-    """The texts of a notebook's exercises, by name: fields of `Exercise`; and the question in words."""
+    """Read the YAML file of a notebook: the text fields of each `Exercise` by its name, and the question in words."""
     return yaml.safe_load((Path(__file__).parent / f"nb{notebook}.yaml").read_text(encoding="utf-8"))
 
 
 def earlier(name: str) -> tuple[str, ...]:
-    """The exercises of the same notebook that stand before this one; none for a name that there is not."""
+    """Return the names of the earlier exercises of the same notebook; empty for an unknown name."""
     names = NAMES[_NOTEBOOKS[name]] if name in _NOTEBOOKS else (name,)
     return names[: names.index(name)]
 
 
 def of_notebook(notebook: str) -> dict[str, Exercise]:
-    """The exercises of a notebook ("04"), in order; none for one without."""
-    return {name: exercise(name) for name in NAMES.get(notebook, ())}
+    """Return the exercises of a notebook, such as "04", by name and in order; empty for a notebook without any."""
+    return {name: find_exercise(name) for name in NAMES.get(notebook, ())}
 
 
 @cache
 def _all() -> dict[str, Exercise]:
-    return {name: exercise(name) for name in _NOTEBOOKS}
+    return {name: find_exercise(name) for name in _NOTEBOOKS}
 
 
-def __getattr__(name: str) -> dict[str, Exercise]:
+def __getattr__(name: str) -> Any:
+    """Return `EXERCISES`, all exercises by name; and `find_exercise` under its old name `exercise`."""
+    if name == "exercise":
+        warnings.warn("exercise is called find_exercise now", DeprecationWarning, stacklevel=2)
+        return find_exercise
     if name != "EXERCISES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _all()

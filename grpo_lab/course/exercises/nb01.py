@@ -176,30 +176,40 @@ def sample_tokens(
     temperature: float = 1.0,
     top_p: float = 1.0,
 ) -> Int[Tensor, "B T"]:
-    """Sample a completion to each prompt, token by token.
+    """Sample a completion for each prompt, token by token.
 
-    The random numbers are given, so that everybody who draws as follows gets the same tokens. The candidates of a
-    position are the likeliest tokens: the fewest whose probabilities sum to `top_p` or more. The probabilities of the
-    others become 0, and those of the candidates are divided by their sum. The token is the first, in the order of the
-    ids, up to and with which the probabilities sum to more than the random number of its row and position.
+    The random numbers are an argument, so every correct sampler returns the same tokens. For each position:
+
+    1. Divide the logits by the temperature, and take the softmax.
+    2. Keep only the candidates: the smallest set of most likely tokens whose probabilities sum to `top_p` or more. Set
+       the other probabilities to 0, and divide those of the candidates by their sum.
+    3. Go through the token ids in ascending order and add up their probabilities. Draw the first token at which this
+       cumulative sum exceeds the random number of its row and position.
+
+    Example:
+        With probabilities 0.5, 0.2, 0.3 of the tokens 0, 1, 2 and `top_p` 0.7, the candidates are 0 and 2, with the
+        probabilities 0.625 and 0.375. The random number 0.6 draws token 0, and 0.7 draws token 2.
 
     Args:
-        model: takes ids (B, S) and a mask (B, S), False at padding, and returns logits (B, S, V), those at a position
-            for the token behind it.
-        prompt_ids: padded on the left. The padding may be the end token.
-        prompt_mask: False at padding.
-        uniform: a random number from 0 to 1, without 1, for each row and position.
-        end: the token that ends a completion. A row that has ended is filled with it.
-        temperature: the logits are divided by it, before anything else.
-        top_p: 1 leaves every token in.
+        model: A function that takes token ids (B, S) and a mask (B, S), False at padding, and returns logits (B, S, V).
+            The logits at a position are those of the next token.
+        prompt_ids: The prompts, padded on the left. The padding token may be the end token.
+        prompt_mask: Mask of the prompts, False at padding.
+        uniform: A random number for each row and position of the completions, at least 0 and below 1.
+        end: The end token. Once a completion has ended, every further position of its row is this token.
+        temperature: The number that the logits are divided by.
+        top_p: The least sum of the candidates' probabilities. With 1, every token is a candidate.
+
+    Returns:
+        The token ids of the completions, without the prompts.
     """
     ids, mask = prompt_ids, prompt_mask
     ended = torch.zeros(len(prompt_ids), dtype=torch.bool)
     for u in uniform.T:
         logits = model(ids, mask)[:, -1]  # [last]
         p = (logits / temperature).softmax(-1)  # B V
-        largest, order = p.sort(descending=True)
-        mass_above = largest.cumsum(-1) - largest  # [before]
+        sorted_p, order = p.sort(descending=True)
+        mass_above = sorted_p.cumsum(-1) - sorted_p  # [before]
         p = p.masked_fill((mass_above >= top_p).gather(-1, order.argsort(-1)), 0)
         p = p / p.sum(-1, keepdim=True)  # [anew]
         token = (p.cumsum(-1) <= u[:, None]).sum(-1)  # [draw]
@@ -210,44 +220,50 @@ def sample_tokens(
     return ids[:, prompt_ids.shape[1] :]
 
 
-LAST = 0  # the end token
+END = 0
 
 
-class Remembering(nn.Module):
-    """A language model that sees the last token and the mean of all tokens that the mask lets it see."""
+class MeanContextModel(nn.Module):
+    """A language model that predicts from the last token and the mean embedding of all unmasked tokens so far."""
 
     def __init__(self, draws: Draws, V: int, width: int = 4, scale: float = 1.5):
         super().__init__()
-        self.seen, self.last = (nn.Embedding.from_pretrained(draws.normal(V, width)) for _ in range(2))
-        self.out = draws.normal(width, V, scale=scale)
+        self.context_embedding, self.last_embedding = (
+            nn.Embedding.from_pretrained(draws.normal(V, width)) for _ in range(2)
+        )
+        self.head = draws.normal(width, V, scale=scale)
 
     @torch.no_grad()
     def forward(self, ids, mask):
         weights = mask.double()[..., None]
-        mean = (self.seen(ids) * weights).cumsum(1) / weights.cumsum(1).clamp(min=1)
-        return (mean + self.last(ids)) @ self.out
+        context = (self.context_embedding(ids) * weights).cumsum(1) / weights.cumsum(1).clamp(min=1)
+        return (context + self.last_embedding(ids)) @ self.head
 
 
-def _prompts(
+def _sampling_case(
     label: str,
     B: int,
     L: int,
     T: int,
     V: int,
-    padded: bool = True,
+    is_padded: bool = True,
     tests: str = "values",
-    largest: float = 1.0,
+    largest_uniform: float = 1.0,
     **settings,
 ) -> Case:
-    """B prompts of L tokens, if padded of 1 to L, padded with the end token; random numbers up to `largest`."""
+    """Return a case with B prompts, T random numbers for each, and `settings` of `sample_tokens`.
+
+    The prompts have L tokens; with `is_padded` they have 1 to L, and the end token as padding. The random numbers lie
+    between 0 and `largest_uniform`.
+    """
 
     def build(seed: int) -> tuple[tuple, dict]:
         draws = Draws(seed)
-        model = Remembering(draws, V)
-        mask = draws.ragged(B, L).flip(1) if padded else torch.ones(B, L).bool()
-        ids = (1 + draws.integers(V - 1, B, L)).masked_fill(~mask, LAST)
-        uniform = largest * torch.rand(B, T, generator=draws.generator, dtype=torch.float64)
-        return (model, ids, mask, uniform, LAST), settings
+        model = MeanContextModel(draws, V)
+        mask = draws.ragged(B, L).flip(1) if is_padded else torch.ones(B, L).bool()
+        ids = (1 + draws.integers(V - 1, B, L)).masked_fill(~mask, END)
+        uniform = largest_uniform * torch.rand(B, T, generator=draws.generator, dtype=torch.float64)
+        return (model, ids, mask, uniform, END), settings
 
     return Case(build, label, tests)
 
@@ -255,18 +271,18 @@ def _prompts(
 SAMPLE_TOKENS = Exercise(
     function=sample_tokens,
     cases=(
-        _prompts("one prompt, one token", 1, 2, 1, 3, padded=False),
-        _prompts("three prompts of one length", 3, 2, 4, 4, padded=False),
-        _prompts("padded on the left, with the end token", 4, 5, 4, 4),
-        _prompts("as many prompts as tokens of a prompt", 5, 5, 6, 5),
-        _prompts("temperature 1/2", 4, 3, 5, 6, temperature=0.5),
-        _prompts("temperature 3", 6, 3, 5, 6, temperature=3.0),
-        _prompts("top-p 0.7", 6, 3, 5, 6, top_p=0.7),
-        _prompts("top-p 0.9 at temperature 2", 8, 3, 6, 8, top_p=0.9, temperature=2.0),
-        _prompts("top-p so small that one token is left", 6, 3, 6, 8, top_p=0.01),
-        _prompts("forty tokens", 5, 4, 40, 12, top_p=0.95, tests="stability"),
-        _prompts("every random number is 0", 8, 3, 6, 9, top_p=0.3, tests="stability", largest=0.0),
-        _prompts("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tests="stability"),
+        _sampling_case("one prompt, one token", 1, 2, 1, 3, is_padded=False),
+        _sampling_case("three prompts of one length", 3, 2, 4, 4, is_padded=False),
+        _sampling_case("padded on the left, with the end token", 4, 5, 4, 4),
+        _sampling_case("as many prompts as tokens of a prompt", 5, 5, 6, 5),
+        _sampling_case("temperature 1/2", 4, 3, 5, 6, temperature=0.5),
+        _sampling_case("temperature 3", 6, 3, 5, 6, temperature=3.0),
+        _sampling_case("top-p 0.7", 6, 3, 5, 6, top_p=0.7),
+        _sampling_case("top-p 0.9 at temperature 2", 8, 3, 6, 8, top_p=0.9, temperature=2.0),
+        _sampling_case("top-p so small that one token is left", 6, 3, 6, 8, top_p=0.01),
+        _sampling_case("forty tokens", 5, 4, 40, 12, top_p=0.95, tests="stability"),
+        _sampling_case("every random number is 0", 8, 3, 6, 9, top_p=0.3, tests="stability", largest_uniform=0.0),
+        _sampling_case("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tests="stability"),
     ),
     mistakes={
         "padding-attended": {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"},
@@ -281,7 +297,7 @@ SAMPLE_TOKENS = Exercise(
             "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
         },
         "crossing-token-lost": {
-            "[before]": "mass_above = largest.cumsum(-1).clamp(max=1 - 1e-9)\nmass_above[:, 0] = 0"
+            "[before]": "mass_above = sorted_p.cumsum(-1).clamp(max=1 - 1e-9)\nmass_above[:, 0] = 0"
         },
         "not-divided-anew": {"[anew]": ""},
         "greedy": {"[draw]": "token = p.argmax(-1)"},
@@ -289,6 +305,6 @@ SAMPLE_TOKENS = Exercise(
             "[draw]": "rank = (p.gather(-1, order).cumsum(-1) <= u[:, None]).sum(-1, keepdim=True)\n"
             "token = order.gather(-1, rank)[:, 0]"
         },
-        "at-most-top-p": {"[before]": "mass_above = largest.cumsum(-1) * (1 - 1e-12)"},
+        "at-most-top-p": {"[before]": "mass_above = sorted_p.cumsum(-1) * (1 - 1e-12)"},
     },
 )

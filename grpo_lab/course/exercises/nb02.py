@@ -6,7 +6,7 @@ from grpo_lab.advantages import group_advantages, rloo_advantages
 from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, f64, given
 
 EASY_AND_HARD = f64([[11.0, 9.0], [0.0, 2.0]])
-# The mean of three of these is not one of them in float32, in whatever order they are added up.
+# In float32 the mean of these three equal rewards is rounded to another number, in any order of summation.
 ROUNDED = torch.tensor([[1_000_000.125] * 3])
 
 

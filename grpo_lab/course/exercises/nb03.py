@@ -16,7 +16,7 @@ from grpo_lab.course.exercise import Case, Exercise, at_scale, drawn, extreme, f
 from grpo_lab.toys.sorting import repaired_reward, response_logprobs, surrogate_loss
 
 
-def _input(d, S, P, G, T, V):
+def _logp_and_responses(d, S, P, G, T, V):
     return d.normal(S, P, T, V).log_softmax(-1), d.integers(V, S, P, G, T)
 
 
@@ -34,9 +34,9 @@ RESPONSE_LOGPROBS = Exercise(
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 1], [0, 0]]]]),
         ),
-        drawn("two seeds, three prompts", lambda d: _input(d, 2, 3, 2, 4, 5)),
+        drawn("two seeds, three prompts", lambda d: _logp_and_responses(d, 2, 3, 2, 4, 5)),
         extreme("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
-        at_scale("300 positions, 100 numbers", lambda d: _input(d, 1, 3, 5, 300, 100)),
+        at_scale("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
     ),
     gradient_of=("logp",),
     mistakes={
@@ -52,7 +52,8 @@ RESPONSE_LOGPROBS = Exercise(
 RATIO = "(logp - old_logp.detach()).exp()"
 
 
-def written_out(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
+def losses_with(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
+    """Return lines for all three losses, with the given expressions for the ratio and the advantages."""
     return {
         "3.7": f"return -({A} * logp).mean()",
         "3.8": f"return aggregate(-{ratio} * {A}, mask, 'grpo')",
@@ -60,7 +61,7 @@ def written_out(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
     }
 
 
-def _turns(d, B, T, spread=0.5):
+def _moved_policy(d, B, T, spread=0.5):
     return *d.moved(B, T, scale=spread), d.normal(B)
 
 
@@ -78,25 +79,25 @@ SURROGATE_LOSS = Exercise(
         given("half as likely, worse", DOWN, HALF, WORSE),
         given("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
         given("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
-        *(drawn(loss, lambda d: _turns(d, 4, 3), loss=loss) for loss in LOSSES),
-        drawn("as many responses as numbers, a narrow clip", lambda d: _turns(d, 4, 4), epsilon=0.05),
+        *(drawn(loss, lambda d: _moved_policy(d, 4, 3), loss=loss) for loss in LOSSES),
+        drawn("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, 4, 4), epsilon=0.05),
         extreme("one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER),
         extreme("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
-        at_scale("ratios far from 1", lambda d: _turns(d, 5, 7, 4.0), loss="unclipped"),
+        at_scale("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
     ),
     gradient_of=("logp", "old_logp"),
     mistakes={
-        "ratio-quotient": written_out("(logp / old_logp.detach())"),
-        "ratio-of-underflowing-probabilities": written_out("(logp.exp() / old_logp.detach().exp())"),
-        "old-not-detached": written_out("(logp - old_logp).exp()"),
-        "advantage-broadcast": written_out(RATIO, "advantages"),
+        "ratio-quotient": losses_with("(logp / old_logp.detach())"),
+        "ratio-of-underflowing-probabilities": losses_with("(logp.exp() / old_logp.detach().exp())"),
+        "old-not-detached": losses_with("(logp - old_logp).exp()"),
+        "advantage-broadcast": losses_with(RATIO, "advantages"),
         "clip-inverted": {"3.6": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"},
         "clip-one-sided": {
             "3.6": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"
         },
         "clip-only": {"3.6": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"},
         "never-clipped": {"3.6": f"return -({RATIO} * advantages[:, None]).mean()"},
-        "upside-down": written_out("(old_logp.detach() - logp).exp()"),
+        "upside-down": losses_with("(old_logp.detach() - logp).exp()"),
     },
 )
 
@@ -135,18 +136,20 @@ def learn_by_grpo(
     inner: int = 4,
     epsilon: float = 0.2,
 ) -> None:
-    """GRPO, whole: what the policy is and what is paid for are arguments; the loop is yours.
+    """Train a policy with GRPO: sample responses, score them, compute advantages, and make the updates of each round.
 
     Args:
-        policy: takes prompts (P, T) and returns logits (P, T, V), those of each position of the response. All positions
-            are drawn at once, independently of each other.
-        optimizer: of the policy's parameters. Each call of its `step` is one update.
-        prompts: to draw from, P in each round.
-        reward: takes prompts (B, T) and responses (B, T), row by row, and returns rewards (B,).
-        rounds: how often responses are sampled.
-        G: responses to each prompt, to be compared with each other, Eq. (2.7).
-        inner: updates on the responses of a round.
-        epsilon: of the clip, Eq. (3.6).
+        policy: The policy: it takes prompts (P, T) and returns logits (P, T, V), one row of V for each position of the
+            response. The numbers at all T positions are drawn at once, independently of each other.
+        optimizer: Optimizer of the policy's parameters. Each call of its `step` is one update.
+        prompts: The prompts from which P are drawn at random in each round.
+        reward: A function that takes prompts (B, T) and responses (B, T), where row b of one belongs to row b of the
+            other, and returns rewards (B,).
+        rounds: Number of rounds; each samples new responses.
+        P: Number of prompts in a round.
+        G: Number of responses to each prompt. They form the group of Eq. (2.7).
+        inner: Number of updates on the responses of a round.
+        epsilon: Clip range of the loss, Eq. (3.6).
     """
     for _ in range(rounds):
         x = prompts[torch.randint(len(prompts), (P,))]  # P T
@@ -165,19 +168,22 @@ def learn_by_grpo(
             optimizer.step()
 
 
-class Table(nn.Module):
-    """Logits of its own for each first number of a prompt."""
+class TablePolicy(nn.Module):
+    """A policy with a table of logits (T, V) for each number that a prompt can begin with.
 
-    def __init__(self, numbers: int, length: int, zero: float = 0.0):
+    `zero_logit` is the initial logit of the number 0; all others are 0.
+    """
+
+    def __init__(self, numbers: int, length: int, zero_logit: float = 0.0):
         super().__init__()
-        self.logits = nn.Parameter(torch.tensor([zero] + [0.0] * (numbers - 1)).repeat(numbers, length, 1))
+        self.logits = nn.Parameter(torch.tensor([zero_logit] + [0.0] * (numbers - 1)).repeat(numbers, length, 1))
 
     def forward(self, x):
         return self.logits[x[:, 0]]
 
 
-class Unlike(Table):
-    """A table that begins with a preference of its own at the first position and at the last."""
+class UnevenTablePolicy(TablePolicy):
+    """A table policy that initially prefers the number 1 at the first position and the number 3 at the last."""
 
     def __init__(self, numbers: int, length: int):
         super().__init__(numbers, length)
@@ -185,8 +191,8 @@ class Unlike(Table):
             self.logits[:, 0, 1] = self.logits[:, -1, 3] = 1.8
 
 
-class Mixing(nn.Module):
-    """The policy of the notebook, smaller."""
+class SmallPolicy(nn.Module):
+    """A smaller version of the notebook's policy, for one seed."""
 
     def __init__(self, numbers: int, length: int, width: int = 12):
         super().__init__()
@@ -197,119 +203,153 @@ class Mixing(nn.Module):
         return self.mix(self.embed(x).flatten(1)).view(*x.shape, -1) @ self.embed.weight.T
 
 
-class Watch:
-    """Watches an optimizer: how many updates it makes, and whether each has its own gradient alone."""
+class OptimizerWatch:
+    """Records how many updates an optimizer makes, and whether each uses only the gradient computed since the last one.
+
+    Attributes:
+        updates: Number of updates so far.
+        has_gradient: True if some update had a gradient that is not zero.
+        uses_new_gradients: True if every update used the gradient computed since the last one, or a multiple of it.
+        new_gradients: For each parameter, the sum of the gradients since the last update.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer):
-        self.updates, self.arrived, self.alone = 0, False, True
+        self.updates, self.has_gradient, self.uses_new_gradients = 0, False, True
         self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self.fresh = [torch.zeros_like(parameter) for parameter in self.parameters]
-        for parameter, fresh in zip(self.parameters, self.fresh, strict=True):
-            parameter.register_hook(partial(self.add, fresh))
-        optimizer.register_step_pre_hook(self.compare)
+        self.new_gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
+        for parameter, new_gradient in zip(self.parameters, self.new_gradients, strict=True):
+            parameter.register_hook(partial(self.add_gradient, new_gradient))
+        optimizer.register_step_pre_hook(self.compare_gradients)
 
-    def add(self, fresh: Tensor, gradient: Tensor):
-        fresh += gradient
+    def add_gradient(self, new_gradient: Tensor, gradient: Tensor):
+        new_gradient += gradient
 
-    def compare(self, *_):
+    def compare_gradients(self, *_):
         self.updates += 1
-        for parameter, fresh in zip(self.parameters, self.fresh, strict=True):
-            if parameter.grad is not None and fresh.any():
-                used, own = parameter.grad.double(), fresh.double()
-                self.arrived = True
-                scaled = own * used.norm() / own.norm()  # a clipped gradient is its own, too
-                self.alone &= bool((used - scaled).norm() <= 1e-3 * used.norm())
-            fresh.zero_()
+        for parameter, new_gradient in zip(self.parameters, self.new_gradients, strict=True):
+            if parameter.grad is not None and new_gradient.any():
+                used, new = parameter.grad.double(), new_gradient.double()
+                self.has_gradient = True
+                scaled = new * used.norm() / new.norm()  # clipping changes only the length of a gradient
+                self.uses_new_gradients &= bool((used - scaled).norm() <= 1e-3 * used.norm())
+            new_gradient.zero_()
 
 
-class CountingReward:
-    """A reward that looks at the responses that it scores: a point for each right number, and a bonus beside that."""
+class RecordingReward:
+    """A reward that records what it scores: the share of right numbers, plus a bonus that only the prompt decides.
 
-    def __init__(self, right: Callable, bonus: Callable, scale: float, start: nn.Module, watch: Watch):
-        self.right, self.bonus, self.scale, self.start, self.watch = right, bonus, scale, copy.deepcopy(start), watch
-        self.scored, self.seen = 0, set()
+    Attributes:
+        right_response: Function of prompts (B, T) that returns their right responses (B, T).
+        bonus: Function of prompts (B, T) that returns what is added to the reward of every response, (B,).
+        scale: Factor of the whole reward.
+        initial_policy: Copy of the policy before training.
+        watch: Record of the updates.
+        num_scored: Number of responses scored so far.
+        scored_prompts: All prompts scored so far.
+        is_off_policy: True if the first responses do not follow the distribution of the initial policy.
+    """
+
+    def __init__(
+        self, right_response: Callable, bonus: Callable, scale: float, policy: nn.Module, watch: OptimizerWatch
+    ):
+        self.right_response, self.bonus, self.scale = right_response, bonus, scale
+        self.initial_policy, self.watch = copy.deepcopy(policy), watch
+        self.num_scored, self.scored_prompts = 0, set()
 
     def __call__(self, x, y):
-        if not self.scored:
-            chances = self.start(x).softmax(-1)
-            far = (one_hot(y.long(), chances.shape[-1]).float() - chances).mean(0).abs().amax()  # of T V
-            self.astray = bool(far * len(y) ** 0.5 > 2.3)  # more than four and a half standard deviations
-        self.scored += len(y)
-        self.seen.update(map(tuple, x.tolist()))
-        return self.scale * ((y == self.right(x)).float().mean(-1) + self.bonus(x))
+        if not self.num_scored:
+            probabilities = self.initial_policy(x).softmax(-1)
+            differences = (one_hot(y.long(), probabilities.shape[-1]).float() - probabilities).mean(0)  # T V
+            # More than four and a half standard deviations are no chance.
+            self.is_off_policy = bool(differences.abs().amax() * len(y) ** 0.5 > 2.3)
+        self.num_scored += len(y)
+        self.scored_prompts.update(map(tuple, x.tolist()))
+        return self.scale * ((y == self.right_response(x)).float().mean(-1) + self.bonus(x))
 
 
-def _world(
+def _training_case(
     label: str,
-    policy: Callable,
-    right: Callable,
+    make_policy: Callable,
+    right_response: Callable,
     bonus: Callable = lambda x: 0.0,
-    rate=0.3,
+    learning_rate=0.3,
     rounds=20,
     inner=3,
     scale=1.0,
-    kind=torch.optim.Adam,
+    optimizer_class=torch.optim.Adam,
     **settings,
 ) -> Case:
+    """Return a case that trains on all 25 prompts of two numbers from 0 to 4, with a `RecordingReward`."""
+
     def build(seed: int) -> tuple[tuple, dict]:
         torch.manual_seed(seed)
-        model, prompts = policy(5, 2), torch.cartesian_prod(torch.arange(5), torch.arange(5))
-        optimizer = kind(model.parameters(), lr=rate)
-        reward = CountingReward(right, bonus, scale, model, Watch(optimizer))
-        return (model, optimizer, prompts, reward, rounds), {"inner": inner, **settings}
+        policy, prompts = make_policy(5, 2), torch.cartesian_prod(torch.arange(5), torch.arange(5))
+        optimizer = optimizer_class(policy.parameters(), lr=learning_rate)
+        reward = RecordingReward(right_response, bonus, scale, policy, OptimizerWatch(optimizer))
+        return (policy, optimizer, prompts, reward, rounds), {"inner": inner, **settings}
 
     return Case(build, label)
 
 
 def after_learning(result, args, kwargs):
-    """Observe the answers that the policy now prefers, and how they came about."""
+    """Observe what the trained policy answers, and how it was trained."""
     policy, _, prompts, reward, rounds, *_ = args
-    right = (policy(prompts).argmax(-1) == reward.right(prompts)).float().mean()
-    likeliest = policy(prompts).softmax(-1).amax(-1).mean()
-    from_all = rounds < 20 or len(reward.seen) > 0.8 * len(prompts)
+    accuracy = (policy(prompts).argmax(-1) == reward.right_response(prompts)).float().mean()
+    highest_probability = policy(prompts).softmax(-1).amax(-1).mean()
+    # After fewer than 20 rounds, chance may have left prompts out.
+    drawn_from_all = rounds < 20 or len(reward.scored_prompts) > 0.8 * len(prompts)
     return {
-        "the number of responses that were rewarded": reward.scored,
-        "whether the prompts are drawn from all that there are": from_all,
-        "whether the responses are drawn from the policy, each position from its own": bool(reward.scored)
-        and not reward.astray,
+        "the number of responses that were rewarded": reward.num_scored,
+        "whether the prompts are drawn from all that there are": drawn_from_all,
+        "whether the responses are drawn from the policy, each position from its own": bool(reward.num_scored)
+        and not reward.is_off_policy,
         "the number of updates": reward.watch.updates,
-        "whether any gradient arrived": reward.watch.arrived,
-        "whether each update is made with its own gradient alone": reward.watch.alone,
-        "whether the policy is worse than chance": bool(right < 0.1),
-        "whether most answers are right": bool(right > 0.7),
-        "whether the policy is sure of its answers": bool(likeliest > 0.65),
+        "whether any gradient arrived": reward.watch.has_gradient,
+        "whether each update is made with its own gradient alone": reward.watch.uses_new_gradients,
+        "whether the policy is worse than chance": bool(accuracy < 0.1),
+        "whether most answers are right": bool(accuracy > 0.7),
+        "whether the policy is sure of its answers": bool(highest_probability > 0.65),
     }
 
 
 LEARN_BY_GRPO = Exercise(
     function=learn_by_grpo,
     cases=(
-        _world("a hundred points for nothing", Table, lambda x: x[:, :1].expand_as(x), lambda x: 100.0),
-        _world("the numbers in ascending order", Mixing, lambda x: x.sort().values, rate=0.02, rounds=70),
-        _world("prompts that are unlike", Table, lambda x: 4 - x[:, :1].expand_as(x), lambda x: 30.0 * x[:, 0]),
-        _world("every response is paid the same", Table, lambda x: x - 9, lambda x: 1.0, rounds=2),
-        _world(
-            "one round, eighty updates", lambda *size: Table(*size, 1.0), torch.zeros_like, rate=0.1, rounds=1, inner=80
+        _training_case("a hundred points for nothing", TablePolicy, lambda x: x[:, :1].expand_as(x), lambda x: 100.0),
+        _training_case(
+            "the numbers in ascending order", SmallPolicy, lambda x: x.sort().values, learning_rate=0.02, rounds=70
         ),
-        _world(
-            "a clip so wide that nothing is clipped",
-            lambda *size: Table(*size, 1.0),
+        _training_case(
+            "prompts that are unlike", TablePolicy, lambda x: 4 - x[:, :1].expand_as(x), lambda x: 30.0 * x[:, 0]
+        ),
+        _training_case("every response is paid the same", TablePolicy, lambda x: x - 9, lambda x: 1.0, rounds=2),
+        _training_case(
+            "one round, eighty updates",
+            lambda *size: TablePolicy(*size, 1.0),
             torch.zeros_like,
-            rate=0.1,
+            learning_rate=0.1,
+            rounds=1,
+            inner=80,
+        ),
+        _training_case(
+            "a clip so wide that nothing is clipped",
+            lambda *size: TablePolicy(*size, 1.0),
+            torch.zeros_like,
+            learning_rate=0.1,
             rounds=1,
             inner=80,
             epsilon=50.0,
         ),
-        _world("six prompts, four responses to each", Table, lambda x: x - 9, P=6, G=4, rounds=2),
-        _world("two positions that begin unlike", Unlike, lambda x: x - 9, rounds=2),
-        _world(
+        _training_case("six prompts, four responses to each", TablePolicy, lambda x: x - 9, P=6, G=4, rounds=2),
+        _training_case("two positions that begin unlike", UnevenTablePolicy, lambda x: x - 9, rounds=2),
+        _training_case(
             "a fiftieth of a point, by plain gradient descent",
-            Table,
+            TablePolicy,
             lambda x: x[:, :1].expand_as(x),
-            rate=20.0,
+            learning_rate=20.0,
             rounds=20,
             scale=0.02,
-            kind=torch.optim.SGD,
+            optimizer_class=torch.optim.SGD,
         ),
     ),
     observe=after_learning,

@@ -6,27 +6,27 @@ from grpo_lab.course.exercise import NAN, Exercise, at_scale, drawn, extreme, f6
 from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, policy_loss
 
 
-def under_the_mask(result, args, kwargs):
-    """Observe the ratio without masked positions: the loss leaves them out."""
+def ratio_under_the_mask(result, args, kwargs):
+    """Observe the ratio at the positions where the mask is True: the loss ignores all others."""
     mask = args[2]
     same_shape = isinstance(result, torch.Tensor) and result.shape == mask.shape
     return {"the ratio where the mask is True": torch.where(mask, result, 1.0) if same_shape else result}
 
 
-ONE = torch.ones(1, 1, dtype=torch.bool)
-TWO = torch.ones(1, 2, dtype=torch.bool)
+MASK_OF_ONE = torch.ones(1, 1, dtype=torch.bool)
+MASK_OF_TWO = torch.ones(1, 2, dtype=torch.bool)
 
 
-def _ragged(d, B, T):
+def _ragged_logps(d, B, T):
     return *d.moved(B, T, scale=0.4), d.ragged(B, T)
 
 
-def _with_holes(d, B, T):
+def _logps_with_holes(d, B, T):
     return *d.moved(B, T, scale=0.4), d.holes(B, T)
 
 
-def _all_one_way(d, B, T):
-    """A batch whose first row has become likelier by 8 nats a token, the others less likely."""
+def _logps_moved_one_way(d, B, T):
+    """Return a batch in which every token of the first row is 8 nats more likely than before, and all others less."""
     logp = d.logp(B, T) - 0.1
     old_logp = logp + 8
     old_logp[0] = logp[0] - 8
@@ -36,25 +36,25 @@ def _all_one_way(d, B, T):
 IMPORTANCE_RATIO = Exercise(
     function=importance_ratio,
     cases=(
-        given("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), ONE),
-        given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), TWO),
-        given("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), TWO, "sequence"),
+        given("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), MASK_OF_ONE),
+        given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), MASK_OF_TWO),
+        given("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), MASK_OF_TWO, "sequence"),
         given("padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"),
-        given("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~TWO, "sequence"),
-        drawn("tokens of rows of different lengths", lambda d: _ragged(d, 3, 5)),
-        drawn("sequences of different lengths, one empty", lambda d: _with_holes(d, 3, 5), level="sequence"),
+        given("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
+        drawn("tokens of rows of different lengths", lambda d: _ragged_logps(d, 3, 5)),
+        drawn("sequences of different lengths, one empty", lambda d: _logps_with_holes(d, 3, 5), level="sequence"),
         extreme(
             "one token 30 nats likelier, one 30 less at e^-800",
             f64([[-0.5, -830.25]]),
             f64([[-30.5, -800.25]]),
-            TWO,
+            MASK_OF_TWO,
             level="token",
         ),
-        at_scale("300 tokens that all moved the same way", lambda d: _all_one_way(d, 3, 300), level="sequence"),
-        at_scale("NaN wherever nothing counts", lambda d: nan_padded(*_with_holes(d, 5, 9)), level="sequence"),
+        at_scale("300 tokens that all moved the same way", lambda d: _logps_moved_one_way(d, 3, 300), level="sequence"),
+        at_scale("NaN wherever nothing counts", lambda d: nan_padded(*_logps_with_holes(d, 5, 9)), level="sequence"),
     ),
     gradient_of=("logp", "old_logp"),
-    observe=under_the_mask,
+    observe=ratio_under_the_mask,
     mistakes={
         "ratio-quotient": {"5.7": "ratio = logp / old_logp.detach()"},
         "old-not-detached": {"5.6": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
@@ -81,12 +81,12 @@ IMPORTANCE_RATIO = Exercise(
 )
 
 
-def _ratio(d, *shape):
+def _ratios(d, *shape):
     return d.normal(*shape, scale=0.5).exp()
 
 
-def _far(d, *shape):
-    """Ratios between about e^-12 and e^12."""
+def _extreme_ratios(d, *shape):
+    """Return ratios between about e^-12 and e^12."""
     return d.normal(*shape, scale=4.0).exp()
 
 
@@ -99,13 +99,18 @@ CLIPPED_SURROGATE = Exercise(
         given("a good token that became less likely", f64([[0.5]]), f64([1.0])),
         given("more room above", f64([[1.25, 1.5, 0.75]]), f64([1.0]), epsilon=0.2, epsilon_high=0.28),
         given("a bad token that became much likelier", f64([[6.0]]), f64([-1.0]), epsilon=0.2, delta=4.0),
-        drawn("one ratio a sequence", lambda d: (_ratio(d, 4, 1), d.normal(4)), epsilon=0.1),
-        drawn("an advantage for each token", lambda d: (_ratio(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
-        drawn("all settings", lambda d: (2 * _ratio(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0),
+        drawn("one ratio a sequence", lambda d: (_ratios(d, 4, 1), d.normal(4)), epsilon=0.1),
+        drawn("an advantage for each token", lambda d: (_ratios(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
+        drawn("all settings", lambda d: (2 * _ratios(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0),
         extreme("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
         extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
         extreme("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
-        at_scale("300 tokens and delta", lambda d: (_far(d, 3, 300), d.normal(3, 300)), epsilon_high=0.28, delta=4.0),
+        at_scale(
+            "300 tokens and delta",
+            lambda d: (_extreme_ratios(d, 3, 300), d.normal(3, 300)),
+            epsilon_high=0.28,
+            delta=4.0,
+        ),
     ),
     gradient_of=("ratio",),
     mistakes={
@@ -122,7 +127,7 @@ CLIPPED_SURROGATE = Exercise(
 )
 
 
-# One token with loss 6, three with loss 2: the mean of means is 4, the mean over tokens 3.
+# One token with loss 6 and three with loss 2: the mean of the rows' means is 4, the mean over all tokens is 3.
 VALUES = f64([[6.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
 MASK = torch.tensor([[True, False, False], [True, True, True]])
 EMPTY = torch.tensor([[False, False, False], [True, True, False]])
@@ -194,47 +199,48 @@ AGGREGATE = Exercise(
 )
 
 
-def the_loss(result, args, kwargs):
-    """Observe the loss. The metrics are left to the student, but there is a dictionary for them."""
+def loss_without_metrics(result, args, kwargs):
+    """Observe the loss alone. The metrics have to be a dictionary, whose contents are up to the student."""
     if not (isinstance(result, tuple | list) and len(result) == 2):
         return {"the result": result, "loss": None}
     loss, metrics = result
-    attached = args[2].any() or getattr(loss, "requires_grad", False)  # backward() works without tokens, too
+    # A batch without tokens has to have a loss that requires a gradient, so that backward() works.
+    is_attached = args[2].any() or getattr(loss, "requires_grad", False)
     result = ("loss", {} if isinstance(metrics, dict) else metrics)
-    return {"the result": result, "loss": loss if attached else "cut off from the policy"}
+    return {"the result": result, "loss": loss if is_attached else "cut off from the policy"}
 
 
 def _batch(d, B, T):
-    """A batch (logp, advantages, mask, old_logp, ref_logp): the policy has moved, and is not the reference."""
+    """Return logp, advantages, mask, old_logp, ref_logp of a policy that differs from the old one and the reference."""
     logp, mask = d.logp(B, T) - 0.1, d.ragged(B, T)
     old_logp, ref_logp = ((logp + d.normal(B, T, scale=0.3)).clamp(max=-0.01) for _ in range(2))
     return logp, d.normal(B), mask, old_logp, ref_logp
 
 
-def _first_update(d, B, T):
-    """A batch for which nothing was recorded while sampling; one row has no token that counts."""
+def _first_update_batch(d, B, T):
+    """Return a batch of the first update, without old log-probabilities; the mask of its last row is empty."""
     logp, advantages, _, _, ref_logp = _batch(d, B, T)
     return logp, advantages, d.holes(B, T), None, ref_logp
 
 
-def _per_token(d, B, T):
+def _batch_with_token_advantages(d, B, T):
     logp, _, *logps = _batch(d, B, T)
     return logp, d.normal(B, T), *logps
 
 
 def _batch_with_holes(d, B, T):
-    """A batch with finite values outside of the mask, far from anything that the policy said."""
+    """Return a batch whose log-probabilities outside the mask are finite and far from the policy's."""
     logp, advantages, _, old_logp, ref_logp = _batch(d, B, T)
     mask = d.holes(B, T)
     return padded(logp, mask, -9.0), advantages, mask, padded(old_logp, mask, -3.0), padded(ref_logp, mask, -5.0)
 
 
-def _in_float32(d, B, T):
+def _float32_batch(d, B, T):
     return tuple(x.float() if x.is_floating_point() else x for x in _batch_with_holes(d, B, T))
 
 
 LOGP, OLD = f64([[0.3]]).log(), f64([[0.2]]).log()
-# Both tokens in place, the first half as likely under the reference.
+# Two tokens: the reference gives the first half the policy's probability, and the second the same.
 PAIR, REF = f64([[0.4, 0.5]]).log(), f64([[0.2, 0.5]]).log()
 FIRST_OF_TWO = torch.tensor([[True, False]])
 SEQUENCE = {"importance_sampling_level": "sequence"}
@@ -242,37 +248,50 @@ SEQUENCE = {"importance_sampling_level": "sequence"}
 POLICY_LOSS = Exercise(
     function=policy_loss,
     cases=(
-        given("one good token, already 1.5 times as likely", LOGP, f64([1.0]), ONE, OLD),
-        given("one good token, nothing has moved", LOGP, f64([2.0]), ONE),
+        given("one good token, already 1.5 times as likely", LOGP, f64([1.0]), MASK_OF_ONE, OLD),
+        given("one good token, nothing has moved", LOGP, f64([2.0]), MASK_OF_ONE),
         given("a KL term alone, second token padded", PAIR, f64([0.0]), FIRST_OF_TWO, None, REF, beta=0.5),
-        given("a good token and a KL term", LOGP, f64([1.0]), ONE, None, f64([[0.1]]).log(), beta=0.1),
+        given("a good token and a KL term", LOGP, f64([1.0]), MASK_OF_ONE, None, f64([[0.1]]).log(), beta=0.1),
         drawn("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
-        drawn("an advantage for each token", lambda d: _per_token(d, 3, 4), epsilon=0.1, epsilon_high=0.28),
+        drawn(
+            "an advantage for each token",
+            lambda d: _batch_with_token_advantages(d, 3, 4),
+            epsilon=0.1,
+            epsilon_high=0.28,
+        ),
         drawn("one ratio a sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
-        given("a bad token, now three times as likely", LOGP, f64([-1.0]), ONE, f64([[0.1]]).log(), delta=2.0),
+        given("a bad token, now three times as likely", LOGP, f64([-1.0]), MASK_OF_ONE, f64([[0.1]]).log(), delta=2.0),
         drawn("another KL estimator", lambda d: _batch(d, 3, 4), beta=0.3, kl_estimator="k2"),
         drawn("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
         drawn(
             "the first update, one ratio a sequence, a corrected KL term",
-            lambda d: _first_update(d, 3, 4),
+            lambda d: _first_update_batch(d, 3, 4),
             beta=0.3,
             kl_bias_correction=True,
             **SEQUENCE,
         ),
-        drawn("bnpo, the first update, one row empty", lambda d: _first_update(d, 3, 4), beta=0.04, loss_type="bnpo"),
+        drawn(
+            "bnpo, the first update, one row empty", lambda d: _first_update_batch(d, 3, 4), beta=0.04, loss_type="bnpo"
+        ),
         drawn("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", beta=0.1, num_items=40),
-        drawn("dr_grpo", lambda d: _per_token(d, 3, 5), loss_type="dr_grpo", max_completion_length=9),
-        drawn("luspo, one ratio a sequence", lambda d: _per_token(d, 3, 4), loss_type="luspo", epsilon=0.1, **SEQUENCE),
+        drawn("dr_grpo", lambda d: _batch_with_token_advantages(d, 3, 5), loss_type="dr_grpo", max_completion_length=9),
+        drawn(
+            "luspo, one ratio a sequence",
+            lambda d: _batch_with_token_advantages(d, 3, 4),
+            loss_type="luspo",
+            epsilon=0.1,
+            **SEQUENCE,
+        ),
         at_scale(
             "300 tokens, a mask with holes",
             lambda d: _batch_with_holes(d, 3, 300),
             epsilon=0.1,
             epsilon_high=0.0,
         ),
-        at_scale("float32", lambda d: _in_float32(d, 4, 30), loss_type="dapo", beta=0.1),
+        at_scale("float32", lambda d: _float32_batch(d, 4, 30), loss_type="dapo", beta=0.1),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
-    observe=the_loss,
+    observe=loss_without_metrics,
     mistakes={
         "no-ratio": {"5.12": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
         "ascends": {"5.12": "values = surrogate"},

@@ -10,17 +10,17 @@ from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, drawn, extreme,
 from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_fault, normalise_text
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-NTH = ("first", "second", "third", "fourth")
-KEPT = "<think>so</think><answer>4</answer>"
+ORDINALS = ("first", "second", "third", "fourth")
+WELL_FORMED = "<think>so</think><answer>4</answer>"
 
 
-def _ordered(order: tuple[int, ...]) -> Case:
+def _tags_in_order(order: tuple[int, ...]) -> Case:
     a, b, c, d = (TAGS[n] for n in order)
-    return given(f"the {', '.join(NTH[n] for n in order)} tag", f"{a}so{b}{c}4{d}")
+    return given(f"the {', '.join(ORDINALS[n] for n in order)} tag", f"{a}so{b}{c}4{d}")
 
 
-def _nearly_kept(draws: Draws, *inserted: str) -> tuple[str]:
-    """The format, with one of these somewhere between its tags."""
+def _with_insertion(draws: Draws, *inserted: str) -> tuple[str]:
+    """Return a text in the format, with one of the given pieces inserted at a random place."""
     pieces = ["<think>", "so", "</think>", "\n", "<answer>", "4", "</answer>"]
     pieces.insert(int(draws.integers(len(pieces) + 1, 1)), inserted[draws.integers(len(inserted), 1)])
     return ("".join(pieces),)
@@ -58,16 +58,16 @@ FORMAT_FAULT = Exercise(
         given("the beginning of a tag", "<think>so <thin</think><answer>4 </answe</answer>"),
         given("tags in other letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
         given("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
-        *(_ordered(order) for order in ((0, 1, 3, 2), (0, 2, 1, 3), (1, 0, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))),
-        *(given(f"the {NTH[n]} tag missing", KEPT.replace(tag, "")) for n, tag in enumerate(TAGS)),
-        *(given(f"the {NTH[n]} tag twice", KEPT.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
+        *(_tags_in_order(order) for order in ((0, 1, 3, 2), (0, 2, 1, 3), (1, 0, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))),
+        *(given(f"the {ORDINALS[n]} tag missing", WELL_FORMED.replace(tag, "")) for n, tag in enumerate(TAGS)),
+        *(given(f"the {ORDINALS[n]} tag twice", WELL_FORMED.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
         given("an answer before and behind the thinking", "<answer>4</answer><think>so</think><answer>4</answer>"),
         given("the end of thinking before and behind it", "</think><think>so</think><answer>4</answer>"),
-        given("the second tag in the place of the first", KEPT.replace(TAGS[0], TAGS[1])),
-        drawn("a word or a blank somewhere", lambda d: _nearly_kept(d, "so", " ", "\n")),
-        drawn("one tag more", lambda d: _nearly_kept(d, *TAGS)),
+        given("the second tag in the place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
+        drawn("a word or a blank somewhere", lambda d: _with_insertion(d, "so", " ", "\n")),
+        drawn("one tag more", lambda d: _with_insertion(d, *TAGS)),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
-        extreme("a word after thousands of lines", KEPT + "\n" * 5000 + "so"),
+        extreme("a word after thousands of lines", WELL_FORMED + "\n" * 5000 + "so"),
     ),
     mistakes={
         "regex-no-dotall": {
@@ -84,13 +84,14 @@ FORMAT_FAULT = Exercise(
 )
 
 
-AS_WRITTEN = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")
+# Answers that have to be extracted as they are written.
+ANSWER_TEXTS = ("42.", "0", "None", "(4)", '"4"', "$4$", "1,000", "１２", "a  b", "北京", "4\n\n5", "&lt;", "...")
 
 
-def _tags_and_words(draws: Draws, pieces: int) -> tuple[str]:
-    """Tags and words in any order, with a closed block at the beginning."""
-    words = ("<answer>", "</answer>", "4", " ", "\n", "</think>", "12")
-    return ("<answer>7</answer>" + "".join(words[i] for i in draws.integers(len(words), pieces)),)
+def _tags_and_words(draws: Draws, count: int) -> tuple[str]:
+    """Return a closed answer block, followed by `count` tags and words in random order."""
+    pieces = ("<answer>", "</answer>", "4", " ", "\n", "</think>", "12")
+    return ("<answer>7</answer>" + "".join(pieces[i] for i in draws.integers(len(pieces), count)),)
 
 
 def not_stripped(text):
@@ -130,7 +131,7 @@ EXTRACT_ANSWER = Exercise(
         given("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
         given("a block in other letters", "<answer>4</answer> or <Answer>5</Answer>"),
         given("opened three times", "<answer>1<answer> 2 <answer>\n3</answer>"),
-        *(given(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in AS_WRITTEN),
+        *(given(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in ANSWER_TEXTS),
         given("a tag with an attribute", '<answer type="number">4</answer>'),
         given("a tag with an attribute behind a block", '<answer>4</answer> or <answer id="2">5</answer>'),
         given("tags with blanks in them", "<answer >4</answer> or < answer>5</answer>"),
@@ -163,25 +164,23 @@ def answered(answer, thought="so"):
     return f"<think>{thought}</think><answer>{answer}</answer>"
 
 
-def _many(draws: Draws) -> tuple[list[str], list]:
-    """300 rows: right, wrong, right in an earlier block, without a block; some without an expected answer."""
+def _many_completions(draws: Draws) -> tuple[list[str], list]:
+    """Return 300 completions of five kinds, and their expected answers, of which a third are None."""
     answers, kinds = draws.integers(20, 300).tolist(), draws.integers(5, 300).tolist()
-    texts = [
-        (answered(a), answered(a + 1), answered(a) + answered(a + 1), f"{a}", answered(a + 1) + answered(f" {a}\n"))[
-            kind
-        ]
-        for a, kind in zip(answers, kinds, strict=True)
-    ]
-    return texts, [(a, f" {a}", None)[row % 3] for row, a in enumerate(answers)]
+    completions = []
+    for a, kind in zip(answers, kinds, strict=True):
+        right, wrong = answered(a), answered(a + 1)
+        completions.append((right, wrong, right + wrong, f"{a}", wrong + answered(f" {a}\n"))[kind])
+    return completions, [(a, f" {a}", None)[row % 3] for row, a in enumerate(answers)]
 
 
-TALK = [
+CONVERSATION = [
     {"role": "user", "content": answered("3")},
     {"role": "assistant", "content": answered("4\n")},
     {"role": "user", "content": answered("5")},
     {"role": "assistant", "content": "Yes."},
 ]
-MARKS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*", ",", ";", ":", "?", "`", "+", "=", "#", "°", "€", "\\")
+SIGNS = ("", ".", "'", '"', "$", "%", "!", "(", "-", "*", ",", ";", ":", "?", "`", "+", "=", "#", "°", "€", "\\")
 NO_THOUGHT = [
     "<answer>4</answer>",
     "It is <answer>4</answer>",
@@ -196,7 +195,7 @@ UNFINISHED_THOUGHT = [
 ]
 
 
-def _value(text):
+def _as_number(text):
     try:
         return float(normalise_text(str(text)))
     except ValueError:
@@ -204,11 +203,12 @@ def _value(text):
 
 
 def values_compared(completions, answer, **kwargs):
-    pairs = zip(completions, answer, accuracy_reward(completions, answer), strict=True)
-    answers = [(extract_answer(completion_text(y)), a, reward) for y, a, reward in pairs]
-    return [
-        1.0 if reward == 0 and _value(y) is not None and _value(y) == _value(a) else reward for y, a, reward in answers
-    ]
+    rewards = []
+    for completion, expected, reward in zip(completions, answer, accuracy_reward(completions, answer), strict=True):
+        number = _as_number(extract_answer(completion_text(completion)))
+        has_equal_value = number is not None and number == _as_number(expected)
+        rewards.append(1.0 if reward == 0 and has_equal_value else reward)
+    return rewards
 
 
 def case_ignored(completions, answer, **kwargs):
@@ -231,7 +231,7 @@ ACCURACY_REWARD = Exercise(
         given(
             "expected in another form", [answered("1000"), answered("a b"), answered("12")], ["1,000", "a  b", "１２"]
         ),
-        given("a conversation", [TALK], ["4"]),
+        given("a conversation", [CONVERSATION], ["4"]),
         given("the same number or word, but another text", [answered("4.0"), answered("paris")], ["4", "Paris"]),
         given(
             "a number with zeros",
@@ -247,13 +247,13 @@ ACCURACY_REWARD = Exercise(
         given("white space expected", [answered(""), answered(" "), answered("4")], [" ", " ", " "]),
         given("the word None expected", [answered("None"), "None", answered("")], ["None"] * 3),
         given("numbers in another form", [answered("1,000"), answered("-4"), answered("１２")], [1000, -4, 12]),
-        given("the same text around it", [answered(f"{c}4{c}") for c in MARKS], ["4"] * len(MARKS)),
-        given("a sign before it", [answered(f"{c}4") for c in MARKS], ["4"] * len(MARKS)),
-        given("a sign behind it", [answered(f"4{c}") for c in MARKS], ["4"] * len(MARKS)),
+        given("the same text around it", [answered(f"{c}4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
+        given("a sign before it", [answered(f"{c}4") for c in SIGNS], ["4"] * len(SIGNS)),
+        given("a sign behind it", [answered(f"4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
         given(
             "a sign around what is expected",
-            [answered("4")] * 2 * len(MARKS),
-            [*(f"{c}4" for c in MARKS), *(f"4{c}" for c in MARKS)],
+            [answered("4")] * 2 * len(SIGNS),
+            [*(f"{c}4" for c in SIGNS), *(f"4{c}" for c in SIGNS)],
         ),
         given("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
         given("a thought without an end, or behind the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
@@ -263,7 +263,7 @@ ACCURACY_REWARD = Exercise(
             ["北京", "STRASSE", "é", "102"],
         ),
         given("other columns", [answered("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
-        drawn("300 responses", _many),
+        drawn("300 responses", _many_completions),
         extreme("a long response", [answered("4", thought="4 or 5\n" * 3000), answered("4 " * 3000)], ["4", "4"]),
     ),
     mistakes={
@@ -290,38 +290,44 @@ ACCURACY_REWARD = Exercise(
 
 
 def design_reward(completions: Sequence, answer: Sequence, **kwargs: Any) -> list[float | None]:
-    """Reward completions so that a policy that is trained on it learns what you want.
+    """Score completions of sums so that a policy trained with these rewards learns to write good completions.
 
-    Nobody compares your numbers with others. A policy is trained with them, and what counts is what it writes in the
-    end: it works the sum out, writes the result as the only number in one closed answer block, and no more text than
-    that takes.
+    Your rewards are not compared with a reference. Instead a policy is trained with them, and its most frequent
+    completion after training has to be a good one. A good completion works the sum out, gives the result as the only
+    number in one closed answer block, and contains no unnecessary text.
 
     Args:
-        completions: their texts. They may write a number in another form than `answer` has it, such as 1,234 for 1234.
-        answer: the expected results, one for each completion: texts, or None where none is known. A text may be empty,
-            where the data is broken.
-        kwargs: other columns.
+        completions: The texts of the completions. A number may have another form than in `answer`, such as 1,234 for
+            1234.
+        answer: The expected result of each completion as a text, or None if it is unknown. The data has errors: a text
+            may be empty.
+        kwargs: Other columns of the data set, which the reward does not need.
 
     Returns:
-        A number for each completion; None leaves it out.
+        A reward for each completion; None excludes the completion from training.
     """
     rewards: list[float | None] = []
     for completion, expected in zip(completions, answer, strict=True):
         extracted = normalise_text(extract_answer(completion) or "")  # [block]
-        right = extracted != "" and extracted == normalise_text(str(expected))  # [right]
-        price = min(len(completion) / 2000, 0.5)  # [price]
-        rewards.append(None if expected is None else right * (1 - price))
+        is_right = extracted != "" and extracted == normalise_text(str(expected))  # [right]
+        length_penalty = min(len(completion) / 2000, 0.5)  # [penalty]
+        rewards.append(None if expected is None else is_right * (1 - length_penalty))
     return rewards
 
 
-class Problems(list):
-    """The expected results, and of which kind each completion is."""
+class ExpectedResults(list):
+    """The expected result of each completion, with what `after_policy` has to know about the completions.
+
+    Attributes:
+        kinds: Index in `KINDS` of each completion.
+        initial_probabilities: Probability of each kind under the policy before training.
+    """
 
     kinds: list[int]
-    start: list[float]
+    initial_probabilities: list[float]
 
 
-# What a completion may be, from the most frequent at the start to the rarest.
+# The kinds of completions, in descending order of their probability before training.
 GUESS, TALK_ON, EMPTY, LIST, IN_THE_THOUGHT, TWO_BLOCKS, CUT_OFF, WORKED_OUT = KINDS = (
     "a guess",
     "the sum worked out at great length",
@@ -332,82 +338,100 @@ GUESS, TALK_ON, EMPTY, LIST, IN_THE_THOUGHT, TWO_BLOCKS, CUT_OFF, WORKED_OUT = K
     "an answer that is cut off",
     "the sum worked out, and one answer",
 )
-START = [0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05]
+INITIAL_PROBABILITIES = [0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05]
 
 
-class World:
-    """Sums to be solved by a policy that has eight kinds of completions.
+class SumCompletions:
+    """Generates sums, with a completion of each of the eight kinds.
 
-    worked, guessed: how often a sum that is worked out is right, and a guess. unknown: what stands in the data in the
-    place of some results; and silence: what an answer without a number says. comma: what stands behind the thousands in
-    a sum that is worked out, and expects: in the data.
+    Args:
+        draws: Source of the random numbers.
+        worked_out_accuracy: Share of the sums for which the completions that work the sum out are right.
+        guess_accuracy: Share of the sums for which the guess is right.
+        missing_answers: What the data has in place of the expected result for 45% of the sums, used in turn; empty if
+            every result is known.
+        no_number_answer: The answer of a completion that gives no number.
+        result_format: Format specification of the results that are worked out: "" or ",".
+        expected_format: Format specification of the expected results: "" or ",".
     """
 
     def __init__(
-        self, draws: Draws, worked: float, guessed: float, unknown: tuple, silence: str, comma: str, expects: str
+        self,
+        draws: Draws,
+        worked_out_accuracy: float = 0.6,
+        guess_accuracy: float = 0.1,
+        missing_answers: tuple = (),
+        no_number_answer: str = "",
+        result_format: str = "",
+        expected_format: str = "",
     ):
-        self.draws, self.worked, self.guessed = draws, worked, guessed
-        self.unknown, self.silence, self.comma, self.expects = unknown, silence, comma, expects
+        self.draws, self.worked_out_accuracy, self.guess_accuracy = draws, worked_out_accuracy, guess_accuracy
+        self.missing_answers, self.no_number_answer = missing_answers, no_number_answer
+        self.result_format, self.expected_format = result_format, expected_format
 
-    def rows(self, P: int) -> tuple[list[str], Problems]:
-        texts, answers, kinds = [], [], []
-        share = len(self.unknown) and 0.45
+    def generate(self, P: int) -> tuple[list[str], ExpectedResults]:
+        """Return the completions of P sums, and their expected results; those of one sum are in random order."""
+        completions, answers, kinds = [], [], []
+        missing_share = 0.45 if self.missing_answers else 0.0
         for row in range(P):
             a, b = (600 + self.draws.integers(400, 2)).tolist()
-            known = self._happens(row, 1 - share)
-            written = self._completions(a, b, row)
+            if self._is_in_share(row, 1 - missing_share):
+                expected = f"{a + b:{self.expected_format}}"
+            else:
+                expected = self.missing_answers[row % len(self.missing_answers)]
+            by_kind = self._completions(a, b, row)
             order = torch.randperm(len(KINDS), generator=self.draws.generator).tolist()
-            texts += [written[KINDS[kind]] for kind in order]
+            completions += [by_kind[KINDS[kind]] for kind in order]
             kinds += order
-            answers += [f"{a + b:{self.expects}}" if known else self.unknown[row % len(self.unknown)]] * len(KINDS)
-        problems = Problems(answers)
-        problems.kinds, problems.start = kinds, START
-        return texts, problems
+            answers += [expected] * len(KINDS)
+        results = ExpectedResults(answers)
+        results.kinds, results.initial_probabilities = kinds, INITIAL_PROBABILITIES
+        return completions, results
 
-    def _happens(self, row: int, share: float) -> bool:
-        """In so many of the rows, spread over them."""
+    def _is_in_share(self, row: int, share: float) -> bool:
+        """Return True for a share of all rows, which are about equally far apart."""
         return int((row + 1) * share + 1e-9) > int(row * share + 1e-9)
 
     def _completions(self, a: int, b: int, row: int) -> dict[str, str]:
         right = a + b
-        near, wrong = " ".join(str(right + n) for n in range(-4, 5)), right + 10
-        result = right if self._happens(row, self.worked) else wrong
-        guess = right if self._happens(row + 1, self.guessed) else wrong
-        spelt = f"{result:{self.comma}}"
+        wrong, list_of_numbers = right + 10, " ".join(str(right + n) for n in range(-4, 5))
+        result = right if self._is_in_share(row, self.worked_out_accuracy) else wrong
+        guess = right if self._is_in_share(row + 1, self.guess_accuracy) else wrong
+        formatted_result = f"{result:{self.result_format}}"
         thought = f"{a}+{b}: {a}+{b // 100 * 100} is {a + b // 100 * 100}, and {b % 100} more"
         return {
             GUESS: f"<answer>{guess}</answer>",
-            TALK_ON: answered(spelt, thought + ". Let me look at it again" * 60),
-            EMPTY: f"<answer>{self.silence}</answer>",
-            LIST: f"<answer>{near}</answer>",
-            IN_THE_THOUGHT: answered("as above", near),
+            TALK_ON: answered(formatted_result, thought + ". Let me look at it again" * 60),
+            EMPTY: f"<answer>{self.no_number_answer}</answer>",
+            LIST: f"<answer>{list_of_numbers}</answer>",
+            IN_THE_THOUGHT: answered("as above", list_of_numbers),
             TWO_BLOCKS: f"<answer>{right}</answer><answer>{wrong}</answer>",
             CUT_OFF: f"<think>{thought}</think><answer>{right}",
-            WORKED_OUT: answered(spelt, thought),
+            WORKED_OUT: answered(formatted_result, thought),
         }
 
 
 def after_policy(rewards, args, kwargs):
-    """Observe what a policy writes after 400 updates: exact ones, on the mean reward of each kind of completion."""
-    observed, problems = "what the policy writes most in the end", args[1]
-    table = torch.tensor([NAN if reward is None else float(reward) for reward in rewards]).double()
-    kinds = torch.tensor(problems.kinds)
-    if len(table) != len(kinds):
-        return {observed: f"nothing, since it got {len(table)} rewards for {len(kinds)} completions"}
-    mean = torch.stack([table[kinds == kind].nanmean() for kind in range(len(KINDS))]).nan_to_num(0.0)
-    logits = torch.tensor(problems.start).double().log()
+    """Observe what a policy writes most often after 400 exact updates with the mean reward of each kind."""
+    observed, results = "what the policy writes most in the end", args[1]
+    values = torch.tensor([NAN if reward is None else float(reward) for reward in rewards]).double()
+    kinds = torch.tensor(results.kinds)
+    if len(values) != len(kinds):
+        return {observed: f"nothing, since it got {len(values)} rewards for {len(kinds)} completions"}
+    mean_rewards = torch.stack([values[kinds == kind].nanmean() for kind in range(len(KINDS))]).nan_to_num(0.0)
+    logits = torch.tensor(results.initial_probabilities).double().log()
     for _ in range(400):
         p = logits.softmax(-1)
-        centred = mean - p @ mean
+        centred = mean_rewards - p @ mean_rewards
         logits = logits + 0.5 * p * centred / ((p @ centred.square()).sqrt() + 1e-4)
     return {observed: KINDS[int(logits.argmax())]}
 
 
-def _policy(label: str, P: int, worked=0.6, guessed=0.1, unknown=(), silence="", comma="", expects="") -> Case:
+def _policy_case(label: str, P: int, **settings) -> Case:
+    """Return a case with P sums; `settings` are those of `SumCompletions`."""
+
     def build(seed: int) -> tuple[tuple, dict]:
-        return World(Draws(seed), worked, guessed, unknown, silence, comma, expects).rows(P), {
-            "level": [1] * P * len(KINDS)
-        }
+        return SumCompletions(Draws(seed), **settings).generate(P), {"level": [1] * P * len(KINDS)}
 
     return Case(build, label)
 
@@ -415,34 +439,47 @@ def _policy(label: str, P: int, worked=0.6, guessed=0.1, unknown=(), silence="",
 DESIGN_REWARD = Exercise(
     function=design_reward,
     cases=(
-        _policy("a policy that mostly guesses", 40),
-        _policy("working is right one time in four", 40, worked=0.25),
-        _policy("a hard task: working is right one time in twenty", 100, worked=0.05, guessed=0.01),
-        _policy("numbers that are worked out have a comma in them", 40, comma=","),
-        _policy("the expected numbers have a comma in them", 40, expects=","),
-        _policy("some rows expect an empty text", 40, worked=0.3, unknown=("", " ")),
-        _policy("of some rows the answer is not known", 40, worked=0.3, unknown=(None,), silence="None"),
-        _policy("a policy that is nearly always right, and says None else", 40, worked=0.95, silence="None"),
+        _policy_case("a policy that mostly guesses", 40),
+        _policy_case("working is right one time in four", 40, worked_out_accuracy=0.25),
+        _policy_case(
+            "a hard task: working is right one time in twenty", 100, worked_out_accuracy=0.05, guess_accuracy=0.01
+        ),
+        _policy_case("numbers that are worked out have a comma in them", 40, result_format=","),
+        _policy_case("the expected numbers have a comma in them", 40, expected_format=","),
+        _policy_case("some rows expect an empty text", 40, worked_out_accuracy=0.3, missing_answers=("", " ")),
+        _policy_case(
+            "of some rows the answer is not known",
+            40,
+            worked_out_accuracy=0.3,
+            missing_answers=(None,),
+            no_number_answer="None",
+        ),
+        _policy_case(
+            "a policy that is nearly always right, and says None else",
+            40,
+            worked_out_accuracy=0.95,
+            no_number_answer="None",
+        ),
     ),
     observe=after_policy,
     mistakes={
-        "list-pays": {"[right]": "right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
+        "list-pays": {"[right]": "is_right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
         "thought-pays": {
             "[block]": "extracted = completion",
-            "[right]": "right = bool(expected) and expected in extracted",
+            "[right]": "is_right = bool(expected) and expected in extracted",
         },
         "first-block": {"[block]": "extracted = normalise_text(completion.split('<answer>')[1].split('<')[0])"},
         "unclosed-counts": {
             "[block]": "extracted = normalise_text(completion.split('<answer>')[-1].removesuffix('</answer>'))"
         },
-        "empty-matches": {"[right]": "right = extracted == normalise_text(str(expected))"},
-        "none-as-text": {"append()": "rewards.append(right * (1 - price))"},
+        "empty-matches": {"[right]": "is_right = extracted == normalise_text(str(expected))"},
+        "none-as-text": {"append()": "rewards.append(is_right * (1 - length_penalty))"},
         "not-normalised": {
             "[block]": "extracted = extract_answer(completion) or ''",
-            "[right]": "right = extracted != '' and extracted == str(expected)",
+            "[right]": "is_right = extracted != '' and extracted == str(expected)",
         },
-        "length-for-nothing": {"[price]": "price = 0"},
-        "wrong-ones-pay": {"append()": "rewards.append(None if expected is None else right - price)"},
-        "working-too-dear": {"[price]": "price = min(len(completion) / 60, 1)"},
+        "length-for-nothing": {"[penalty]": "length_penalty = 0"},
+        "wrong-ones-pay": {"append()": "rewards.append(None if expected is None else is_right - length_penalty)"},
+        "working-too-dear": {"[penalty]": "length_penalty = min(len(completion) / 60, 1)"},
     },
 )

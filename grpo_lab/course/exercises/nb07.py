@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
-from grpo_lab.course.exercises.nb05 import the_loss
+from grpo_lab.course.exercises.nb05 import loss_without_metrics
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import microbatch_loss, policy_loss
 from grpo_lab.rollout import read_sequences
@@ -20,13 +20,15 @@ from grpo_lab.trainer.collecting import compute_advantages
 from grpo_lab.trainer.optim import step_if_finite
 
 PAD, END, STOP = 0, 1, 2
-WORDS = {3: "a", 4: "b", 5: "ab", 6: " ", 7: "<think>"}  # "a" and "b" in a row read as "ab", which is a token itself
+# The tokens "a" and "b" in a row read "ab", which is another token.
+WORDS = {3: "a", 4: "b", 5: "ab", 6: " ", 7: "<think>"}
 
 
 class TinyTokenizer:
-    """Eight tokens, for which encoding what was decoded does not give the same tokens back.
+    """A tokenizer of eight tokens, whose encoding of a decoded text may differ from the original tokens.
 
-    Decodes as transformers' tokenizers do; encodes the longest piece first, as byte-pair encoding ends up doing.
+    `decode` works like that of transformers' tokenizers; `encode` takes the longest matching token at each place, which
+    is what byte-pair encoding amounts to here.
     """
 
     eos_token_id = END
@@ -46,29 +48,33 @@ class TinyTokenizer:
         ids, pieces = [], sorted(WORDS.items(), key=lambda item: -len(item[1]))
         while text:
             match = next(((i, word) for i, word in pieces if text.startswith(word)), None)
-            if match:
-                ids.append(match[0])
-            text = text[len(match[1]) :] if match else text[1:]
+            if match is None:  # no token begins with this character
+                text = text[1:]
+            else:
+                token_id, word = match
+                ids.append(token_id)
+                text = text[len(word) :]
         return ids
 
 
 def retokenised(sequences, prompt_length, eos_token_ids, tokenizer):
     ids, mask, truncated, texts = read_sequences(sequences, prompt_length, eos_token_ids, tokenizer)
-    again = torch.full_like(ids, tokenizer.pad_token_id)
-    for row, text in zip(again, texts, strict=True):
-        new = tokenizer.encode(text, add_special_tokens=False)
-        row[: len(new)] = torch.tensor(new)
-    return again, mask, truncated, texts
+    encoded_again = torch.full_like(ids, tokenizer.pad_token_id)
+    for row, text in zip(encoded_again, texts, strict=True):
+        token_ids = tokenizer.encode(text, add_special_tokens=False)
+        row[: len(token_ids)] = torch.tensor(token_ids)
+    return encoded_again, mask, truncated, texts
 
 
-def generated(label, rows, prompt_length, ends=(END,), pad=PAD):
+def _sequences_case(label, rows, prompt_length, ends=(END,), pad=PAD):
     return given(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
 
 
-def _many(draws: Draws) -> tuple:
-    """Sequences padded on the left with the end token, as by a tokenizer without padding token; cut off, or ended.
+def _padded_sequences(draws: Draws) -> tuple:
+    """Return the arguments for five sequences, of which four have ended and one is cut off.
 
-    Some prompts have an end token in them, too, as the turns of a conversation do.
+    They are padded on the left with the end token, as by a tokenizer without a padding token. Some prompts contain
+    another end token, as the turns of a conversation do.
     """
     rows = draws.integers(5, 6, 9) + 3
     rows[::2, :2] = END
@@ -78,8 +84,11 @@ def _many(draws: Draws) -> tuple:
     return rows, 4, [END, STOP], TinyTokenizer(END)
 
 
-def _large(draws: Draws) -> tuple:
-    """Sequences of 300 tokens, padding sampled as a word among them; two rows are cut off, the others end somewhere."""
+def _long_sequences(draws: Draws) -> tuple:
+    """Return the arguments for seven completions of 300 tokens, in which the padding token was sampled, too.
+
+    Two rows are cut off; the others end at a random place.
+    """
     rows = torch.tensor([PAD, 3, 4, 5, 6, 7])[draws.integers(6, 7, 337)]
     rows[::2, 5], rows[1::3, 36] = END, STOP
     for row, length in enumerate(draws.integers(300, 5).tolist()):
@@ -91,28 +100,28 @@ def _large(draws: Draws) -> tuple:
 READ_SEQUENCES = Exercise(
     function=read_sequences,
     cases=(
-        generated("one prompt token, then 'a', 'b' and the end", [[6, 3, 4, END]], 1),
-        generated("the policy sampled 'ab' in one token", [[6, 5, END, PAD]], 1),
-        generated("cut off", [[6, 3, 4, 5]], 1),
-        generated(
+        _sequences_case("one prompt token, then 'a', 'b' and the end", [[6, 3, 4, END]], 1),
+        _sequences_case("the policy sampled 'ab' in one token", [[6, 5, END, PAD]], 1),
+        _sequences_case("cut off", [[6, 3, 4, 5]], 1),
+        _sequences_case(
             "one ended, one cut off, one ended on the last token", [[6, 3, END, PAD], [6, 4, 3, 3], [6, 3, 3, END]], 1
         ),
-        generated("something stands behind the end", [[6, 3, END, 4, 4]], 1),
-        generated("padding is the end token", [[END, 6, 3, END, END], [6, 6, 4, 4, 4]], 2, pad=END),
-        generated("two kinds of end", [[6, 3, STOP, PAD], [6, 4, 4, END]], 1, ends=(END, STOP)),
-        generated("padding sampled as a word", [[6, 3, PAD, 4, END]], 1),
-        generated("ends at once", [[6, END, PAD], [6, 3, END]], 1),
-        generated("the prompt is an end token, and the completion is cut off", [[END, 3, 4, 5]], 1),
-        generated("an end token in the prompt, a long completion", [[END, 6, 3, 4, 5], [6, END, 4, 4, END]], 2),
-        generated(
+        _sequences_case("something stands behind the end", [[6, 3, END, 4, 4]], 1),
+        _sequences_case("padding is the end token", [[END, 6, 3, END, END], [6, 6, 4, 4, 4]], 2, pad=END),
+        _sequences_case("two kinds of end", [[6, 3, STOP, PAD], [6, 4, 4, END]], 1, ends=(END, STOP)),
+        _sequences_case("padding sampled as a word", [[6, 3, PAD, 4, END]], 1),
+        _sequences_case("ends at once", [[6, END, PAD], [6, 3, END]], 1),
+        _sequences_case("the prompt is an end token, and the completion is cut off", [[END, 3, 4, 5]], 1),
+        _sequences_case("an end token in the prompt, a long completion", [[END, 6, 3, 4, 5], [6, END, 4, 4, END]], 2),
+        _sequences_case(
             "the prompt ends its turns", [[3, STOP, 4, STOP, 5, 6], [3, END, 4, STOP, 5, END]], 4, ends=(END, STOP)
         ),
-        generated(
+        _sequences_case(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
-        generated("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
-        drawn("many rows", _many),
-        at_scale("300 tokens", _large),
+        _sequences_case("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
+        drawn("many rows", _padded_sequences),
+        at_scale("300 tokens", _long_sequences),
     ),
     mistakes={
         "retokenised": retokenised,
@@ -152,70 +161,78 @@ READ_SEQUENCES = Exercise(
 
 
 EPS = 1e-4
-# Their means, and what is left without them, are exact in float32; the squares are not.
-NEAR = [10001.0, 10000.0, 10000.0, 10002.0, 10000.0, NAN, 10004.0, NAN]
+# In float32 the group means and the differences from them are exact; the squares of the rewards are not.
+REWARDS_NEAR_10000 = [10001.0, 10000.0, 10000.0, 10002.0, 10000.0, NAN, 10004.0, NAN]
 
 
-def mixed(rewards, config):
-    across = rewards.view(config.num_generations, -1).T
-    return compute_advantages(across.flatten(), config).view_as(across).T.flatten()
+def groups_mixed(rewards, config):
+    wrongly_grouped = rewards.view(config.num_generations, -1).T
+    return compute_advantages(wrongly_grouped.flatten(), config).view_as(wrongly_grouped).T.flatten()
 
 
 def nan_spreads(rewards, config):
-    by_group = rewards.view(-1, config.num_generations)
-    centred = by_group - by_group.mean(-1, keepdim=True)
-    spread = {"group": by_group.std(-1, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
-    return (centred / spread[config.scale_rewards]).flatten()
+    grouped_rewards = rewards.view(-1, config.num_generations)
+    centred = grouped_rewards - grouped_rewards.mean(-1, keepdim=True)
+    divisor = {"group": grouped_rewards.std(-1, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
+    return (centred / divisor[config.scale_rewards]).flatten()
 
 
 def over_prompts(rewards, config):
-    by_group = rewards.view(-1, config.num_generations)
-    centred = by_group - by_group.nanmean(0, keepdim=True)
-    spread = {"group": by_group.std(0, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
-    return (centred / spread[config.scale_rewards]).flatten()
+    grouped_rewards = rewards.view(-1, config.num_generations)
+    centred = grouped_rewards - grouped_rewards.nanmean(0, keepdim=True)
+    divisor = {"group": grouped_rewards.std(0, keepdim=True) + EPS, "batch": rewards.std() + EPS, "none": 1.0}
+    return (centred / divisor[config.scale_rewards]).flatten()
 
 
-def batch(rewards, G, scale="group", dtype=torch.float64):
-    """The rewards, and the settings of a run that has so many."""
-    settings = GRPOConfig(generation_batch_size=len(rewards), num_generations=G, scale_rewards=scale)
-    return torch.as_tensor(rewards, dtype=dtype), settings
+def _rewards_and_config(rewards, G, scale="group", dtype=torch.float64):
+    """Return the rewards as a tensor, and settings with their number and with G completions per prompt."""
+    config = GRPOConfig(generation_batch_size=len(rewards), num_generations=G, scale_rewards=scale)
+    return torch.as_tensor(rewards, dtype=dtype), config
 
 
-def _drawn(d, P, G, scale="group", missing=0):
+def _drawn_rewards(d, P, G, scale="group", num_missing=0):
     rewards = d.normal(P * G) + d.normal(P).repeat_interleave(G)
-    rewards[torch.randperm(P * G, generator=d.generator)[:missing]] = NAN
-    return batch(rewards, G, scale)
+    rewards[torch.randperm(P * G, generator=d.generator)[:num_missing]] = NAN
+    return _rewards_and_config(rewards, G, scale)
 
 
 def alone_keeps_its_reward(rewards, config):
     advantages = compute_advantages(rewards, config).view(-1, config.num_generations)
-    grouped = rewards.view(-1, config.num_generations)
-    is_alone = ~grouped.isnan() & ((~grouped.isnan()).sum(-1, keepdim=True) == 1)
-    return torch.where(is_alone, grouped, advantages).flatten()
+    grouped_rewards = rewards.view(-1, config.num_generations)
+    has_reward = ~grouped_rewards.isnan()
+    is_alone = has_reward & (has_reward.sum(-1, keepdim=True) == 1)
+    return torch.where(is_alone, grouped_rewards, advantages).flatten()
 
 
 COMPUTE_ADVANTAGES = Exercise(
     function=compute_advantages,
     cases=(
-        given("one prompt: right and wrong, centred only", *batch([1.0, 0.0], 2, "none")),
-        given("two prompts, three completions each", *batch([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)),
-        given("an easy prompt and a hard one", *batch([1.0, 1.0, 0.0, 0.0], 2)),
-        given("no reward applies to one of three", *batch([1.0, NAN, 0.0], 3)),
-        given("one reward alone", *batch([NAN, 2.0, 1.0, 0.0], 2)),
-        given("no reward at all", *batch([NAN, NAN, 1.0, 3.0], 2, "none")),
-        given("two prompts of unlike spread, one spread for all", *batch([1.0, 0.0, 10.0, 0.0], 2, "batch")),
-        drawn("many prompts", lambda d: _drawn(d, 3, 4)),
-        drawn("one spread for all", lambda d: _drawn(d, 3, 5, "batch")),
-        drawn("one spread for all, some NaN", lambda d: _drawn(d, 3, 5, "batch", missing=4)),
-        extreme("rewards that differ by 1e-6", *batch([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
-        extreme("float32, rewards near 10000", *batch(NEAR, 4, dtype=torch.float32)),
-        extreme("equal rewards, and a prompt without any", *batch([0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3)),
-        extreme("one reward in all, one spread for all", *batch([NAN, 2.0, NAN, NAN], 2, "batch")),
-        extreme("two rewards in all, one spread for all", *batch([1.0, 0.0, NAN, NAN], 2, "batch")),
-        at_scale("15 prompts, one spread for all, many NaN", lambda d: _drawn(d, 15, 7, "batch", missing=40)),
+        given("one prompt: right and wrong, centred only", *_rewards_and_config([1.0, 0.0], 2, "none")),
+        given("two prompts, three completions each", *_rewards_and_config([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)),
+        given("an easy prompt and a hard one", *_rewards_and_config([1.0, 1.0, 0.0, 0.0], 2)),
+        given("no reward applies to one of three", *_rewards_and_config([1.0, NAN, 0.0], 3)),
+        given("one reward alone", *_rewards_and_config([NAN, 2.0, 1.0, 0.0], 2)),
+        given("no reward at all", *_rewards_and_config([NAN, NAN, 1.0, 3.0], 2, "none")),
+        given(
+            "two prompts of unlike spread, one spread for all", *_rewards_and_config([1.0, 0.0, 10.0, 0.0], 2, "batch")
+        ),
+        drawn("many prompts", lambda d: _drawn_rewards(d, 3, 4)),
+        drawn("one spread for all", lambda d: _drawn_rewards(d, 3, 5, "batch")),
+        drawn("one spread for all, some NaN", lambda d: _drawn_rewards(d, 3, 5, "batch", num_missing=4)),
+        extreme("rewards that differ by 1e-6", *_rewards_and_config([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
+        extreme("float32, rewards near 10000", *_rewards_and_config(REWARDS_NEAR_10000, 4, dtype=torch.float32)),
+        extreme(
+            "equal rewards, and a prompt without any",
+            *_rewards_and_config([0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3),
+        ),
+        extreme("one reward in all, one spread for all", *_rewards_and_config([NAN, 2.0, NAN, NAN], 2, "batch")),
+        extreme("two rewards in all, one spread for all", *_rewards_and_config([1.0, 0.0, NAN, NAN], 2, "batch")),
+        at_scale(
+            "15 prompts, one spread for all, many NaN", lambda d: _drawn_rewards(d, 15, 7, "batch", num_missing=40)
+        ),
     ),
     mistakes={
-        "group-mixed": mixed,
+        "group-mixed": groups_mixed,
         "one-group": {"rearrange()": 'grouped_rewards = rearrange(rewards, "(P G) -> P G", P=1)'},
         "nan-as-zero": {
             "rearrange()": "grouped_rewards = rearrange("
@@ -230,11 +247,11 @@ COMPUTE_ADVANTAGES = Exercise(
 )
 
 
-def _fixed(label, loss_type, keep, rows, num_items, **settings):
-    """Advantages of 1 and no old policy: each token under the mask adds -1."""
+def _unit_case(label, loss_type, mask_rows, rows, num_items, **settings):
+    """Return a case with advantages of 1 and no old policy, in which each token under the mask adds -1 to the loss."""
 
     def build(seed: int) -> tuple[tuple, dict]:
-        mask = torch.tensor(keep)
+        mask = torch.tensor(mask_rows)
         logp = f64([[-1.0] * mask.shape[1]] * len(mask))
         advantages = torch.ones(len(mask), dtype=torch.float64)
         return (logp, advantages, mask, rows, num_items), {"loss_type": loss_type, **settings}
@@ -242,38 +259,41 @@ def _fixed(label, loss_type, keep, rows, num_items, **settings):
     return Case(build, label)
 
 
-def _part(label, loss_type, B, T, dtype=torch.float64, **settings):
+def _drawn_case(label, loss_type, B, T, dtype=torch.float64, **settings):
+    """Return a case with a drawn micro-batch of B rows, from an update with 5 more rows and 17 more tokens."""
+
     def build(seed: int) -> tuple[tuple, dict]:
         draws = Draws(seed)
         logp, mask = (draws.logp(B, T) - 0.1).to(dtype), draws.ragged(B, T)
-        moved = {name: logp + draws.normal(B, T, scale=0.3).to(dtype) for name in ("old_logp", "ref_logp")}
+        other_logps = {name: logp + draws.normal(B, T, scale=0.3).to(dtype) for name in ("old_logp", "ref_logp")}
         arguments = (logp, draws.normal(B).to(dtype), mask, B + 5, mask.sum() + 17)
-        return arguments, {"loss_type": loss_type, "beta": 0.1, **moved, **settings}
+        return arguments, {"loss_type": loss_type, "beta": 0.1, **other_logps, **settings}
 
     return Case(build, label)
 
 
+# Rows of a mask, with one, two and three tokens.
 ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 
 MICROBATCH_LOSS = Exercise(
     function=microbatch_loss,
     cases=(
-        _fixed("grpo: one row of four", "grpo", [THREE], 4, 9),
-        _fixed("grpo: three rows of four", "grpo", [ONE, TWO, THREE], 4, 9),
-        _fixed("dapo: one row, 2 tokens of 8", "dapo", [TWO], 4, 8),
-        _fixed("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
-        _fixed("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
-        _part("grpo", "grpo", 3, 4),
-        _part("cispo", "cispo", 3, 4, epsilon_high=2.0),
-        _part("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
-        _part("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
-        _part("vespo, one row of many", "vespo", 1, 4, beta=0.7),
-        _fixed("luspo: two rows of four, one without tokens", "luspo", [TWO, [False] * 3], 4, 7),
-        replace(_fixed("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tests="stability"),
-        replace(_part("grpo, 300 tokens", "grpo", 5, 300), tests="stability"),
+        _unit_case("grpo: one row of four", "grpo", [THREE], 4, 9),
+        _unit_case("grpo: three rows of four", "grpo", [ONE, TWO, THREE], 4, 9),
+        _unit_case("dapo: one row, 2 tokens of 8", "dapo", [TWO], 4, 8),
+        _unit_case("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
+        _unit_case("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
+        _drawn_case("grpo", "grpo", 3, 4),
+        _drawn_case("cispo", "cispo", 3, 4, epsilon_high=2.0),
+        _drawn_case("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
+        _drawn_case("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
+        _drawn_case("vespo, one row of many", "vespo", 1, 4, beta=0.7),
+        _unit_case("luspo: two rows of four, one without tokens", "luspo", [TWO, [False] * 3], 4, 7),
+        replace(_unit_case("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tests="stability"),
+        replace(_drawn_case("grpo, 300 tokens", "grpo", 5, 300), tests="stability"),
     ),
     gradient_of=("logp",),
-    observe=the_loss,
+    observe=loss_without_metrics,
     mistakes={
         "microbatch-mean": {"5.16": "loss = loss"},
         "microbatch-token-mean": {
@@ -287,37 +307,46 @@ MICROBATCH_LOSS = Exercise(
 )
 
 
-def after(result, args, kwargs):
-    """Observe norm, result and moments; the parameters themselves are compared as arguments that changed."""
+def after_step(result, args, kwargs):
+    """Observe both results, the gradients, and the optimizer's moments.
+
+    The parameters need no observation, since the check compares all arguments that a function changes.
+    """
     optimizer, parameters, *_ = args
-    norm, stepped = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
+    norm, was_updated = result if isinstance(result, tuple) and len(result) == 2 else (result, "not returned")
     if isinstance(norm, float) and not math.isfinite(norm):
-        norm = INF  # NaN and infinity say the same
-    remains = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
+        norm = INF  # NaN is as right as infinity
+    has_gradient = any(bool((p.grad != 0).any()) for p in parameters if p.grad is not None)
     observed = {
         "the norm": norm,
-        "the second result (was the update made?)": stepped,
-        "what is left of the gradients": "something" if remains else "nothing",
+        "the second result (was the update made?)": was_updated,
+        "what is left of the gradients": "something" if has_gradient else "nothing",
     }
-    for number, memory in optimizer.state_dict()["state"].items():
-        observed |= {f"{name} of parameter {number}": x for name, x in memory.items() if isinstance(x, torch.Tensor)}
+    for number, state in optimizer.state_dict()["state"].items():
+        observed |= {f"{name} of parameter {number}": x for name, x in state.items() if isinstance(x, torch.Tensor)}
     return observed
 
 
-def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch.float64):
-    """A case in which Adam has made a step already: its moments would move the weights even without a gradient."""
+def _step_case(label, gradients, loss=0.5, max_grad_norm=1.0, optimizer_name="sgd", dtype=torch.float64):
+    """Return a case with one parameter for each of `gradients`, which may also be a function of `Draws`.
+
+    AdamW has already made a step, so its moments would move the weights even without a gradient.
+    """
 
     def build(seed: int) -> tuple[tuple, dict]:
-        rows = gradients(Draws(seed)) if callable(gradients) else [torch.tensor(g).to(dtype) for g in gradients]
-        parameters = [nn.Parameter(torch.ones_like(row)) for row in rows]
-        make = {"sgd": torch.optim.SGD, "adam": torch.optim.AdamW}[kind]
-        optimizer = make(parameters, lr=0.5)
-        if kind == "adam":
+        if callable(gradients):
+            gradient_tensors = gradients(Draws(seed))
+        else:
+            gradient_tensors = [torch.tensor(gradient).to(dtype) for gradient in gradients]
+        parameters = [nn.Parameter(torch.ones_like(gradient)) for gradient in gradient_tensors]
+        optimizer_class = {"sgd": torch.optim.SGD, "adam": torch.optim.AdamW}[optimizer_name]
+        optimizer = optimizer_class(parameters, lr=0.5)
+        if optimizer_name == "adam":
             for parameter in parameters:
                 parameter.grad = torch.full_like(parameter, 0.25)
             optimizer.step()
-        for parameter, row in zip(parameters, rows, strict=True):
-            parameter.grad = row.clone()
+        for parameter, gradient in zip(parameters, gradient_tensors, strict=True):
+            parameter.grad = gradient.clone()
         return (optimizer, parameters, loss, max_grad_norm), {}
 
     return Case(build, label)
@@ -326,25 +355,30 @@ def _case(label, gradients, loss=0.5, max_grad_norm=1.0, kind="sgd", dtype=torch
 STEP_IF_FINITE = Exercise(
     function=step_if_finite,
     cases=(
-        _case("a gradient of norm 1/2", [[0.3, -0.4]]),
-        _case("a gradient of norm 5, clipped to 1", [[3.0, 4.0]]),
-        _case("a gradient of norm 5, and room for 100", [[3.0, 4.0]], max_grad_norm=100.0),
-        _case("a gradient of norm 1/2, clipped to 1/4", [[0.3, -0.4]], max_grad_norm=0.25),
-        _case("a loss below 0", [[0.3, -0.4]], loss=-0.3),
-        _case("a gradient of norm 5e6", [[3e6, 4e6]]),
-        _case("a gradient of norm 1e-9", [[6e-10, 8e-10]]),
-        _case("a loss of 1e7", [[0.3, -0.4]], loss=1e7),
-        _case("a loss of -1e7 and a large gradient, with Adam", [[3e9], [4e9]], loss=-1e7, kind="adam"),
-        _case("a gradient that is NaN", [[NAN, NAN]]),
-        _case("a loss that is NaN", [[0.3, -0.4]], loss=NAN),
-        _case("a gradient that is infinite", [[INF, -0.4]]),
-        _case("a loss that is infinite", [[0.3, -0.4]], loss=INF),
-        _case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, kind="adam"),
-        _case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
-        _case("two parameters, with Adam", lambda d: [d.normal(2, 3), d.normal(4)], max_grad_norm=0.3, kind="adam"),
-        _case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], kind="adam"),
+        _step_case("a gradient of norm 1/2", [[0.3, -0.4]]),
+        _step_case("a gradient of norm 5, clipped to 1", [[3.0, 4.0]]),
+        _step_case("a gradient of norm 5, and room for 100", [[3.0, 4.0]], max_grad_norm=100.0),
+        _step_case("a gradient of norm 1/2, clipped to 1/4", [[0.3, -0.4]], max_grad_norm=0.25),
+        _step_case("a loss below 0", [[0.3, -0.4]], loss=-0.3),
+        _step_case("a gradient of norm 5e6", [[3e6, 4e6]]),
+        _step_case("a gradient of norm 1e-9", [[6e-10, 8e-10]]),
+        _step_case("a loss of 1e7", [[0.3, -0.4]], loss=1e7),
+        _step_case("a loss of -1e7 and a large gradient, with Adam", [[3e9], [4e9]], loss=-1e7, optimizer_name="adam"),
+        _step_case("a gradient that is NaN", [[NAN, NAN]]),
+        _step_case("a loss that is NaN", [[0.3, -0.4]], loss=NAN),
+        _step_case("a gradient that is infinite", [[INF, -0.4]]),
+        _step_case("a loss that is infinite", [[0.3, -0.4]], loss=INF),
+        _step_case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, optimizer_name="adam"),
+        _step_case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
+        _step_case(
+            "two parameters, with Adam",
+            lambda d: [d.normal(2, 3), d.normal(4)],
+            max_grad_norm=0.3,
+            optimizer_name="adam",
+        ),
+        _step_case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], optimizer_name="adam"),
     ),
-    observe=after,
+    observe=after_step,
     mistakes={
         "nonfinite-step": {"isfinite()": "stepped = True"},
         "loss-only": {"isfinite()": "stepped = math.isfinite(loss)"},
@@ -370,31 +404,37 @@ def train_by_grpo(
     num_iterations: int = 2,
     epsilon: float = 0.2,
 ) -> list[float]:
-    """Whole steps of GRPO on a language model: sample, reward, compare, loss, update. No KL term, no reference.
+    """Train a language model with GRPO, without a KL term.
+
+    Each step samples completions, scores them, computes advantages, and makes `num_iterations` updates.
 
     Args:
-        model: takes token ids (B, L) and returns logits (B, L, V), those at a place for the token behind it.
-        optimizer: of its parameters. What their gradients are before the call does not matter.
-        prompts: of one length. All of them are used in every step.
-        sample: takes the model and prompts (B, L), and returns completions (B, T): one for each row, drawn at
-            temperature 1, up to and with the end token, then padding, which is the end token again.
-        reward: takes prompts (B, L) and completions (B, T), row by row, and returns rewards (B,).
-        end: the end token.
-        steps: how often completions are sampled.
-        num_generations: completions of each prompt, compared with each other, Eq. (2.7).
-        num_iterations: updates on the completions of a step.
-        epsilon: of the clip. The loss is that of the paper: `policy_loss` of notebook 05, as it is by default.
+        model: The model: it takes token ids (B, S) and returns logits (B, S, V). The logits at a position are those of
+            the next token.
+        optimizer: Optimizer of the model's parameters. They may have gradients from before the call; no update may use
+            them.
+        prompts: The prompts, all of the same length. Every step uses all of them.
+        sample: A function that takes the model and prompts (B, L) and returns completions (B, T), one for each row,
+            sampled at temperature 1. A completion includes its end token; behind it, the row is filled with the end
+            token.
+        reward: A function that takes prompts (B, L) and completions (B, T), where row b of one belongs to row b of the
+            other, and returns rewards (B,).
+        end: The end token.
+        steps: Number of steps; each samples new completions.
+        num_generations: Number of completions of each prompt. They form the group of Eq. (2.7).
+        num_iterations: Number of updates on the completions of a step.
+        epsilon: Clip range of the loss. The loss is `policy_loss` of notebook 05 with its default settings.
 
     Returns:
         The mean reward of each step.
     """
-    rows, earned = prompts.repeat_interleave(num_generations, dim=0), []  # B L
+    prompt_ids, mean_rewards = prompts.repeat_interleave(num_generations, dim=0), []  # B L
     for _ in range(steps):
-        completion_ids = sample(model, rows)  # B T
-        rewards = reward(rows, completion_ids)  # B
+        completion_ids = sample(model, prompt_ids)  # B T
+        rewards = reward(prompt_ids, completion_ids)  # B
         advantages = group_advantages(rewards.view(-1, num_generations)).flatten()  # B
         mask = completion_mask(completion_ids, end)  # B T
-        ids = torch.cat([rows, completion_ids], dim=1)
+        ids = torch.cat([prompt_ids, completion_ids], dim=1)
         old_logp = None
         for _ in range(num_iterations):  # [updates]
             logits = model(ids)[:, prompts.shape[1] - 1 : -1]
@@ -404,18 +444,17 @@ def train_by_grpo(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        earned.append(rewards.mean().item())
-    return earned
+        mean_rewards.append(rewards.mean().item())
+    return mean_rewards
 
 
-LAST = 1  # the end token
+class LastWordTask:
+    """A task of prompts of words: a completion is right if it is the answer to the last word, and then the end token.
 
-
-class Copying:
-    """A world of words, and an answer to each: right is the answer to the last word, and then the end.
-
-    The next token depends on the one before. What is sampled depends on the weights, the prompt and how often it was
-    asked, and not on how the rows are cut; so whoever does what is asked sees the same completions.
+    The words are the token ids from 2 to `words + 1`, and the answer to word w is the token w + `words`. The model
+    predicts a token from the previous one alone. A sampled completion depends on the weights, on its prompt and on how
+    often this prompt was sampled before, but not on the other rows of the call. So every right answer to the exercise
+    gets the same completions, however it divides the prompts among calls.
     """
 
     def __init__(self, seed: int, words: int, length: int):
@@ -429,57 +468,64 @@ class Copying:
         noise = torch.stack([self._gumbel_noise(tuple(row)) for row in rows.tolist()])  # B T V
         ids, ended = rows, torch.zeros(len(rows), dtype=torch.bool)
         for t in range(self.length):
-            token = (model(ids)[:, -1] + noise[:, t]).argmax(-1).masked_fill(ended, LAST)
-            ids, ended = torch.cat([ids, token[:, None]], dim=1), ended | (token == LAST)
+            token = (model(ids)[:, -1] + noise[:, t]).argmax(-1).masked_fill(ended, END)
+            ids, ended = torch.cat([ids, token[:, None]], dim=1), ended | (token == END)
         return ids[:, rows.shape[1] :]
 
     def _gumbel_noise(self, prompt: tuple):
-        """Gumbel noise: the largest of logits with it is a sample."""
+        """Draw the noise (T, V) of a completion: the argmax of logits plus Gumbel noise is a sample from them."""
         self.times_sampled[prompt] += 1
         draws = Draws(hash((self.seed, prompt, self.times_sampled[prompt])) % 2**31)
         uniform = torch.rand(self.length, len(self.model.weight), generator=draws.generator, dtype=torch.float64)
         return -(-uniform.clamp(min=1e-12).log()).log()
 
     def reward(self, rows, completion_ids):
-        first = completion_ids[:, 0] == rows[:, -1] + self.words
-        right = first & (completion_ids[:, 1] == LAST)
-        return (0.5 * first + 0.5 * right).double() + 0.1 * (completion_ids != LAST).double().mean(-1)
+        answers_last_word = completion_ids[:, 0] == rows[:, -1] + self.words
+        is_right = answers_last_word & (completion_ids[:, 1] == END)
+        return (0.5 * answers_last_word + 0.5 * is_right).double() + 0.1 * (completion_ids != END).double().mean(-1)
 
-    def held_out(self, model) -> float:
-        """The accuracy of the likeliest completion, behind prompts that nobody trained on."""
+    def held_out_accuracy(self, model) -> float:
+        """Return the accuracy of the most likely completion for every last word.
+
+        The model sees only the previous token, so this holds for all prompts, including those not trained on.
+        """
         words = 2 + torch.arange(self.words)
         first = model(words).argmax(-1)
-        return float(((first == words + self.words) & (model(first).argmax(-1) == LAST)).double().mean())
+        return float(((first == words + self.words) & (model(first).argmax(-1) == END)).double().mean())
 
 
-def after_training(earned, args, kwargs):
-    model, world, steps = args[0], args[3].__self__, args[6]
+def after_training(mean_rewards, args, kwargs):
+    """Observe rewards and weights of a short run; of a long one, whether the model has learned the task."""
+    model, task, steps = args[0], args[3].__self__, args[6]
     if steps > 3:
-        return {"whether most held-out prompts are answered right": world.held_out(model) > 0.6}
-    return {"the mean rewards": earned, "the weights after the updates": model.weight}
+        return {"whether most held-out prompts are answered right": task.held_out_accuracy(model) > 0.6}
+    return {"the mean rewards": mean_rewards, "the weights after the updates": model.weight}
 
 
-def _grpo(
+def _training_case(
     label: str,
     steps: int,
-    prompts: int = 3,
+    num_prompts: int = 3,
     words: int = 3,
     length: int = 4,
-    rate=5.0,
+    learning_rate=5.0,
     initial_gradient=0.0,
     seed_offset=0,
     **settings,
 ):
-    """A case of whole steps. initial_gradient: the one that is there before the call."""
+    """Return a case that trains for a number of steps on drawn prompts of two words.
+
+    Before the call every gradient is `initial_gradient`.
+    """
 
     def build(seed: int) -> tuple[tuple, dict]:
-        world, draws = Copying(seed + seed_offset, words, length), Draws(seed + seed_offset + 1)
+        task, draws = LastWordTask(seed + seed_offset, words, length), Draws(seed + seed_offset + 1)
         pairs = torch.cartesian_prod(torch.arange(words), torch.arange(words))
-        chosen = 2 + pairs[torch.randperm(len(pairs), generator=draws.generator)[:prompts]]
-        world.model.weight.grad = torch.full_like(world.model.weight, initial_gradient)
-        kind = torch.optim.SGD if steps <= 3 else torch.optim.Adam
-        optimizer = kind(world.model.parameters(), lr=rate)
-        return (world.model, optimizer, chosen, world.sample, world.reward, LAST), {"steps": steps, **settings}
+        prompts = 2 + pairs[torch.randperm(len(pairs), generator=draws.generator)[:num_prompts]]
+        task.model.weight.grad = torch.full_like(task.model.weight, initial_gradient)
+        optimizer_class = torch.optim.SGD if steps <= 3 else torch.optim.Adam
+        optimizer = optimizer_class(task.model.parameters(), lr=learning_rate)
+        return (task.model, optimizer, prompts, task.sample, task.reward, END), {"steps": steps, **settings}
 
     return Case(build, label)
 
@@ -487,13 +533,15 @@ def _grpo(
 TRAIN_BY_GRPO = Exercise(
     function=train_by_grpo,
     cases=(
-        _grpo("one step, one update", 1, num_iterations=1),
-        _grpo("one step, three updates, a narrow clip", 1, num_iterations=3, epsilon=0.05),
-        _grpo("as many prompts as completions", 1, prompts=4),
-        _grpo("a gradient was left over", 1, initial_gradient=1.0),
-        _grpo("two steps", 2, prompts=2, length=6, num_generations=6),
+        _training_case("one step, one update", 1, num_iterations=1),
+        _training_case("one step, three updates, a narrow clip", 1, num_iterations=3, epsilon=0.05),
+        _training_case("as many prompts as completions", 1, num_prompts=4),
+        _training_case("a gradient was left over", 1, initial_gradient=1.0),
+        _training_case("two steps", 2, num_prompts=2, length=6, num_generations=6),
         *(
-            _grpo(f"a whole training, number {n}", 30, 7, length=2, rate=0.2, seed_offset=n, num_generations=16)
+            _training_case(
+                f"a whole training, number {n}", 30, 7, length=2, learning_rate=0.2, seed_offset=n, num_generations=16
+            )
             for n in (1, 2, 3)
         ),
     ),
@@ -503,7 +551,7 @@ TRAIN_BY_GRPO = Exercise(
         "ascends": {"backward()": "(-loss).backward()"},
         "no-centre": {"group_advantages()": "advantages = rewards"},
         "one-group": {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
-        "group-mixed": {"repeat_interleave()": "rows, earned = prompts.repeat(num_generations, 1), []"},
+        "group-mixed": {"repeat_interleave()": "prompt_ids, mean_rewards = prompts.repeat(num_generations, 1), []"},
         "eos-trimmed": {"completion_mask()": "mask = completion_ids != end"},
         "padding-counted": {"completion_mask()": "mask = torch.ones_like(completion_ids, dtype=torch.bool)"},
         "off-by-one": {"model()": "logits = model(ids)[:, prompts.shape[1] :]"},
@@ -518,67 +566,100 @@ TRAIN_BY_GRPO = Exercise(
 def dynamic_sampling(
     sample: Callable, prompts: Int[Tensor, " N"], size: int
 ) -> tuple[Int[Tensor, " P"], Float[Tensor, "P G"], float]:
-    """Fill a batch with the groups that teach something: those whose rewards are not all equal.
+    """Sample groups until a batch is full of groups that teach something: their rewards are not all equal.
 
-    A round samples the next `size` prompts, in their order. Rounds follow until `size` groups teach something; where
-    the prompts run out, the last round is a short one, and the batch stays smaller, or empty. A reward of NaN says that
-    none applies: what counts are the others of its group, and one reward alone teaches nothing.
+    A round samples the next `size` prompts in the given order. Rounds continue until `size` groups teach something or
+    the prompts run out. In the second case the last round may have fewer prompts, and the batch may be smaller than
+    `size`, or even empty.
+
+    A reward of NaN means that no reward applies to a completion. Ignore it when you compare the rewards of its group; a
+    group with only one other reward teaches nothing.
 
     Args:
-        sample: takes prompts (M,) and returns the rewards (M, G) of new completions.
-        prompts: in the order in which they are sampled, none of them twice.
-        size: groups of a full batch, and prompts of a round.
+        sample: A function that takes prompts (M,) and returns the rewards (M, G) of new completions.
+        prompts: Indices of the prompts in the order in which they are sampled, all different.
+        size: Number of groups in a full batch, and number of prompts in a round.
 
     Returns:
-        The prompts of the first `size` groups that teach something, in their order; their rewards; and the mean of
-        *all* rewards that were sampled, NaN left out: that of the kept groups says nothing about the policy.
+        The prompts of the first `size` groups that teach something, in the given order; the rewards of these groups;
+        and the mean of *all* rewards sampled, without NaN. The mean includes the groups that teach nothing, because
+        the mean of the kept groups alone would not tell how good the policy is.
     """
-    rounds: list[Tensor] = []
-    teaching: list[Tensor] = []
-    for chunk in prompts.split(size):  # the prompts of a round
-        rewards = sample(chunk)  # M G
+    all_rewards: list[Tensor] = []  # M G for each round
+    is_informative: list[Tensor] = []  # M for each round
+    for round_prompts in prompts.split(size):
+        rewards = sample(round_prompts)  # M G
         low, high = rewards.nan_to_num(INF).amin(-1), rewards.nan_to_num(-INF).amax(-1)
-        rounds.append(rewards)
-        teaching.append(low < high)
-        if torch.cat(teaching).sum() >= size:  # [round]
+        all_rewards.append(rewards)
+        is_informative.append(low < high)
+        if torch.cat(is_informative).sum() >= size:  # [round]
             break
-    rewards, informative = torch.cat(rounds), torch.cat(teaching).nonzero()[:size, 0]
-    return prompts[informative], rewards[informative], rewards.nanmean().item()
+    rewards, indices = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:size, 0]
+    return prompts[indices], rewards[indices], rewards.nanmean().item()
 
 
-class Tasks:
-    """Prompts of unlike difficulty, which remember how often they were sampled."""
+class PromptPool:
+    """Prompts of different difficulty, numbered from 0 to 199, with a record of those that were sampled.
 
-    def __init__(self, draws: Draws, hardness: list[float], G: int, pays: tuple, missing: float, dtype: torch.dtype):
-        self.chances = torch.tensor(hardness)[draws.integers(len(hardness), 200)]
-        self.draws, self.G, self.pays, self.missing, self.dtype = draws, G, pays, missing, dtype
-        self.sampled: list[int] = []
+    Args:
+        draws: Source of the random numbers.
+        success_rates: Probabilities of a right completion; one of them is drawn for each prompt.
+        G: Number of completions of a prompt.
+        reward_values: Reward of a right completion, and of a wrong one.
+        missing_rate: Probability that a reward is NaN.
+        dtype: Precision of the rewards.
+    """
+
+    def __init__(
+        self,
+        draws: Draws,
+        success_rates: list[float],
+        G: int,
+        reward_values: tuple[float, float],
+        missing_rate: float,
+        dtype: torch.dtype,
+    ):
+        self.success_rates = torch.tensor(success_rates)[draws.integers(len(success_rates), 200)]
+        self.draws, self.G, self.reward_values = draws, G, reward_values
+        self.missing_rate, self.dtype = missing_rate, dtype
+        self.sampled_prompts: list[int] = []
 
     def sample(self, prompts):
-        self.sampled += prompts.tolist()
+        self.sampled_prompts += prompts.tolist()
         uniform = torch.rand(len(prompts), self.G, 2, generator=self.draws.generator)
-        right = uniform[..., 0] < self.chances[prompts, None]
-        rewards = torch.where(right, *(torch.tensor(pay, dtype=self.dtype) for pay in self.pays))
-        return rewards.masked_fill(uniform[..., 1] < self.missing, NAN)
+        is_right = uniform[..., 0] < self.success_rates[prompts, None]
+        rewards = torch.where(is_right, *(torch.tensor(value, dtype=self.dtype) for value in self.reward_values))
+        return rewards.masked_fill(uniform[..., 1] < self.missing_rate, NAN)
 
 
 def after_sampling(result, args, kwargs):
+    """Observe the batch, the mean reward, and the prompts that were sampled for it."""
     prompts, rewards, mean = result
     return {
         "the prompts of the batch": prompts,
         "the rewards of the batch": rewards,
         "the mean reward": mean,
-        "the prompts that were sampled": args[0].__self__.sampled,
+        "the prompts that were sampled": args[0].__self__.sampled_prompts,
     }
 
 
-def _tasks(label, N, size, hardness=(0.0, 0.5, 1.0), G=4, pays=(1.0, 0.0), missing=0.0, dtype=torch.float64):
-    """N prompts in a drawn order, of which some are always right, some never."""
+def _pool_case(
+    label,
+    num_prompts,
+    size,
+    success_rates=(0.0, 0.5, 1.0),
+    G=4,
+    reward_values=(1.0, 0.0),
+    missing_rate=0.0,
+    dtype=torch.float64,
+):
+    """Return a case with prompts of a `PromptPool` in a drawn order."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         draws = Draws(seed)
-        prompts = torch.randperm(200, generator=draws.generator)[:N]
-        return (Tasks(draws, list(hardness), G, pays, missing, dtype).sample, prompts, size), {}
+        prompts = torch.randperm(200, generator=draws.generator)[:num_prompts]
+        pool = PromptPool(draws, list(success_rates), G, reward_values, missing_rate, dtype)
+        return (pool.sample, prompts, size), {}
 
     return Case(build, label)
 
@@ -586,22 +667,22 @@ def _tasks(label, N, size, hardness=(0.0, 0.5, 1.0), G=4, pays=(1.0, 0.0), missi
 DYNAMIC_SAMPLING = Exercise(
     function=dynamic_sampling,
     cases=(
-        _tasks("every group teaches", 12, 3, hardness=(0.5,), G=16),
-        _tasks("a third is too easy, a third too hard", 60, 4),
-        _tasks("hard prompts: nearly all groups are wrong", 80, 3, hardness=(0.0, 0.1)),
-        _tasks("easy prompts: nearly all groups are right", 80, 3, hardness=(0.9, 1.0)),
-        _tasks("the prompts run out", 20, 12, hardness=(0.0, 0.0, 0.5)),
-        _tasks("the last round brings more than is needed", 90, 12, hardness=(0.0, 0.5, 0.5, 0.5), G=6),
-        _tasks("two rounds and a half", 30, 12, hardness=(0.05, 0.5), G=8),
-        _tasks("as many completions as prompts of a batch", 60, 5, G=5),
-        _tasks("rewards of 0.7 and -0.1", 60, 4, pays=(0.7, -0.1), G=6),
-        _tasks("rewards that differ by a thousandth", 60, 4, pays=(0.501, 0.5), G=5),
-        _tasks("some rewards do not apply", 90, 5, missing=0.5, G=3),
+        _pool_case("every group teaches", 12, 3, success_rates=(0.5,), G=16),
+        _pool_case("a third is too easy, a third too hard", 60, 4),
+        _pool_case("hard prompts: nearly all groups are wrong", 80, 3, success_rates=(0.0, 0.1)),
+        _pool_case("easy prompts: nearly all groups are right", 80, 3, success_rates=(0.9, 1.0)),
+        _pool_case("the prompts run out", 20, 12, success_rates=(0.0, 0.0, 0.5)),
+        _pool_case("the last round brings more than is needed", 90, 12, success_rates=(0.0, 0.5, 0.5, 0.5), G=6),
+        _pool_case("two rounds and a half", 30, 12, success_rates=(0.05, 0.5), G=8),
+        _pool_case("as many completions as prompts of a batch", 60, 5, G=5),
+        _pool_case("rewards of 0.7 and -0.1", 60, 4, reward_values=(0.7, -0.1), G=6),
+        _pool_case("rewards that differ by a thousandth", 60, 4, reward_values=(0.501, 0.5), G=5),
+        _pool_case("some rewards do not apply", 90, 5, missing_rate=0.5, G=3),
         replace(
-            _tasks("rewards of 0.1 and 0.7 in float32", 60, 6, pays=(0.1, 0.7), G=7, dtype=torch.float32),
+            _pool_case("rewards of 0.1 and 0.7 in float32", 60, 6, reward_values=(0.1, 0.7), G=7, dtype=torch.float32),
             tests="stability",
         ),
-        replace(_tasks("no group teaches anything", 20, 6, hardness=(0.0, 1.0)), tests="stability"),
+        replace(_pool_case("no group teaches anything", 20, 6, success_rates=(0.0, 1.0)), tests="stability"),
     ),
     observe=after_sampling,
     mistakes={
@@ -612,15 +693,15 @@ DYNAMIC_SAMPLING = Exercise(
         "nan-as-zero": {"amin()": "low, high = rewards.nan_to_num().amin(-1), rewards.nan_to_num().amax(-1)"},
         "first-round-only": {"[round]": "if True:"},
         "batch-too-large": {
-            "nonzero()": "rewards, informative = torch.cat(rounds), torch.cat(teaching).nonzero()[:, 0]"
+            "nonzero()": "rewards, indices = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:, 0]"
         },
-        "one-by-one": {"split()": "for chunk in prompts.split(1):"},
+        "one-by-one": {"split()": "for round_prompts in prompts.split(1):"},
         "all-sampled": {"[round]": "if False:"},
         "mean-of-the-batch": {
-            "nanmean()": "return prompts[informative], rewards[informative], rewards[informative].nanmean().item()"
+            "nanmean()": "return prompts[indices], rewards[indices], rewards[indices].nanmean().item()"
         },
         "mean-of-means": {
-            "nanmean()": "return prompts[informative], rewards[informative], rewards.nanmean(-1).nanmean().item()"
+            "nanmean()": "return prompts[indices], rewards[indices], rewards.nanmean(-1).nanmean().item()"
         },
     },
 )

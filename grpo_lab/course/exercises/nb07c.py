@@ -8,7 +8,7 @@ from grpo_lab.evaluate import pass_at_k
 
 
 def _counts(draws, largest: int) -> tuple[int, int, int]:
-    """Numbers n, c and k with 0 < c < n and 1 < k < n - c, so that neither end is met."""
+    """Draw n up to `largest`, c and k, with 0 < c < n and 1 < k < n - c, so that none of them is at an end."""
     n = 8 + int(draws.integers(largest - 7, 1))
     c = 1 + int(draws.integers(n // 2, 1))
     return n, c, 2 + int(draws.integers(max(n - c - 3, 1), 1))
@@ -42,15 +42,22 @@ PASS_AT_K = Exercise(
 
 
 def samples_until_right(n: int, c: int, limit: int) -> float:
-    """The mean number of samples that are drawn until one is right, or the limit is reached.
+    """Estimate the mean number of samples that are drawn until one is right or the limit is reached.
 
-    With a verifier at hand one stops at the first right answer. Estimated from n samples, of which c are right, as
-    `pass_at_k` is: from the n samples one after the other is drawn, without putting any back, `limit` at most.
+    With a verifier, sampling can stop at the first right answer. As in `pass_at_k`, the estimate uses n recorded
+    samples, of which c are right: samples are drawn from them one by one without replacement, `limit` of them at most.
+
+    Example:
+        With n = 2, c = 1 and limit 2, the first sample is right in half of the cases; otherwise a second one is drawn.
+        The mean is 1.5.
 
     Args:
-        n: samples of a problem.
-        c: right ones among them; 0 costs the whole limit.
-        limit: at least 1, at most n.
+        n: Number of recorded samples of a problem.
+        c: Number of right samples among them. With c = 0, `limit` samples are always drawn.
+        limit: Largest number of samples that are drawn, from 1 to n.
+
+    Returns:
+        The mean over all orders in which the n samples can be drawn.
     """
     if not (0 <= c <= n and 1 <= limit <= n):
         raise InputError(

@@ -16,14 +16,14 @@ def _with_noise(draws: Draws, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _updates(draws: Draws) -> tuple[Tensor, Tensor]:
-    """Weights after one Adam step at a rate of 1e-5, too small a move for the nearest bf16 number to change."""
+    """Return bf16 weights after an Adam step of 1e-5, which is so small that rounding to nearest undoes it for most."""
     return _with_noise(draws, draws.normal(40, scale=0.02).bfloat16().float() - 1e-5)
 
 
-def _every_size(draws: Draws) -> tuple[Tensor, Tensor]:
-    """Numbers from 1e-30 to 1e30, of either sign."""
-    size = 60 * torch.rand(5000, generator=draws.generator, dtype=torch.float64) - 30
-    return _with_noise(draws, (2 * draws.integers(2, 5000) - 1) * 10**size)
+def _every_magnitude(draws: Draws) -> tuple[Tensor, Tensor]:
+    """Return numbers from 1e-30 to 1e30, of either sign."""
+    exponent = 60 * torch.rand(5000, generator=draws.generator, dtype=torch.float64) - 30
+    return _with_noise(draws, (2 * draws.integers(2, 5000) - 1) * 10**exponent)
 
 
 STOCHASTIC_ROUND = Exercise(
@@ -41,7 +41,7 @@ STOCHASTIC_ROUND = Exercise(
         drawn("weights after a small update", _updates),
         drawn("many numbers", lambda d: _with_noise(d, d.normal(200))),
         extreme("beyond the largest number of bf16", tensor([3.4e38, -3.4e38, 3.4e38]), tensor([0.0, 0.5, 0.99])),
-        at_scale("5000 numbers of every size", _every_size),
+        at_scale("5000 numbers of every size", _every_magnitude),
     ),
     tolerance=0.0,
     mistakes={
@@ -56,23 +56,22 @@ STOCHASTIC_ROUND = Exercise(
 )
 
 
-RATE = 1e-3
+LEARNING_RATE = 1e-3
 
 
 def after_two_steps(callback, args, kwargs):
-    """Move every weight up or down twice, as far as Adam does, and observe what the callback returns and prints."""
+    """Change the weights twice by about the learning rate, and observe what the callback returns and prints."""
     (policy,) = args
     if not callable(callback):
         return {"the result": "no function"}
     observed, generator = {"the result": "a function"}, torch.Generator().manual_seed(1)
-    for step, rate in ((1, RATE), (2, 5 * RATE)):
+    for step, learning_rate in ((1, LEARNING_RATE), (2, 5 * LEARNING_RATE)):
         with torch.no_grad():
             for name, p in policy.named_parameters():
-                up = 2 * torch.randint(2, p.shape, generator=generator) - 1
-                share = 0.2 if "embed" in name else 0.9 if p.dim() == 1 else 1.0
-                p.add_((rate * share * up).to(p.dtype))
+                sign = 2 * torch.randint(2, p.shape, generator=generator) - 1
+                p.add_((learning_rate * _update_size(name, p) * sign).to(p.dtype))
         with redirect_stdout(io.StringIO()) as printed:
-            value = callback(step, {"learning_rate": rate, "loss": 0.0})
+            value = callback(step, {"learning_rate": learning_rate, "loss": 0.0})
         print(printed.getvalue(), end="")
         observed[f"the value after step {step}"] = None if value is None else float(value)
         if step == 1:
@@ -80,8 +79,15 @@ def after_two_steps(callback, args, kwargs):
     return observed
 
 
-class Small(nn.Module):
-    """A small policy with the name of the embedding as in transformers, and vectors as short as those of its norms."""
+def _update_size(name: str, parameter: Tensor) -> float:
+    """Size of an update in learning rates; it differs between embeddings, vectors and matrices."""
+    if "embed" in name:
+        return 0.2
+    return 0.9 if parameter.dim() == 1 else 1.0
+
+
+class SmallPolicy(nn.Module):
+    """A policy whose embedding has the name that transformers gives it, with matrices and vectors as parameters."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -96,7 +102,7 @@ def averaged_in_bf16(policy):
         if step != 1:
             return None
         parameters = dict(policy.named_parameters())
-        moves = [(parameters[name].detach() - before).abs().flatten() for name, before in initial.items()]
+        moves = [(parameters[name].detach() - p).abs().flatten() for name, p in initial.items()]
         m = (torch.cat(moves).mean() / metrics["learning_rate"]).item()
         print(m)
         return m
@@ -109,9 +115,9 @@ FIRST_STEP_TEST = Exercise(
     cases=(
         drawn("one layer", lambda draws: (draws.fill(nn.Linear(3, 2, bias=False)),)),
         drawn("matrices and vectors", lambda draws: (draws.fill(nn.Linear(6, 4)),)),
-        drawn("with an embedding", lambda draws: (draws.fill(Small(5)),)),
-        at_scale("a policy in float32", lambda draws: (draws.fill(Small(5)).float(),)),
-        at_scale("a policy in bf16", lambda draws: (draws.fill(Small(40)).bfloat16(),)),
+        drawn("with an embedding", lambda draws: (draws.fill(SmallPolicy(5)),)),
+        at_scale("a policy in float32", lambda draws: (draws.fill(SmallPolicy(5)).float(),)),
+        at_scale("a policy in bf16", lambda draws: (draws.fill(SmallPolicy(40)).bfloat16(),)),
     ),
     observe=after_two_steps,
     tolerance=1e-5,

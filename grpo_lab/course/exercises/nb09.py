@@ -26,14 +26,16 @@ def learn_to_stop(
     end: int,
     learning_rate: float = 1.0,
 ) -> Float[Tensor, "V V"]:
-    """One update, by REINFORCE, of the smallest language model: it sees only the token before.
+    """Make one REINFORCE update of a language model that predicts each token from the previous one alone.
 
     Args:
-        table: row i holds the logits of what follows token i. A completion begins behind token 0.
-        completion_ids: what was sampled, up to and with the end token; then padding, which is the end token again.
-        advantages: one for each completion.
-        end: the end token.
-        learning_rate: of gradient descent on the loss, a mean over all sampled tokens of the batch.
+        table: The logits of the model: row i holds those of the token after token i. The token before a completion is
+            token 0. The function does not change this tensor.
+        completion_ids: The sampled completions. A completion includes its end token; behind it, the row is padded with
+            the end token.
+        advantages: The advantage of each completion.
+        end: The end token.
+        learning_rate: Step size of gradient descent on the loss, which is a mean over all sampled tokens of the batch.
 
     Returns:
         The table after the update.
@@ -49,10 +51,10 @@ def learn_to_stop(
     return table - learning_rate * policy.grad
 
 
-def _sampled(draws, B: int, T: int, V: int):
+def _completions(draws, B: int, T: int, V: int):
     ids = draws.integers(V, B, T)
-    ids[:, 0] = 2  # so that something is left without the end token, too
-    ids[0] = ids[0].clamp(min=2)  # and one that does not end
+    ids[:, 0] = 2  # no completion consists of the end token alone
+    ids[0] = ids[0].clamp(min=2)  # the first completion has no end token
     has_ended = (ids == END).cumsum(-1) > 0
     return draws.normal(V, V), ids.masked_fill(has_ended, END), draws.normal(B), END
 
@@ -65,8 +67,8 @@ LEARN_TO_STOP = Exercise(
         given("a word and the end token", ZEROS, torch.tensor([[2, END]]), f64([1.0]), END),
         given("one ends, one does not", ZEROS, torch.tensor([[2, END, END], [2, 2, 2]]), f64([1.0, -1.0]), END, 0.5),
         given("ends at once", ZEROS, torch.tensor([[END, END], [2, END]]), f64([0.5, -2.0]), END),
-        drawn("five completions of different lengths", lambda d: _sampled(d, 5, 6, 5)),
-        drawn("as many completions as tokens", lambda d: _sampled(d, 4, 4, 3), learning_rate=0.25),
+        drawn("five completions of different lengths", lambda d: _completions(d, 5, 6, 5)),
+        drawn("as many completions as tokens", lambda d: _completions(d, 4, 4, 3), learning_rate=0.25),
     ),
     planted=("eos-trimmed",),
     mistakes={
@@ -80,29 +82,32 @@ LEARN_TO_STOP = Exercise(
 def stay_near_reference(
     logits: Float[Tensor, "P V"], rewards: Float[Tensor, "P V"], beta: float, learning_rate: float, steps: int
 ) -> tuple[Float[Tensor, "P V"], list[float]]:
-    """Raise the expected reward, and stay near the policy of the start. Nothing is sampled: all is exact.
+    """Train a policy on its expected reward with a KL penalty, where the reference is the policy before training.
+
+    Expected reward and KL are computed exactly, so nothing is sampled.
 
     Args:
-        logits: of V answers to each of P prompts, at the start. They stay as they are.
-        rewards: of each answer.
-        beta: weight of KL(policy, start) in the loss, a mean over prompts as the reward is.
-        learning_rate: of gradient descent.
-        steps: how many.
+        logits: The logits before training, for V answers to each of P prompts. The function does not change this
+            tensor.
+        rewards: The reward of each answer.
+        beta: Weight of the KL from the policy to the reference in the loss. KL and reward are means over the prompts.
+        learning_rate: Step size of gradient descent.
+        steps: Number of steps.
 
     Returns:
-        The logits at the end, and the KL before each step.
+        The logits after training, and the KL before each step.
     """
     policy = logits.clone().requires_grad_()
     reference = logits.clone()  # [reference]
-    distances = []
+    kl_before_steps = []
     for _ in range(steps):
         reward = (policy.softmax(-1) * rewards).sum(-1).mean()
         kl = kl_exact(policy[None], reference[None]).mean()
-        distances.append(kl.item())
+        kl_before_steps.append(kl.item())
         gradient = torch.autograd.grad(beta * kl - reward, policy)[0]
         with torch.no_grad():
             policy -= learning_rate * gradient
-    return policy.detach(), distances
+    return policy.detach(), kl_before_steps
 
 
 STAY_NEAR_REFERENCE = Exercise(
@@ -121,7 +126,7 @@ for beta in (0.0, 100.0):
     planted=("ref-not-frozen",),
     mistakes={
         "ref-not-frozen": {"[reference]": "reference = policy.detach()"},
-        "reference-one-behind": {"append()": "distances.append(kl.item())\nreference = policy.detach().clone()"},
+        "reference-one-behind": {"append()": "kl_before_steps.append(kl.item())\nreference = policy.detach().clone()"},
         "kl-reversed": {"kl_exact()": "kl = kl_exact(reference[None], policy[None]).mean()"},
         "kl-sign": {"grad()": "gradient = torch.autograd.grad(-beta * kl - reward, policy)[0]"},
     },
@@ -135,17 +140,17 @@ def many_small_steps(
     learning_rate: float,
     steps: int,
 ) -> BFloat16[Tensor, " D"]:
-    """Fit a linear model by gradient descent. It reads its weights in bfloat16, as a large one does to save memory.
+    """Fit a linear model by gradient descent, with a forward pass in bfloat16 as large models have it to save memory.
 
     Args:
-        weights: at the start. They stay as they are.
-        inputs: N examples.
-        targets: what the model should say to each; the loss is the mean square of what is missing.
-        learning_rate: what a gradient is multiplied with in a step.
-        steps: how many, each on all examples.
+        weights: The weights before training. The function does not change this tensor.
+        inputs: The inputs of N examples.
+        targets: The target of each example. The loss is the mean squared error of the predictions.
+        learning_rate: Step size of gradient descent.
+        steps: Number of steps, each on all examples.
 
     Returns:
-        The weights at the end, as the model reads them.
+        The weights after training, in bfloat16.
     """
     master = weights.float().requires_grad_()
     for _ in range(steps):
@@ -157,8 +162,8 @@ def many_small_steps(
     return master.detach().bfloat16()
 
 
-def _far(draws, N: int, D: int, learning_rate: float, steps: int):
-    """Weights from 1 to 2 and targets far away: no gradient changes its sign."""
+def _far_targets(draws, N: int, D: int, learning_rate: float, steps: int):
+    """Return weights from 1 to 2, and targets so far away that no gradient changes its sign."""
     weights = 1.25 + draws.normal(D).abs().clamp(max=0.5)
     inputs = torch.eye(D).repeat(N // D, 1)
     targets = inputs @ (weights.float() + 5 * draws.normal(D).sign().float())
@@ -177,10 +182,10 @@ for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
         given("one weight, far too small", ONE, torch.ones(1, 1), torch.tensor([9.0]), 1e-4, 64),
         given("one weight, far too large", 1.5 * ONE, torch.ones(1, 1), torch.tensor([-9.0]), 1e-5, 200),
         given("one large step", ONE, torch.full((1, 1), 2.0), torch.tensor([9.0]), 0.05, 1),
-        drawn("three weights, many small steps", lambda d: _far(d, 6, 3, 1e-4, 150)),
-        drawn("two weights, three large steps", lambda d: _far(d, 4, 2, 0.1, 3)),
+        drawn("three weights, many small steps", lambda d: _far_targets(d, 6, 3, 1e-4, 150)),
+        drawn("two weights, three large steps", lambda d: _far_targets(d, 4, 2, 0.1, 3)),
     ),
-    tolerance=0.01,  # two neighbours of bfloat16: so the model may also compute in float32
+    tolerance=0.01,  # about the spacing of bfloat16 between 1 and 2, so that a forward pass in float32 is right, too
     planted=("pure-bf16-adamw",),
     mistakes={
         "pure-bf16-adamw": {"requires_grad_()": "master = weights.clone().requires_grad_()"},
@@ -194,12 +199,13 @@ NUMBERS = 7
 
 
 def held_out_accuracy(model: nn.Module, prompts: Int[Tensor, "N P"], answers: Int[Tensor, "N T"]) -> float:
-    """Share of likeliest answers that are right, measured in the middle of training, which goes on afterwards.
+    """Measure the accuracy of greedy answers to held-out prompts during training, and leave the training unaffected.
 
     Args:
-        model: takes token ids (N, L) and returns logits (N, L, V), those at a place for the token behind it.
-        prompts: held out.
-        answers: the right ones, all of one length. The model writes as many tokens, one after the other.
+        model: The model: it takes token ids (N, L) and returns logits (N, L, V). The logits at a position are those of
+            the next token.
+        prompts: The held-out prompts.
+        answers: The right answers, all of T tokens. The model generates T tokens for each prompt, one by one.
 
     Returns:
         The share of prompts whose answer is right in every token.
@@ -216,11 +222,11 @@ def held_out_accuracy(model: nn.Module, prompts: Int[Tensor, "N P"], answers: In
     return right.float().mean().item()
 
 
-class Summing(nn.Module):
-    """A model that says the sum of all that it reads.
+class SumModel(nn.Module):
+    """A model that predicts the sum of all tokens so far.
 
-    In training mode it sees the last token only, as a language model does that generates with gradient checkpointing:
-    transformers then drops the cache.
+    In training mode it reads only the last token. A language model with gradient checkpointing does the same when it
+    generates, because transformers drops its KV cache.
     """
 
     def forward(self, ids):
@@ -229,7 +235,7 @@ class Summing(nn.Module):
 
 
 def after_measuring(accuracy, args, kwargs):
-    """Observe the accuracy, and what must be as before: modes, what has a gradient, random numbers."""
+    """Observe the accuracy, and what the function must not change: modes, gradients, and random number generators."""
     modes = {"training" if module.training else "evaluation" for module in args[0].modules()}
     trained = [name for name, parameter in args[0].named_parameters() if parameter.requires_grad]
     return {
@@ -243,34 +249,45 @@ def after_measuring(accuracy, args, kwargs):
     }
 
 
-def _sums(label: str, N: int, P: int, T: int, wrong: int, training: bool = True) -> Case:
-    """N answers, of which `wrong` have a wrong token: one in its first place, the next in its second, and so on."""
+def _sum_case(label: str, N: int, P: int, T: int, num_wrong: int, is_training: bool = True) -> Case:
+    """Return a case with a `SumModel` and N answers, of which the first `num_wrong` have one wrong token.
+
+    The wrong token is the first one in the first row, the second one in the second row, and so on.
+    """
 
     def build(seed: int) -> tuple[tuple, dict]:
         prompts = Draws(seed).integers(NUMBERS, N, P)
-        first = prompts.sum(-1, keepdim=True)
-        answers = first * 2 ** torch.arange(T) % NUMBERS  # behind a sum, the sum of all is twice the sum
-        rows = torch.arange(wrong)
+        prompt_sums = prompts.sum(-1, keepdim=True)
+        # Each generated token is the sum of all tokens before it, so it doubles their sum.
+        answers = prompt_sums * 2 ** torch.arange(T) % NUMBERS
+        rows = torch.arange(num_wrong)
         answers[rows, rows % T] = (answers[rows, rows % T] + 1) % NUMBERS
-        return (Summing().train(training), prompts, answers), {}
+        return (SumModel().train(is_training), prompts, answers), {}
 
     return Case(build, label)
 
 
-def _dropout(label: str, nested: bool = False, frozen: bool = False, training: bool = True) -> Case:
-    """A model with dropout, of 24 answers six wrong; nested in modules within it, its embedding frozen."""
+def _dropout_case(label: str, is_nested: bool = False, is_frozen: bool = False, is_training: bool = True) -> Case:
+    """Return a case with a model that has dropout, and 24 answers, of which six are wrong.
+
+    Args:
+        label: Label of the case.
+        is_nested: Whether the dropout is in a module of a module of the model.
+        is_frozen: Whether the embedding requires no gradient.
+        is_training: Whether the model is in training mode before the call.
+    """
 
     def build(seed: int) -> tuple[tuple, dict]:
         draws, dropout = Draws(seed), nn.Dropout(0.7)
-        block = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.Sequential(dropout))) if nested else dropout
+        block = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.Sequential(dropout))) if is_nested else dropout
         model = draws.fill(nn.Sequential(nn.Embedding(NUMBERS, 8), block, nn.Linear(8, NUMBERS)))
-        model[0].requires_grad_(not frozen)
+        model[0].requires_grad_(not is_frozen)
         for parameter in model.parameters():
-            parameter.grad = torch.ones_like(parameter)  # of a batch that is taken in parts
+            parameter.grad = torch.ones_like(parameter)  # a call may come in the middle of gradient accumulation
         prompts = draws.integers(NUMBERS, 24, 2)
         answers = model.eval()(prompts)[:, -1:].argmax(-1)
         answers[:6] = (answers[:6] + 1) % NUMBERS
-        return (model.train(training), prompts, answers), {}
+        return (model.train(is_training), prompts, answers), {}
 
     return Case(build, label)
 
@@ -283,14 +300,16 @@ model = nn.Sequential(nn.Embedding.from_pretrained(torch.eye(7)), nn.Dropout(0.9
 print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
 """,
     cases=(
-        _sums("one token, two prompts", 2, 2, 1, wrong=0),
-        _sums("three tokens, one of four wrong", 4, 2, 3, wrong=1),
-        _sums("the model was not in training", 4, 3, 2, wrong=3, training=False),
-        _sums("half of ten wrong", 10, 4, 2, wrong=5),
-        _dropout("a model with dropout"),
-        _dropout("dropout in a module of a module", nested=True),
-        _dropout("an embedding that is frozen", frozen=True),
-        _dropout("a nested model that was not in training, and is frozen", nested=True, frozen=True, training=False),
+        _sum_case("one token, two prompts", 2, 2, 1, num_wrong=0),
+        _sum_case("three tokens, one of four wrong", 4, 2, 3, num_wrong=1),
+        _sum_case("the model was not in training", 4, 3, 2, num_wrong=3, is_training=False),
+        _sum_case("half of ten wrong", 10, 4, 2, num_wrong=5),
+        _dropout_case("a model with dropout"),
+        _dropout_case("dropout in a module of a module", is_nested=True),
+        _dropout_case("an embedding that is frozen", is_frozen=True),
+        _dropout_case(
+            "a nested model that was not in training, and is frozen", is_nested=True, is_frozen=True, is_training=False
+        ),
     ),
     observe=after_measuring,
     planted=("cache-dropped",),
@@ -319,19 +338,20 @@ def train_on_batch(
     learning_rate: float,
     steps: int,
 ) -> tuple[Float[Tensor, "P T V"], list[float]]:
-    """Several updates of GRPO from one batch, of a policy that chooses all T tokens of an answer at once.
+    """Make several GRPO updates on one batch, for a policy that samples all T tokens of an answer at once.
 
     Args:
-        logits: of the policy that sampled, for P prompts. They stay as they are.
-        answers: G to each prompt; those of a prompt stand next to each other, so B = P * G.
-        old_logp: their log-probabilities, recorded while they were sampled.
-        rewards: one for each answer.
-        temperature: at which they were sampled.
-        learning_rate: of gradient descent.
-        steps: updates from this batch.
+        logits: The logits of the policy that sampled the answers, for P prompts. The function does not change this
+            tensor.
+        answers: The sampled answers, G for each prompt. Those of a prompt are adjacent rows, so B = P * G.
+        old_logp: The log-probabilities of the sampled tokens, recorded during sampling.
+        rewards: The reward of each answer.
+        temperature: Temperature at which the answers were sampled.
+        learning_rate: Step size of gradient descent.
+        steps: Number of updates on this batch.
 
     Returns:
-        The logits at the end, and the mean ratio of new to old probability before each update.
+        The logits after the updates, and the mean importance ratio before each update.
     """
     P, G = len(logits), len(answers) // len(logits)
     advantages = group_advantages(rewards.view(P, G)).flatten()  # B
@@ -351,12 +371,12 @@ def _batch(draws, P: int, G: int, T: int, V: int, temperature: float, learning_r
     logits, answers = draws.normal(P, T, V), draws.integers(V, P * G, T)
     recorded = (logits / temperature).log_softmax(-1).repeat_interleave(G, dim=0)
     old_logp = recorded.gather(-1, answers[..., None])[..., 0]
-    rewards = draws.normal(P * G) + 3 * draws.normal(P).repeat_interleave(G)  # easy prompts and hard ones
+    rewards = draws.normal(P * G) + 3 * draws.normal(P).repeat_interleave(G)  # the prompts differ in difficulty
     return logits, answers, old_logp, rewards, temperature, learning_rate, steps
 
 
 def _two_prompts(temperature: float, steps: int):
-    """An easy prompt and a hard one; every answer is as likely as any other."""
+    """Return a batch with an easy prompt and a hard one, in which both answers have probability 1/2."""
     answers = torch.tensor([[0], [1], [0], [1]])
     old_logp = f64([[0.5]] * 4).log()
     return torch.zeros(2, 1, 2).double(), answers, old_logp, f64([5.0, 4.0, 1.0, 0.0]), temperature, 1.0, steps
@@ -399,28 +419,38 @@ FAULTS = (
 
 
 def name_fault(log: dict[str, list[float]]) -> str:
-    """Read the log of a run, and name its fault. A run has one fault, or none.
+    """Name the fault of a run from its log.
 
-    Each run makes three updates on each batch and has a KL penalty; rewards are 1 or 0. The faults, and "none":
+    A run has at most one fault. It makes three updates on each batch, with a KL penalty; its rewards are 1 or 0. The
+    possible results are "none" for a run without a fault, and:
 
     - "not finite": in some steps a gradient was NaN or infinite, and the step was skipped.
-    - "no spread": all problems are too hard, so every completion earns the same.
-    - "sampler differs": the completions come from another distribution than the trainer computes with.
+    - "no spread": all problems are too hard, so all completions get the same reward.
+    - "sampler differs": the completions were sampled from another distribution than the trainer computes with.
     - "not centred": the mean of a group is not subtracted from its rewards.
-    - "weights still": every update is rounded away.
+    - "weights still": every update is so small that rounding undoes it.
     - "old recomputed": the old log-probabilities are computed anew at each update.
     - "reference moves": the reference is the policy itself.
     - "wrong sign": the loss has the wrong sign.
-    - "hacked": the reward pays for something that is wrong, and the policy has found it.
+    - "hacked": the verifier also rewards a wrong answer, and the policy has learned to give it.
 
     Args:
-        log: by metric, its value in each step, 8 or more of them.
-            reward: the mean of the completions. accuracy: the share of right ones, by a second verifier.
-            zero_std: the share of groups in which all rewards are equal. advantage_mean: over all completions.
-            sampling_gap: how far the sampler's log-probabilities of the sampled tokens are from the trainer's, before
-            the first update, in the mean. ratio_gap: how far the ratio is from 1 at the last update of the batch, in
-            the mean. kl: from policy to reference after the step. entropy: of the policy after the step. grad_norm, and
-            loss: at the last update.
+        log: The values of each metric, one for each step, and at least 8. The metrics are:
+
+            - "reward": mean reward of the completions.
+            - "accuracy": share of right completions according to a second verifier.
+            - "zero_std": share of groups in which all rewards are equal.
+            - "advantage_mean": mean advantage of the completions.
+            - "sampling_gap": mean absolute difference between the sampler's log-probabilities of the sampled tokens and
+              the trainer's, before the first update.
+            - "ratio_gap": mean absolute difference between the importance ratio and 1, at the last update.
+            - "kl": KL from the policy to the reference after the step.
+            - "entropy": entropy of the policy after the step.
+            - "grad_norm": norm of the gradient at the last update.
+            - "loss": loss at the last update.
+
+    Returns:
+        One of the names above.
     """
     gain = {name: fmean(values[-5:]) - fmean(values[:5]) for name, values in log.items()}
     shows = {"not finite": not all(math.isfinite(value) for values in log.values() for value in values)}
@@ -436,65 +466,67 @@ def name_fault(log: dict[str, list[float]]) -> str:
 
 
 @cache
-def _recorded(fault: str, seed: int, steps: int = 24, P: int = 6, G: int = 8, updates: int = 3) -> dict:
-    """The log of a run with this fault: a policy that chooses among five answers, of which the first is right.
+def log_of_run(fault: str, seed: int, steps: int = 24, P: int = 6, G: int = 8, updates: int = 3) -> dict:
+    """Train a policy with this fault, and return its log as `name_fault` takes it.
 
-    The second is the likelier of the two at the start, and the reward of a hacked run pays it always, and the right one
-    seldom.
+    The policy chooses among five answers to each of P prompts. The first answer is right; the second one is the most
+    likely before training. In a hacked run the second answer is always rewarded, and the right one in 30% of the cases.
     """
     draws = Draws(seed)
     policy = draws.normal(P, 5, scale=0.2)
     policy[:, 1] += 0.7
     if fault == "no spread":
         policy[:, 0] -= 40
-    start, log, rate = policy.clone(), {}, -0.3 if fault == "wrong sign" else 1.0
+    initial_policy, log, learning_rate = policy.clone(), {}, -0.3 if fault == "wrong sign" else 1.0
     for step in range(steps):
-        sampler = (policy / 0.6 if fault == "sampler differs" else policy).log_softmax(-1)
-        answers = torch.multinomial(sampler.exp(), G, replacement=True, generator=draws.generator)
-        right = (answers == 0).double()
-        seldom = torch.rand(P, G, generator=draws.generator) < 0.3
-        rewards = ((answers == 1) | (right.bool() & seldom)).double() if fault == "hacked" else right
-        # Written out, and so is the KL below: where submissions are graded, the functions of exercises have no body.
+        sampler_logp = (policy / 0.6 if fault == "sampler differs" else policy).log_softmax(-1)
+        answers = torch.multinomial(sampler_logp.exp(), G, replacement=True, generator=draws.generator)
+        is_right = answers == 0
+        is_noticed = torch.rand(P, G, generator=draws.generator) < 0.3
+        rewards = ((answers == 1) | (is_right & is_noticed) if fault == "hacked" else is_right).double()
+        # The advantages and the KL below are written out, because in grading the library's functions that are
+        # exercises have no body.
         standardised = (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True) + 1e-4)
         advantages = rewards if fault == "not centred" else standardised
         old_logp = policy.log_softmax(-1).gather(-1, answers)
-        row = {
+        metrics = {
             "reward": rewards.mean(),
-            "accuracy": right.mean(),
+            "accuracy": is_right.double().mean(),
             "zero_std": (rewards == rewards[:, :1]).all(-1).double().mean(),
             "advantage_mean": advantages.mean(),
-            "sampling_gap": (sampler.gather(-1, answers) - old_logp).abs().mean(),
+            "sampling_gap": (sampler_logp.gather(-1, answers) - old_logp).abs().mean(),
         }
-        broken = fault == "not finite" and step % 7 == 5
+        is_skipped = fault == "not finite" and step % 7 == 5
         for _ in range(updates):
-            leaf = policy.clone().requires_grad_()
-            logp = leaf.log_softmax(-1).gather(-1, answers)
-            ref_logp = (policy if fault == "reference moves" else start).log_softmax(-1).gather(-1, answers)
+            trained_policy = policy.clone().requires_grad_()
+            logp = trained_policy.log_softmax(-1).gather(-1, answers)
+            reference = policy if fault == "reference moves" else initial_policy
+            ref_logp = reference.log_softmax(-1).gather(-1, answers)
             ratio = (logp - (logp.detach() if fault == "old recomputed" else old_logp)).exp()
             surrogate = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
             loss = (0.02 * ((ref_logp - logp).expm1() - ref_logp + logp) - surrogate).mean()
-            gradient = torch.autograd.grad(loss, leaf)[0]
-            if fault != "weights still" and not broken:
-                policy = policy - rate * P * gradient
-        ref_policy = policy if fault == "reference moves" else start
-        row |= {
+            gradient = torch.autograd.grad(loss, trained_policy)[0]
+            if fault != "weights still" and not is_skipped:
+                policy = policy - learning_rate * P * gradient
+        reference = policy if fault == "reference moves" else initial_policy
+        metrics |= {
             "ratio_gap": (ratio - 1).abs().mean(),
-            "kl": (policy.softmax(-1) * (policy.log_softmax(-1) - ref_policy.log_softmax(-1))).sum(-1).mean(),
+            "kl": (policy.softmax(-1) * (policy.log_softmax(-1) - reference.log_softmax(-1))).sum(-1).mean(),
             "entropy": -(policy.softmax(-1) * policy.log_softmax(-1)).sum(-1).mean(),
-            "grad_norm": torch.tensor(math.nan) if broken else gradient.norm(),
+            "grad_norm": torch.tensor(math.nan) if is_skipped else gradient.norm(),
             "loss": loss,
         }
-        for name, value in row.items():
+        for name, value in metrics.items():
             log.setdefault(name, []).append(round(value.item(), 6))
     return log
 
 
-def _log(number: int) -> Case:
-    """The log of a run; which fault it has is drawn, and of ten logs each has another one."""
+def _log_case(number: int) -> Case:
+    """Return a case with the log of a run; each of the ten faults is drawn once for ten consecutive numbers."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         order = torch.randperm(len(FAULTS), generator=Draws(seed + 1000 * (number // len(FAULTS))).generator)
-        log = _recorded(FAULTS[order[number % len(FAULTS)]], 100 * seed + number)
+        log = log_of_run(FAULTS[order[number % len(FAULTS)]], 100 * seed + number)
         return ({name: list(values) for name, values in log.items()},), {}
 
     return Case(build, "a run of 24 steps")
@@ -508,7 +540,7 @@ log = {"reward": kl, "accuracy": kl[::-1], "zero_std": flat, "advantage_mean": [
 log |= {"ratio_gap": kl, "kl": kl, "entropy": kl[::-1], "grad_norm": flat, "loss": kl}
 print(name_fault(log))
 """,
-    cases=tuple(_log(number) for number in range(2 * len(FAULTS))),
+    cases=tuple(_log_case(number) for number in range(2 * len(FAULTS))),
     planted=("three-faults-known",),
     mistakes={
         "three-faults-known": {

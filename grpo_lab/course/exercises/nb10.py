@@ -10,8 +10,8 @@ def lengths(*tokens: int):
     return torch.tensor(tokens)
 
 
-def _batch(d, B, slots, below=40):
-    return 1 + d.integers(below, B), slots
+def _lengths_and_slots(d, count, slots, longest=40):
+    return 1 + d.integers(longest, count), slots
 
 
 STRAGGLER_BUBBLE = Exercise(
@@ -22,17 +22,17 @@ STRAGGLER_BUBBLE = Exercise(
         given("a long answer comes last", lengths(1, 1, 1, 9), 3),
         given("more slots than answers", lengths(4, 4), 3),
         given("one slot never waits", lengths(5, 1, 7), 1),
-        drawn("a slot each", lambda d: _batch(d, 9, 9)),
-        drawn("few slots", lambda d: _batch(d, 23, 4)),
+        drawn("a slot each", lambda d: _lengths_and_slots(d, 9, 9)),
+        drawn("few slots", lambda d: _lengths_and_slots(d, 23, 4)),
         extreme("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
-        at_scale("a thousand answers, 64 slots", lambda d: _batch(d, 1000, 64, 16_384)),
+        at_scale("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
     ),
     mistakes={
-        "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(busy))"},
+        "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"},
         "the-longest-answer": {"10.1": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
         "in-turn": {
             "tolist()": "for i, length in enumerate(lengths.tolist()):",
-            "10.2": "busy[i % slots] += length",
+            "10.2": "finish_times[i % slots] += length",
             "heappush()": "pass",
         },
         "in-batches": lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
@@ -42,8 +42,8 @@ STRAGGLER_BUBBLE = Exercise(
 )
 
 
-def _queue(d, B, slots, batch, group=1, below=40):
-    return 1 + d.integers(below, B), slots, batch, group
+def _queue(d, count, slots, batch, group=1, longest=40):
+    return 1 + d.integers(longest, count), slots, batch, group
 
 
 ANSWER_AGES = Exercise(
@@ -62,15 +62,15 @@ ANSWER_AGES = Exercise(
         at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
     ),
     mistakes={
-        "in-the-order-given": {"10.7": "age = torch.arange(len(end)) // batch - version"},
+        "in-the-order-given": {"10.7": "staleness = torch.arange(len(end)) // batch - version"},
         "difference-first": {
             "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
-            "10.7": "age = (order.argsort() - version) // batch",
+            "10.7": "staleness = (order.argsort() - version) // batch",
         },
         "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
         "groups-not-waited-for": {"repeat_interleave()": "end = begin + lengths"},
-        "version-forgotten": {"10.7": "age = order.argsort() // batch"},
-        "ties-not-ordered": {"10.7": "age = torch.searchsorted(end[order], end) // batch - version"},
-        "counts-itself": {"10.7": "age = torch.searchsorted(end[order], end, right=True) // batch - version"},
+        "version-forgotten": {"10.7": "staleness = order.argsort() // batch"},
+        "ties-not-ordered": {"10.7": "staleness = torch.searchsorted(end[order], end) // batch - version"},
+        "counts-itself": {"10.7": "staleness = torch.searchsorted(end[order], end, right=True) // batch - version"},
     },
 )

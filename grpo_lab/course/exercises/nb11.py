@@ -10,7 +10,7 @@ from torch.distributions import Categorical
 
 from grpo_lab.advantages import group_advantages, trajectory_advantages, turn_advantages
 from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
-from grpo_lab.course.exercises.nb03 import Watch
+from grpo_lab.course.exercises.nb03 import OptimizerWatch
 from grpo_lab.course.exercises.nb07 import TinyTokenizer
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import policy_loss
@@ -22,157 +22,170 @@ PAD = 0
 def episode_masks(
     turns: list[list[tuple[str, list[int]]]], pad_token_id: int
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
-    """Put episodes into one batch, and say which tokens exist and which the policy wrote.
+    """Pad episodes to one batch, and return its attention mask and its policy mask.
+
+    Example:
+        The turns [[("policy", [5, 6]), ("environment", [7])], [("policy", [8])]] with padding 0 return the token ids
+        [[5, 6, 7], [8, 0, 0]]. The attention mask is True at 5, 6, 7 and 8, the policy mask at 5, 6 and 8.
 
     Args:
-        turns: of each episode, in order, who wrote, "policy" or "environment", and the token ids; a turn may be empty.
-            An episode may be empty, too; at least one has a token.
-        pad_token_id: what stands behind an episode that is shorter than the longest. It may be an id that was sampled.
+        turns: For each episode, its turns in order. A turn is a pair of its author, "policy" or "environment", and its
+            token ids. Turns may be empty, and so may episodes; at least one episode has a token.
+        pad_token_id: The padding, which is placed behind shorter episodes. It may also occur in a turn.
 
     Returns:
-        The ids; a mask that is True where a token exists; and one that is True where the policy wrote it: the first
-        mask is for attention and positions, the second for the loss.
+        The token ids; the attention mask, which is True at all tokens of the episodes and False at padding; and the
+        policy mask, which is True at the tokens that the policy wrote. Positions are counted with the attention mask,
+        and the loss uses the policy mask.
     """
-    rows = [[(token, who == "policy") for who, ids in episode for token in ids] for episode in turns]
+    rows = [[(token, author == "policy") for author, ids in episode for token in ids] for episode in turns]
     length = max(map(len, rows))
     ids = torch.full((len(rows), length), pad_token_id)
-    exists, is_policy = (torch.zeros(len(rows), length, dtype=torch.bool) for _ in range(2))
+    attention_mask, policy_mask = (torch.zeros(len(rows), length, dtype=torch.bool) for _ in range(2))
     for b, row in enumerate(rows):
-        for t, (token, wrote) in enumerate(row):
+        for t, (token, by_policy) in enumerate(row):
             ids[b, t] = token
-            exists[b, t] = True  # [exists]
-            is_policy[b, t] = wrote  # [wrote]
-    return ids, exists, is_policy
+            attention_mask[b, t] = True  # [exists]
+            policy_mask[b, t] = by_policy  # [wrote]
+    return ids, attention_mask, policy_mask
 
 
 def append_reply(ids: list[int], mask: list[bool], reply: str, tokenizer) -> tuple[list[int], list[bool]]:
-    """Append what the environment says to an episode: token in, token out.
+    """Append a reply of the environment to an episode, without encoding the earlier tokens again.
 
     Args:
-        ids: of the episode so far, as they were sampled. mask: of each, whether the policy wrote it.
-        reply: the environment's text, which may be empty.
-        tokenizer: with `encode(text, add_special_tokens=True)` and `decode(ids)`, as transformers' tokenizers have.
-            With special tokens, it begins with one that says: here a text begins.
+        ids: The token ids of the episode so far, as they were sampled. The function does not change this list.
+        mask: The policy mask of the episode: True at each token that the policy wrote. It is not changed, either.
+        reply: The environment's text, which may be empty.
+        tokenizer: A tokenizer with the methods `encode(text, add_special_tokens=True)` and `decode(ids)`, as those of
+            transformers have them. With special tokens, `encode` puts one that marks the beginning of a text in front.
 
     Returns:
-        New lists; those that were given stay as they are. The ids that were there are there, whatever the tokenizer
-        would make of their text.
+        New lists: the token ids and the policy mask of the episode with the reply. The new ids begin with the given
+        ones, even if the tokenizer would encode their text differently.
     """
     reply_ids = tokenizer.encode(reply, add_special_tokens=False)
     return ids + reply_ids, mask + [False] * len(reply_ids)  # [appended]
 
 
 def read_tool_calls(text: str) -> list[dict]:
-    """Read the tool calls that a model wrote, and never raise an error over what it wrote.
+    """Read the tool calls in a text that a model wrote; malformed calls raise no error.
 
-    A call stands between <tool_call> and </tool_call>, as JSON with a "name" and "arguments":
-    <tool_call>{"name": "add", "arguments": {"a": 17, "b": 58}}</tool_call>. One that is not closed is no call yet.
+    A call is a JSON object between the tags <tool_call> and </tool_call>, with a "name" and optional "arguments":
+    <tool_call>{"name": "add", "arguments": {"a": 17, "b": 58}}</tool_call>. Without its closing tag it is not a call.
+
+    Args:
+        text: The text of the model, with any number of calls.
 
     Returns:
-        In the order of the text, one dict for each call: its "name", a string, and its "arguments", a dict, which is
-        empty where none are given; other fields are left out. For a call that is no such JSON, {"error": what stands
-        between the two tags}, so that the model can be told what it wrote.
+        One dictionary for each call, in the order of the text. A well-formed call gives its "name", a string, and its
+        "arguments", a dictionary that is empty if the call has none; other fields are dropped. Any other call gives
+        {"error": content}, with the unchanged text between its tags, which can be shown to the model.
     """
     calls = []
     for content in re.findall(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL):
         try:
             call = json.loads(content)
             name, arguments = call["name"], call.get("arguments", {})
-            well = isinstance(name, str) and isinstance(arguments, dict)
+            is_well_formed = isinstance(name, str) and isinstance(arguments, dict)
         except (ValueError, TypeError, KeyError, AttributeError):
-            well = False
-        calls.append({"name": name, "arguments": arguments} if well else {"error": content})  # [read]
+            is_well_formed = False
+        calls.append({"name": name, "arguments": arguments} if is_well_formed else {"error": content})  # [read]
     return calls
 
 
-def turns(*episodes: str) -> list[list[tuple[str, list[int]]]]:
-    """Episodes from texts such as "P 3 4 E 5": tokens of the policy and of the environment."""
-    who = {"P": "policy", "E": "environment"}
+def episodes_of(*texts: str) -> list[list[tuple[str, list[int]]]]:
+    """Return the turns of episodes from texts such as "P 3 4 E 5": P for the policy, E for the environment."""
+    authors = {"P": "policy", "E": "environment"}
     return [
-        [(who[turn[0]], [int(token) for token in turn[1:].split()]) for turn in re.findall("[PE][ 0-9]*", text)]
-        for text in episodes
+        [(authors[turn[0]], [int(token) for token in turn[1:].split()]) for turn in re.findall("[PE][ 0-9]*", text)]
+        for text in texts
     ]
 
 
-def _many_turns(d: Draws, B: int, K: int, below: int) -> tuple:
+def _drawn_episodes(d: Draws, B: int, max_turns: int, below: int) -> tuple:
+    """Return an episode of one turn and B drawn ones, of at most `max_turns` turns with less than `below` tokens."""
+
     def tokens():
         return d.integers(50, int(d.integers(below, 1))).tolist()
 
     episodes = [
-        [(("policy", "environment")[k % 2], tokens()) for k in range(1 + int(d.integers(K, 1)))] for _ in range(B)
+        [(("policy", "environment")[k % 2], tokens()) for k in range(1 + int(d.integers(max_turns, 1)))]
+        for _ in range(B)
     ]
     return [[("policy", [7, 8, 9])], *episodes], PAD
 
 
 def padded_in_front(turns, pad_token_id):
-    ids, exists, is_policy = episode_masks(turns, pad_token_id)
-    ends = [row.roll(int((~there).sum())) for row, there in zip(ids, exists, strict=True)]
-    masks = [[row.roll(int((~row_exists).sum())) for row, row_exists in zip(mask, exists, strict=True)]
-             for mask in (exists, is_policy)]  # fmt: skip
-    return torch.stack(ends), *map(torch.stack, masks)
+    ids, attention_mask, policy_mask = episode_masks(turns, pad_token_id)
+    padding_lengths = (~attention_mask).sum(-1).tolist()
+    return tuple(
+        torch.stack([row.roll(length) for row, length in zip(rows, padding_lengths, strict=True)])
+        for rows in (ids, attention_mask, policy_mask)
+    )
 
 
 def padding_as_the_policys(turns, pad_token_id):
-    ids, exists, is_policy = episode_masks(turns, pad_token_id)
-    return ids, exists, is_policy | ~exists
+    ids, attention_mask, policy_mask = episode_masks(turns, pad_token_id)
+    return ids, attention_mask, policy_mask | ~attention_mask
 
 
 EPISODE_MASKS = Exercise(
     function=episode_masks,
     cases=(
-        given("the policy, the environment, the policy", turns("P 3 4 E 5 6 P 7"), PAD),
-        given("two episodes, one shorter", turns("P 3 E 4 P 5", "P 6"), PAD),
-        given("the environment speaks last", turns("P 3 4 E 5", "P 6 E 7 8 9"), PAD),
-        given("padding that was sampled", turns("P 3 0 E 0 P 0", "P 4"), PAD),
-        given("the environment begins", turns("E 3 P 4", "P 5 6 7"), PAD),
-        given("the environment says nothing", turns("P 3 E P 4", "P 5 E 6 P 7"), PAD),
-        given("an empty episode", turns("", "P 3 E 4"), PAD),
-        given("another padding", turns("P 3", "P 4 5"), 9),
-        drawn("several episodes", lambda d: _many_turns(d, 5, 4, 4)),
-        at_scale("many long episodes", lambda d: _many_turns(d, 12, 9, 12)),
+        given("the policy, the environment, the policy", episodes_of("P 3 4 E 5 6 P 7"), PAD),
+        given("two episodes, one shorter", episodes_of("P 3 E 4 P 5", "P 6"), PAD),
+        given("the environment speaks last", episodes_of("P 3 4 E 5", "P 6 E 7 8 9"), PAD),
+        given("padding that was sampled", episodes_of("P 3 0 E 0 P 0", "P 4"), PAD),
+        given("the environment begins", episodes_of("E 3 P 4", "P 5 6 7"), PAD),
+        given("the environment says nothing", episodes_of("P 3 E P 4", "P 5 E 6 P 7"), PAD),
+        given("an empty episode", episodes_of("", "P 3 E 4"), PAD),
+        given("another padding", episodes_of("P 3", "P 4 5"), 9),
+        drawn("several episodes", lambda d: _drawn_episodes(d, 5, 4, 4)),
+        at_scale("many long episodes", lambda d: _drawn_episodes(d, 12, 9, 12)),
     ),
     mistakes={
-        "replies-pushed": {"[wrote]": "is_policy[b, t] = True"},
-        "replies-do-not-exist": {"[exists]": "exists[b, t] = wrote"},
-        "masks-swapped": {"[exists]": "exists[b, t] = wrote", "[wrote]": "is_policy[b, t] = True"},
+        "replies-pushed": {"[wrote]": "policy_mask[b, t] = True"},
+        "replies-do-not-exist": {"[exists]": "attention_mask[b, t] = by_policy"},
+        "masks-swapped": {"[exists]": "attention_mask[b, t] = by_policy", "[wrote]": "policy_mask[b, t] = True"},
         "padding-by-its-id": {
-            "[exists]": "exists[b, t] = token != pad_token_id",
-            "[wrote]": "is_policy[b, t] = wrote and token != pad_token_id",
+            "[exists]": "attention_mask[b, t] = token != pad_token_id",
+            "[wrote]": "policy_mask[b, t] = by_policy and token != pad_token_id",
         },
-        "exists-by-its-id": {"[exists]": "exists[b, t] = token != pad_token_id"},
-        "environment-marked": {"[wrote]": "is_policy[b, t] = not wrote"},
+        "exists-by-its-id": {"[exists]": "attention_mask[b, t] = token != pad_token_id"},
+        "environment-marked": {"[wrote]": "policy_mask[b, t] = not by_policy"},
         "padded-in-front": padded_in_front,
         "padding-as-the-policys": padding_as_the_policys,
-        "only-the-first-turn": {"[wrote]": "is_policy[b, t] = all(before for _, before in row[: t + 1])"},
+        "only-the-first-turn": {"[wrote]": "policy_mask[b, t] = all(by_policy for _, by_policy in row[: t + 1])"},
     },
 )
 
 
-class AgentTokenizer(TinyTokenizer):
-    """The tokenizer of eight tokens, with one that begins a text."""
+class BeginTokenTokenizer(TinyTokenizer):
+    """A `TinyTokenizer` with a special token, which `encode` puts in front of a text."""
 
     def encode(self, text: str, add_special_tokens: bool = True, **ignored) -> list[int]:
         return [2] * add_special_tokens + super().encode(text)
 
 
 def encoded_again(ids, mask, reply, tokenizer):
-    again = tokenizer.encode(tokenizer.decode(ids) + reply, add_special_tokens=False)
-    return again, (mask + [False] * len(again))[: len(again)]
+    all_ids = tokenizer.encode(tokenizer.decode(ids) + reply, add_special_tokens=False)
+    return all_ids, (mask + [False] * len(all_ids))[: len(all_ids)]
 
 
-def grown(label: str, ids: list[int], reply: str, mask: list[bool] | None = None):
-    return given(label, ids, mask or [True] * len(ids), reply, AgentTokenizer())
+def _reply_case(label: str, ids: list[int], reply: str, mask: list[bool] | None = None):
+    return given(label, ids, mask or [True] * len(ids), reply, BeginTokenTokenizer())
 
 
-def _episode(d: Draws, length: int) -> tuple:
+def _drawn_reply(d: Draws, length: int) -> tuple:
     pieces = ["a", "b", " ", "ab", "<think>"]
     reply = "".join(pieces[i] for i in d.integers(5, length).tolist())
     ids = (3 + d.integers(5, length)).tolist()
-    return ids, d.integers(2, length).bool().tolist(), reply, AgentTokenizer()
+    return ids, d.integers(2, length).bool().tolist(), reply, BeginTokenTokenizer()
 
 
 def after_appending(result, args, kwargs):
-    """Observe what is returned, and what has become of the lists that were given."""
+    """Observe the returned lists, and the given lists after the call."""
     return {
         "the ids": list(result[0]),
         "the mask": [bool(mask) for mask in result[1]],
@@ -184,15 +197,15 @@ def after_appending(result, args, kwargs):
 APPEND_REPLY = Exercise(
     function=append_reply,
     cases=(
-        grown("the policy wrote 'a ', the environment says 'b'", [3, 6], "b"),
-        grown("the policy sampled 'a' and 'b', which read as 'ab'", [3, 4], "a"),
-        grown("the reply goes on with the policy's word", [6, 3], "b b"),
-        grown("a second reply", [3, 4, 6, 3, 4], "ab", [True, True, False, True, True]),
-        grown("the environment says nothing", [3, 4], ""),
-        grown("nothing is written yet", [], "ab a"),
-        grown("the reply begins and ends with a blank", [3, 4], " a "),
-        drawn("a longer episode", lambda d: _episode(d, 9)),
-        at_scale("hundreds of tokens", lambda d: _episode(d, 400)),
+        _reply_case("the policy wrote 'a ', the environment says 'b'", [3, 6], "b"),
+        _reply_case("the policy sampled 'a' and 'b', which read as 'ab'", [3, 4], "a"),
+        _reply_case("the reply goes on with the policy's word", [6, 3], "b b"),
+        _reply_case("a second reply", [3, 4, 6, 3, 4], "ab", [True, True, False, True, True]),
+        _reply_case("the environment says nothing", [3, 4], ""),
+        _reply_case("nothing is written yet", [], "ab a"),
+        _reply_case("the reply begins and ends with a blank", [3, 4], " a "),
+        drawn("a longer episode", lambda d: _drawn_reply(d, 9)),
+        at_scale("hundreds of tokens", lambda d: _drawn_reply(d, 400)),
     ),
     observe=after_appending,
     mistakes={
@@ -203,10 +216,10 @@ APPEND_REPLY = Exercise(
         "a-new-text-begins": {"encode()": "reply_ids = tokenizer.encode(reply)"},
         "in-place": {"[appended]": "ids += reply_ids; mask += [False] * len(reply_ids); return ids, mask"},
     },
-)  # fmt: skip
+)
 
 
-def written(*contents: str) -> str:
+def call_text(*contents: str) -> str:
     return "".join(f"<tool_call>\n{content}\n</tool_call>" for content in contents)
 
 
@@ -214,25 +227,30 @@ ADD, LOOK = '{"name": "add", "arguments": {"a": 17, "b": 58}}', '{"name": "look"
 
 
 def _calls(d: Draws) -> tuple:
-    bad = ['{"name": "add"', "add(17, 58)", '{"arguments": {}}', "[1, 2]", '{"name": 3, "arguments": {}}', "17"]
-    good = [ADD, LOOK, '{"name": "now"}', '{"arguments": {"x": "a\\nb"}, "name": "write"}']
-    chosen = [(good + bad)[i] for i in d.integers(len(good + bad), 6).tolist()]
-    return ("I look. " + " Then ".join(map(written, chosen)) + "\nDone.",)
+    malformed = ['{"name": "add"', "add(17, 58)", '{"arguments": {}}', "[1, 2]", '{"name": 3, "arguments": {}}', "17"]
+    well_formed = [ADD, LOOK, '{"name": "now"}', '{"arguments": {"x": "a\\nb"}, "name": "write"}']
+    contents = well_formed + malformed
+    chosen = [contents[i] for i in d.integers(len(contents), 6).tolist()]
+    return ("I look. " + " Then ".join(map(call_text, chosen)) + "\nDone.",)
 
 
 def as_json(result, args, kwargs):
-    """Observe the calls as one text, whatever the order of their fields."""
+    """Observe the calls as JSON with sorted fields, so that the order of the fields does not matter."""
     return {"the calls": json.dumps(result, sort_keys=True)}
 
 
-def calls_in(contents: list[str], all_fields: bool = False) -> list[dict]:
-    """Read the calls between the tags, one by one; with all_fields, as they stand there."""
+def calls_in(contents: list[str], keep_all_fields: bool = False) -> list[dict]:
+    """Read calls from the texts between their tags; with `keep_all_fields`, well-formed ones keep additional fields."""
     calls = []
     for content in contents:
-        (call,) = (
-            read_tool_calls(f"<tool_call>{content}</tool_call>".replace("\n", " ")) if "</" not in content else [{}]
-        )
-        calls.append({"error": content} if "name" not in call else json.loads(content) if all_fields else call)
+        is_well_formed = False
+        if "</" not in content:
+            (call,) = read_tool_calls(f"<tool_call>{content}</tool_call>".replace("\n", " "))
+            is_well_formed = "name" in call
+        if not is_well_formed:
+            calls.append({"error": content})
+        else:
+            calls.append(json.loads(content) if keep_all_fields else call)
     return calls
 
 
@@ -243,17 +261,17 @@ def contents_of(text: str, pattern: str = "<tool_call>(.*?)</tool_call>") -> lis
 READ_TOOL_CALLS = Exercise(
     function=read_tool_calls,
     cases=(
-        given("one call", written(ADD)),
+        given("one call", call_text(ADD)),
         given("no call", "The sum is 75."),
-        given("two calls, and words around them", f"First {written(ADD)} and then {written(LOOK)}."),
-        given("JSON that does not end", written('{"name": "add", "arguments": {"a": 17}')),
-        given("a bad call between two good ones", written(ADD, "add(17, 58)", LOOK)),
-        given("no name", written('{"arguments": {"a": 1}}')),
-        given("a name that is no string", written('{"name": 3, "arguments": {}}')),
-        given("no arguments", written('{"name": "now"}')),
-        given("arguments that are no dict", written('{"name": "add", "arguments": "17, 58"}')),
-        given("JSON, but no dict", written("[1, 2]")),
-        given("more fields", written('{"id": 7, "name": "now", "arguments": {}}')),
+        given("two calls, and words around them", f"First {call_text(ADD)} and then {call_text(LOOK)}."),
+        given("JSON that does not end", call_text('{"name": "add", "arguments": {"a": 17}')),
+        given("a bad call between two good ones", call_text(ADD, "add(17, 58)", LOOK)),
+        given("no name", call_text('{"arguments": {"a": 1}}')),
+        given("a name that is no string", call_text('{"name": 3, "arguments": {}}')),
+        given("no arguments", call_text('{"name": "now"}')),
+        given("arguments that are no dict", call_text('{"name": "add", "arguments": "17, 58"}')),
+        given("JSON, but no dict", call_text("[1, 2]")),
+        given("more fields", call_text('{"id": 7, "name": "now", "arguments": {}}')),
         given("a call that is not closed", '<tool_call>{"name": "add"'),
         drawn("six calls, good and bad", _calls),
         extreme("a line break in an argument", '<tool_call>{"name": "write",\n\n"arguments": {}}</tool_call>'),
@@ -263,7 +281,7 @@ READ_TOOL_CALLS = Exercise(
         "first-only": lambda text: read_tool_calls(text)[:1],
         "greedy": lambda text: calls_in(contents_of(text, "<tool_call>(.*)</tool_call>")),
         "not-closed-and-read": lambda text: calls_in(contents_of(text, "<tool_call>(.*?)(?:</tool_call>|$)")),
-        "other-fields-kept": lambda text: calls_in(contents_of(text), all_fields=True),
+        "other-fields-kept": lambda text: calls_in(contents_of(text), keep_all_fields=True),
         "error-stripped": lambda text: [
             {key: value.strip() if key == "error" else value for key, value in call.items()}
             for call in read_tool_calls(text)
@@ -276,7 +294,7 @@ READ_TOOL_CALLS = Exercise(
             if "\n" not in content
         ],
         "bad-calls-dropped": lambda text: [call for call in read_tool_calls(text) if "error" not in call],
-        "name-not-checked": {"isinstance()": "well = True"},
+        "name-not-checked": {"isinstance()": "is_well_formed = True"},
         "arguments-needed": lambda text: [
             call if '"arguments"' in content else {"error": content}
             for call, content in zip(
@@ -287,8 +305,8 @@ READ_TOOL_CALLS = Exercise(
 )
 
 
-def _turns(d: Draws, P: int, G: int, K: int, states: int) -> tuple:
-    """Rewards, turns and states; at least one episode has all turns, NaN where there is none."""
+def _drawn_turns(d: Draws, P: int, G: int, K: int, states: int) -> tuple:
+    """Return rewards, NaN where there is no turn; the mask of turns, all of them in some episode; and states."""
     mask = torch.stack([d.ragged(G, K) for _ in range(P)])
     return d.normal(P, G, K).masked_fill(~mask, NAN), mask, d.integers(states, P, G, K)
 
@@ -297,31 +315,37 @@ def reward_of_the_turn_alone(turn_rewards, turn_mask, states=None, gamma=1.0):
     return turn_advantages(turn_rewards, turn_mask, states, 0.0)
 
 
-ALL = torch.ones(1, 2, 2, dtype=torch.bool)
-THREE = torch.tensor([[[True, True], [True, False], [True, True]]])
+FULL_MASK = torch.ones(1, 2, 2, dtype=torch.bool)
+SHORT_EPISODE_MASK = torch.tensor([[[True, True], [True, False], [True, True]]])
 TURN_ADVANTAGES = Exercise(
     function=turn_advantages,
     cases=(
-        given("two episodes of two turns, one wins", f64([[[0.0, 1.0], [0.0, 0.0]]]), ALL),
-        given("a reward in the first turn", f64([[[1.0, 0.0], [0.0, 0.0]]]), ALL),
-        given("an episode that ends earlier", f64([[[0.0, 1.0], [1.0, NAN], [0.0, 0.0]]]), THREE),
+        given("two episodes of two turns, one wins", f64([[[0.0, 1.0], [0.0, 0.0]]]), FULL_MASK),
+        given("a reward in the first turn", f64([[[1.0, 0.0], [0.0, 0.0]]]), FULL_MASK),
+        given("an episode that ends earlier", f64([[[0.0, 1.0], [1.0, NAN], [0.0, 0.0]]]), SHORT_EPISODE_MASK),
         given(
             "states that are shared, and one that is not",
             f64([[[0.0, 1.0], [0.0, 0.0], [0.0, 3.0]]]),
             torch.ones(1, 3, 2, dtype=torch.bool),
             torch.tensor([[[0, 1], [0, 2], [0, 1]]]),
         ),
-        given("a state that comes back", f64([[[1.0, 2.0], [0.0, 0.0]]]), ALL, torch.zeros(1, 2, 2, dtype=torch.long)),
-        given("a discount", f64([[[0.0, 1.0], [1.0, 0.0]]]), ALL, None, 0.5),
-        given("all earn the same", f64([[[0.0, 1.0], [0.0, 1.0]]]), ALL),
-        drawn("two groups, ragged", lambda d: _turns(d, 2, 4, 3, 3)),
-        drawn("by turn, discounted", lambda d: (*_turns(d, 2, 4, 3, 3)[:2], None, 0.9)),
+        given(
+            "a state that comes back",
+            f64([[[1.0, 2.0], [0.0, 0.0]]]),
+            FULL_MASK,
+            torch.zeros(1, 2, 2, dtype=torch.long),
+        ),
+        given("a discount", f64([[[0.0, 1.0], [1.0, 0.0]]]), FULL_MASK, None, 0.5),
+        given("all earn the same", f64([[[0.0, 1.0], [0.0, 1.0]]]), FULL_MASK),
+        drawn("two groups, ragged", lambda d: _drawn_turns(d, 2, 4, 3, 3)),
+        drawn("by turn, discounted", lambda d: (*_drawn_turns(d, 2, 4, 3, 3)[:2], None, 0.9)),
         drawn("turns with gaps between them", lambda d: (d.normal(1, 4, 3), d.holes(4, 3)[None])),
         extreme(
-            "equal rewards that leave a residue in a mean", f64([[[0.1], [0.1], [0.1]]]),
+            "equal rewards that leave a residue in a mean",
+            f64([[[0.1], [0.1], [0.1]]]),
             torch.ones(1, 3, 1, dtype=torch.bool),
         ),
-        at_scale("twenty episodes of six turns", lambda d: (*_turns(d, 3, 20, 6, 5), 0.9)),
+        at_scale("twenty episodes of six turns", lambda d: (*_drawn_turns(d, 3, 20, 6, 5), 0.9)),
     ),
     mistakes={
         "own-episode-kept": {"11.8": "in_baseline = same_state"},
@@ -340,7 +364,7 @@ TURN_ADVANTAGES = Exercise(
         ),
         "reward-of-the-turn-alone": reward_of_the_turn_alone,
     },
-)  # fmt: skip
+)
 
 
 def learn_by_playing(
@@ -351,34 +375,36 @@ def learn_by_playing(
     steps: int,
     num_generations: int = 8,
 ) -> None:
-    """GRPO in an environment of many turns, whole: play, compare, and push what the policy wrote.
+    """Train a policy with GRPO to play higher or lower, an environment of many turns.
 
-    The game is higher or lower. An episode is a row of tokens, a guess and the world's word in turn; the guess g is
-    token g, from 1 to `world.numbers`. It is over when the world says found, or after `world.guesses` guesses. Its
-    reward is 1 if the world said found, else 0.
+    Each step samples episodes, computes advantages, and makes one update on the tokens that the policy wrote.
+
+    An episode is a row of tokens: a guess, the reply of the environment, the next guess, and so on. The guess g is
+    token g, from 1 to `world.numbers`. The episode ends with the reply found, or after `world.guesses` guesses. Its
+    reward is 1 if the secret was found, and 0 otherwise.
 
     Args:
-        policy: takes tokens (B, T) and returns logits (B, T, V): at each place, those of the token there, given the
-            tokens before it. What stands there already, or behind it, makes no difference. Where a guess is due, only
-            numbers have a chance.
-        optimizer: of the policy's parameters. Each step makes one update.
-        world: `world.answer(secrets, guesses)` takes (B,) twice and returns the tokens of the words, (B,);
-            `world.found` is the token that says found. Token 0 is padding.
-        secrets: of the groups. Every step plays all of them.
-        steps: how often episodes are played.
-        num_generations: G, the episodes with one secret, to be compared with each other, Eq. (2.7).
+        policy: The policy: it takes tokens (B, T) and returns logits (B, T, V). The logits at a position are those of
+            the token *at* this position, and depend only on the tokens before it. At the positions of guesses only the
+            tokens of numbers have a probability above 0.
+        optimizer: Optimizer of the policy's parameters. Each step makes one update.
+        world: The environment: `world.answer(secrets, guesses)` takes two tensors (B,) and returns the reply to each
+            guess as a token, (B,). The reply found is the token `world.found`. Token 0 is padding.
+        secrets: The secret number of each group. Every step plays all groups.
+        steps: Number of steps; each samples new episodes.
+        num_generations: Number of episodes with the secret of a group, G of Eq. (2.7).
     """
-    rows = secrets.repeat_interleave(num_generations)  # B
+    secret = secrets.repeat_interleave(num_generations)  # B
     for _ in range(steps):
-        tokens = torch.full((len(rows), 2 * world.guesses), PAD)  # B T
-        mask, playing = torch.zeros_like(tokens).bool(), torch.ones_like(rows).bool()
+        tokens = torch.full((len(secret), 2 * world.guesses), PAD)  # B T
+        mask, is_running = torch.zeros_like(tokens).bool(), torch.ones_like(secret).bool()
         for t in range(0, tokens.shape[1], 2):
             with torch.no_grad():
                 guess = Categorical(logits=policy(tokens)[:, t]).sample()  # B
-            word = world.answer(rows, guess)
-            mask[:, t] = playing  # [mask]
-            tokens[playing, t], tokens[playing, t + 1] = guess[playing], word[playing]
-            playing = playing & (word != world.found)  # [over]
+            reply = world.answer(secret, guess)
+            mask[:, t] = is_running  # [mask]
+            tokens[is_running, t], tokens[is_running, t + 1] = guess[is_running], reply[is_running]
+            is_running = is_running & (reply != world.found)  # [over]
         rewards = (tokens == world.found).any(-1).float()
         advantages = group_advantages(rewards.view(-1, num_generations)).flatten()
         loss, _ = policy_loss(token_logprobs(policy(tokens), tokens), advantages, mask)
@@ -387,129 +413,148 @@ def learn_by_playing(
         optimizer.step()
 
 
-FORBIDDEN = -1e3  # the logit of what is no number where a guess is due: finite, so that no product with it is NaN
-SURE = 200.0  # the logit of a guess that is certain: the others have a probability of exactly 0
+# Logit of a token that is not a number at the position of a guess. It is finite so that no product with it is NaN.
+FORBIDDEN_LOGIT = -1e3
+# Logit of a guess that is certain: all others have a probability of exactly 0.
+CERTAIN_LOGIT = 200.0
 
 
-class Heard(GuessWorld):
-    """Higher or lower, which remembers the guesses that it was asked about."""
+class RecordingWorld(GuessWorld):
+    """A world of higher or lower that records the guesses it has answered."""
 
     @property
     def first_guesses(self) -> list[int]:
-        return [guess for _, guess in self._heard()[0]] if self._heard() else []
+        """The guesses of the first call of `answer`."""
+        return [guess for _, guess in self._record()[0]] if self._record() else []
 
     def guesses_after(self, first_guess: int) -> set[int]:
-        """Guesses in episodes in which the first guess is not the secret; the episodes that are over do not count."""
-        return {guess for call in self._heard() for secret, guess in call if secret != first_guess} - {first_guess}
+        """Return all guesses other than `first_guess` in episodes that `first_guess` did not end."""
+        return {guess for call in self._record() for secret, guess in call if secret != first_guess} - {first_guess}
 
-    def _heard(self) -> list[list[tuple[int, int]]]:
-        """Secrets and guesses of each call."""
-        return self.__dict__.setdefault("heard", [])
+    def _record(self) -> list[list[tuple[int, int]]]:
+        """Pairs of secret and guess, one list for each call of `answer`."""
+        return self.__dict__.setdefault("record", [])
 
     def answer(self, secrets: Int[Tensor, " B"], guesses: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        self._heard().append(list(zip(secrets.tolist(), guesses.tolist(), strict=False)))
-        return self._word(secrets, guesses)
+        self._record().append(list(zip(secrets.tolist(), guesses.tolist(), strict=False)))
+        return self._reply(secrets, guesses)
 
-    def _word(self, secrets, guesses):
+    def _reply(self, secrets, guesses):
         return super().answer(secrets, guesses)
 
 
-class Generous(Heard):
-    """A world that says found, whatever is guessed."""
+class AlwaysFoundWorld(RecordingWorld):
+    """A world that replies found to every guess."""
 
-    def _word(self, secrets, guesses):
+    def _reply(self, secrets, guesses):
         return torch.full_like(guesses, self.found)
 
 
-class Unlike(Heard):
-    """A world in which secret 1 is always found, and no other ever is."""
+class OnlySecretOneWorld(RecordingWorld):
+    """A world that replies found to every guess if the secret is 1, and to none otherwise."""
 
-    def _word(self, secrets, guesses):
+    def _reply(self, secrets, guesses):
         return torch.where(secrets == 1, self.found, self.higher)
 
 
-class Recalling(GuessPolicy):
-    """A policy that recalls the last two tokens: logits of its own for each place and each pair of them.
+class TokenPairPolicy(GuessPolicy):
+    """A policy with a table of logits for each position and each pair of the last two tokens.
 
-    goal: a probability of finding the secret that training has to exceed. chance: what it was before.
+    Attributes:
+        first_guess: The number that the policy certainly guesses first; 0 for none.
+        second_guess: The number that it certainly guesses second; 0 for none.
+        initial_logits: The logits before training.
+        initial_win_probability: The probability of finding the secret before training.
+        required_win_probability: A probability of finding the secret that training has to exceed.
+        watch: Record of the optimizer's updates.
     """
 
-    goal: float
-    chance: float
-    watch: Watch
+    required_win_probability: float
+    initial_win_probability: float
+    watch: OptimizerWatch
 
     def __init__(self, world: GuessWorld, first_guess: int, second_guess: int):
-        nn.Module.__init__(self)  # a table takes the place of the transformer
+        nn.Module.__init__(self)  # skips GuessPolicy, whose transformer the table replaces
         V = world.vocabulary
         self.world, self.first_guess, self.second_guess = world, first_guess, second_guess
         self.logits = nn.Parameter(torch.zeros(2 * world.guesses, V, V, V))
         if first_guess:
-            self.logits.data[0, ..., first_guess] = SURE
+            self.logits.data[0, ..., first_guess] = CERTAIN_LOGIT
         if second_guess:
-            self.logits.data[2, ..., second_guess] = SURE
-        self.start = self.logits.detach().clone()
+            self.logits.data[2, ..., second_guess] = CERTAIN_LOGIT
+        self.initial_logits = self.logits.detach().clone()
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         position, token = torch.arange(tokens.shape[1]), torch.arange(self.world.vocabulary)
         second_last, last = (nn.functional.pad(tokens, (n, 0))[:, : tokens.shape[1]] for n in (2, 1))
-        forbidden = (position[:, None] % 2 == 0) & ((token < 1) | (token > self.world.numbers))
-        return self.logits[position, second_last, last].masked_fill(forbidden, FORBIDDEN)
+        is_forbidden = (position[:, None] % 2 == 0) & ((token < 1) | (token > self.world.numbers))
+        return self.logits[position, second_last, last].masked_fill(is_forbidden, FORBIDDEN_LOGIT)
 
-    def trained(self) -> tuple[list[bool], bool, bool]:
-        """Compare with the start: the turns whose guesses were trained; whether words or tokens behind the end were."""
+    def trained_positions(self) -> tuple[list[bool], bool, bool]:
+        """Find out where training has changed the logits.
+
+        Returns:
+            For each turn, whether its guess was trained; whether any reply of the environment was trained; and whether
+            any position behind the end of an episode was trained.
+        """
         position, last = torch.arange(2 * self.world.guesses)[:, None], torch.arange(self.world.vocabulary)
-        is_reply = (last > self.world.numbers) & (last < self.world.found)
-        is_guess = (position % 2 == 0) & (is_reply | (position == 0))
-        is_word = (position % 2 == 1) & (last >= 1) & (last <= self.world.numbers)
-        changed = (self.logits != self.start).any(-1).any(1)  # of position and last token
-        turns = (changed & is_guess).any(-1)[::2].tolist()
-        return turns, bool((changed & is_word).any()), bool((changed & ~is_guess & ~is_word).any())
+        follows_reply = (last > self.world.numbers) & (last < self.world.found)
+        is_guess = (position % 2 == 0) & (follows_reply | (position == 0))
+        is_reply = (position % 2 == 1) & (last >= 1) & (last <= self.world.numbers)
+        is_changed = (self.logits != self.initial_logits).any(-1).any(1)  # position, last token
+        guesses_trained = (is_changed & is_guess).any(-1)[::2].tolist()
+        replies_trained = bool((is_changed & is_reply).any())
+        return guesses_trained, replies_trained, bool((is_changed & ~is_guess & ~is_reply).any())
 
 
 def after_playing(result, args, kwargs):
-    """Observe how often the policy finds the secret, exactly, and what was trained."""
+    """Observe the exact probability that the policy finds the secret, and which tokens were trained."""
     policy, _, world, *_ = args
-    turns, words, behind_the_end = policy.trained()
-    first, chance = world.first_guesses, win_probability(policy).item()
-    are_drawn = not policy.first_guess or set(first) == {policy.first_guess}
+    guesses_trained, replies_trained, padding_trained = policy.trained_positions()
+    probability = win_probability(policy).item()
+    are_sampled = not policy.first_guess or set(world.first_guesses) == {policy.first_guess}
     if policy.second_guess:
-        are_drawn &= world.guesses_after(policy.first_guess) == {policy.second_guess}
+        are_sampled &= world.guesses_after(policy.first_guess) == {policy.second_guess}
     return {
         "the number of updates": policy.watch.updates,
-        "whether the guesses are drawn from the policy": are_drawn,
-        "whether each update is made with its own gradient alone": policy.watch.alone,
-        "whether the world's words are trained": words,
-        "whether anything behind the end of an episode is trained": behind_the_end,
-        "the turns whose guesses are trained": turns,
-        "whether the policy finds the secret less often than before": chance < policy.chance - 0.1,
-        "whether the policy has learnt to find the secret": chance > policy.goal,
+        "whether the guesses are drawn from the policy": are_sampled,
+        "whether each update is made with its own gradient alone": policy.watch.uses_new_gradients,
+        "whether the world's words are trained": replies_trained,
+        "whether anything behind the end of an episode is trained": padding_trained,
+        "the turns whose guesses are trained": guesses_trained,
+        "whether the policy finds the secret less often than before": probability
+        < policy.initial_win_probability - 0.1,
+        "whether the policy has learnt to find the secret": probability > policy.required_win_probability,
     }
 
 
-def _game(
+def _playing_case(
     label: str,
     numbers: int,
     guesses: int,
     steps: int,
-    rate: float,
-    goal: float = 0.9,
-    world: type[Heard] = Heard,
+    learning_rate: float,
+    required_win_probability: float = 0.9,
+    world_class: type[RecordingWorld] = RecordingWorld,
     secrets: list[int] | None = None,
     first_guess: int = 0,
     second_guess: int = 0,
     **settings,
 ) -> Case:
-    """A case: the policy plays in `world`. goal: a probability of finding the secret that every right answer exceeds.
+    """Return a case in which a `TokenPairPolicy` is trained in a `world_class`.
 
-    Binary search would find it always; a policy may end in a local optimum, as in the notebook: 2 of 3, or 4 of 7.
+    Every right answer has to exceed `required_win_probability`. It is below the probability of binary search, because
+    training may end in a local optimum, as in the notebook: 2 of 3 secrets found, or 4 of 7.
     """
 
     def build(seed: int) -> tuple[tuple, dict]:
-        model = Recalling(GuessWorld(numbers, guesses), first_guess, second_guess)
-        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-        model.goal, model.watch, model.chance = goal, Watch(optimizer), win_probability(model).item()
+        policy = TokenPairPolicy(GuessWorld(numbers, guesses), first_guess, second_guess)
+        optimizer = torch.optim.Adam(policy.parameters(), lr=learning_rate)
+        policy.watch = OptimizerWatch(optimizer)
+        policy.required_win_probability = required_win_probability
+        policy.initial_win_probability = win_probability(policy).item()
         chosen = torch.tensor(secrets) if secrets else 1 + torch.randperm(numbers, generator=Draws(seed).generator)
-        return (model, optimizer, world(numbers, guesses), chosen, steps), settings
+        return (policy, optimizer, world_class(numbers, guesses), chosen, steps), settings
 
     return Case(build, label)
 
@@ -517,36 +562,44 @@ def _game(
 LEARN_BY_PLAYING = Exercise(
     function=learn_by_playing,
     cases=(
-        _game("three numbers, two guesses", 3, 2, 30, 0.2, 0.62),
-        _game("a world that says found to every guess", 3, 2, 3, 0.1, world=Generous),
-        _game("one secret is always found, the other never", 3, 2, 3, 0.1, world=Unlike, secrets=[1, 3]),
-        _game(
-            "as many of the same secret as episodes of a group", 3, 2, 3, 0.1, world=Unlike, secrets=[1, 1, 3, 3],
+        _playing_case("three numbers, two guesses", 3, 2, 30, 0.2, 0.62),
+        _playing_case("a world that says found to every guess", 3, 2, 3, 0.1, world_class=AlwaysFoundWorld),
+        _playing_case(
+            "one secret is always found, the other never", 3, 2, 3, 0.1, world_class=OnlySecretOneWorld, secrets=[1, 3]
+        ),
+        _playing_case(
+            "as many of the same secret as episodes of a group",
+            3,
+            2,
+            3,
+            0.1,
+            world_class=OnlySecretOneWorld,
+            secrets=[1, 1, 3, 3],
             num_generations=2,
         ),
-        _game("the first guess is certain", 3, 2, 30, 0.2, first_guess=2),
-        _game("both guesses are certain", 3, 2, 2, 0.2, first_guess=2, second_guess=1),
-        _game("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
+        _playing_case("the first guess is certain", 3, 2, 30, 0.2, first_guess=2),
+        _playing_case("both guesses are certain", 3, 2, 2, 0.2, first_guess=2, second_guess=1),
+        _playing_case("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
     ),
     observe=after_playing,
     mistakes={
-        "world-trained": {"[mask]": "mask[:, t : t + 2] = playing[:, None]"},
-        "behind-the-end": {"[over]": "playing = playing.clone()"},
+        "world-trained": {"[mask]": "mask[:, t : t + 2] = is_running[:, None]"},
+        "behind-the-end": {"[over]": "is_running = is_running.clone()"},
         "ascends": {"backward()": "(-loss).backward()"},
         "no-centre": {"group_advantages()": "advantages = rewards"},
         "one-group": {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
-        "mixed-secrets": {"repeat_interleave()": "rows = secrets.repeat(num_generations)"},
+        "mixed-secrets": {"repeat_interleave()": "secret = secrets.repeat(num_generations)"},
         "gradients-added": {"zero_grad()": ""},
-        "last-turn-only": {"[mask]": "mask[:, t] = playing & (t == tokens.shape[1] - 2)"},
-        "first-turn-only": {"[mask]": "mask[:, t] = playing & (t == 0)"},
-        "not-the-policys": {"sample()": "guess = torch.randint(1, world.numbers + 1, rows.shape)"},
+        "last-turn-only": {"[mask]": "mask[:, t] = is_running & (t == tokens.shape[1] - 2)"},
+        "first-turn-only": {"[mask]": "mask[:, t] = is_running & (t == 0)"},
+        "not-the-policys": {"sample()": "guess = torch.randint(1, world.numbers + 1, secret.shape)"},
         "likeliest-guess": {"sample()": "guess = policy(tokens)[:, t].detach().argmax(-1)"},
         "shifted-as-a-language-model": {
             "policy_loss()": "logp = token_logprobs(policy(tokens)[:, :-1], tokens[:, 1:])\n"
             "loss, _ = policy_loss(logp, advantages, mask[:, 1:])"
         },
         "drawn-at-the-last-token": {
-            "sample()": "at = max(t - 1, 0)\nguess = Categorical(logits=policy(tokens)[:, at]).sample()"
+            "sample()": "position = max(t - 1, 0)\nguess = Categorical(logits=policy(tokens)[:, position]).sample()"
         },
     },
-)  # fmt: skip
+)

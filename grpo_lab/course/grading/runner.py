@@ -92,10 +92,10 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
     import torch
 
     from grpo_lab.course.checking import outcome_bytes, run_case  # noqa: F401
-    from grpo_lab.course.exercises import exercise
+    from grpo_lab.course.exercises import find_exercise
 
     torch.set_num_threads(1)
-    return {name: exercise(name) for name in names}
+    return {name: find_exercise(name) for name in names}
 
 
 def silence_the_course() -> None:

@@ -1,4 +1,4 @@
-"""The policy of higher or lower: a small transformer from random weights, which reads an episode token by token."""
+"""The policy of higher or lower: a small, randomly initialised transformer that reads an episode token by token."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,8 @@ WIDTH, LAYERS, HEADS = 32, 2, 4
 class GuessPolicy(nn.Module):
     """A causal transformer over the tokens of an episode.
 
-    It predicts every token, guesses and words alike, as a language model does; a guess is sampled among the numbers.
+    It predicts every token, guesses and replies alike, as a language model does. At the positions of guesses only the
+    tokens of numbers have a probability above 0.
     """
 
     def __init__(self, world: GuessWorld, seed: int = 0):
@@ -27,7 +28,7 @@ class GuessPolicy(nn.Module):
         self.world = world
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """The logits of each token, given those before it; the numbers alone where a guess is due."""
+        """Return the logits of each token given the tokens before it; -inf for other tokens than numbers at guesses."""
         input_ids = nn.functional.pad(tokens[:, :-1], (1, 0), value=PAD)
         length = input_ids.shape[1]
         hidden = self.token(input_ids) + self.position.weight[:length]
@@ -35,11 +36,11 @@ class GuessPolicy(nn.Module):
         logits = self.head(self.layers(hidden, mask=future))
         token = torch.arange(self.world.vocabulary, device=tokens.device)
         is_number = (token >= 1) & (token <= self.world.numbers)
-        guess_due = torch.arange(length, device=tokens.device)[:, None] % 2 == 0
-        return logits.masked_fill(guess_due & ~is_number, -torch.inf)
+        is_guess_position = torch.arange(length, device=tokens.device)[:, None] % 2 == 0
+        return logits.masked_fill(is_guess_position & ~is_number, -torch.inf)
 
     def guess_logits(self, history: Int[Tensor, "B T"]) -> Float[Tensor, "B N"]:
-        """The logits of the numbers 1 to n as the next guess after each history."""
+        """Return the logits of the numbers 1 to n as the next guess after each history."""
         tokens = nn.functional.pad(history, (0, 1), value=PAD)
-        different, index = tokens.unique(dim=0, return_inverse=True)  # equal histories are read once
-        return self(different)[index, -1, 1 : self.world.numbers + 1]
+        unique_tokens, index = tokens.unique(dim=0, return_inverse=True)  # one forward pass for equal histories
+        return self(unique_tokens)[index, -1, 1 : self.world.numbers + 1]

@@ -1,7 +1,8 @@
-"""Training in the world of higher or lower: one batch of episodes, one update, as in `sorting`, with turns.
+"""Training in the environment of higher or lower, with one update on each batch of episodes.
 
 Every batch has G episodes of every secret. The loss is `policy_loss` over the tokens that the policy wrote, divided by
-a constant, with leave-one-out advantages and one update per batch: so the expected step is the gradient of the reward.
+a constant. With leave-one-out advantages and one update per batch, the expected gradient that a step ascends is the
+gradient of the expected reward.
 """
 
 from dataclasses import dataclass, field
@@ -25,9 +26,13 @@ GROUPS = ("one secret", "mixed secrets")
 
 @dataclass
 class GuessRun:
-    """The result of training: the policy, and the exact reward along the way.
+    """The result of training: the policy, and its exact rewards during training.
 
-    rewards: expected reward of the policy that samples; greedy: of the most likely guesses. Both after `steps`.
+    Attributes:
+        policy: The trained policy.
+        steps: The numbers of steps after which the rewards were measured.
+        rewards: The expected reward of sampled episodes after each of `steps`.
+        greedy: The mean reward over all secrets with the most likely guesses, after each of `steps`.
     """
 
     policy: GuessPolicy
@@ -37,14 +42,14 @@ class GuessRun:
 
 
 def entropy_bonus(logits: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], max_length: int) -> Float[Tensor, ""]:
-    r"""Entropy of the policy at its own tokens, divided as "dr_grpo" divides the loss; to be maximised.
+    r"""Compute the entropy bonus: the policy's entropy at the tokens it wrote, divided like the loss of "dr_grpo".
 
     H = -\frac{1}{B \, T_{\max}} \sum_{b,t} m_{b,t} \sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{11.4}
 
     Args:
-        logits: of every token; -inf is allowed.
+        logits: The logits of every token; -inf is allowed.
         mask: m, True at the tokens that the policy wrote.
-        max_length: T_max, the most tokens that the policy can write.
+        max_length: T_max, the largest number of tokens that the policy can write in an episode.
     """
     logp = logits.log_softmax(-1)
     entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0)).sum(-1)
@@ -55,17 +60,23 @@ def entropy_bonus(logits: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], max
 def batch_advantages(
     world: GuessWorld, tokens: Int[Tensor, "B T"], num_generations: int, groups: str, credit: str
 ) -> Float[Tensor, "B K"]:
-    """The advantage of each turn. The batch has G rows of every secret, one secret after the other.
+    """Compute the advantage of each turn of a batch.
 
-    groups: "one secret": the G episodes of a secret share a baseline. "mixed secrets": as many groups of G, in which
-    the secrets take turns: 1, 2, 3 ... n, 1, 2 ...
+    Args:
+        world: The environment.
+        tokens: The episodes, G adjacent rows for every secret.
+        num_generations: G, the number of episodes in a group.
+        groups: "one secret" for groups of the G episodes of a secret; "mixed secrets" for as many groups of G episodes
+            in the order of secrets 1, 2, 3 ... n, 1, 2 ... The episodes of a group share a baseline.
+        credit: The name of an entry of `TURN_ADVANTAGES`, which computes the advantages.
     """
     rows = torch.arange(len(tokens))
     if groups == "mixed secrets":
         rows = rearrange(rows, "(S G) -> (G S)", G=num_generations)
-    parts = (episode_rewards(world, tokens), policy_mask(tokens)[:, ::2], turn_states(world, tokens))
-    grouped = [rearrange(values[rows], "(P G) K -> P G K", G=num_generations) for values in parts]
-    advantages = torch.empty_like(parts[0])
+    rewards = episode_rewards(world, tokens)
+    turn_data = (rewards, policy_mask(tokens)[:, ::2], turn_states(world, tokens))
+    grouped = [rearrange(values[rows], "(P G) K -> P G K", G=num_generations) for values in turn_data]
+    advantages = torch.empty_like(rewards)
     advantages[rows] = rearrange(TURN_ADVANTAGES[credit].compute(*grouped), "P G K -> (P G) K")
     return advantages
 
@@ -86,15 +97,16 @@ def train_guess(
     """Train a policy from random weights.
 
     Args:
-        world: numbers and guesses.
-        seed: of the weights and of all that is sampled.
-        steps: batches, one update each.
-        num_generations: G, episodes of each secret in a batch.
-        learning_rate: of AdamW; the norm of the gradient is clipped at 1.
-        entropy_weight: of `entropy_bonus`.
-        groups, credit: which episodes share a baseline, of `GROUPS`; which entry of `TURN_ADVANTAGES`.
-        train_words: train on the environment's tokens as well, as if the policy had written them: a mistake.
-        eval_every: steps between two measurements.
+        world: The environment.
+        seed: Seed of the initial weights and of the sampled guesses.
+        steps: Number of batches, each with one update.
+        num_generations: G, the number of episodes of each secret in a batch.
+        learning_rate: Learning rate of AdamW. The norm of the gradient is clipped at 1.
+        entropy_weight: Weight of `entropy_bonus`, which is subtracted from the loss.
+        groups: An entry of `GROUPS`, which says which episodes share a baseline; see `batch_advantages`.
+        credit: The name of an entry of `TURN_ADVANTAGES`, which computes the advantages.
+        train_words: Whether to make the mistake of training on the replies, as if the policy had written them.
+        eval_every: Number of steps between two measurements.
     """
     check_choice("groups", groups, GROUPS)
     check_choice("credit", credit, TURN_ADVANTAGES)
@@ -125,10 +137,18 @@ def guess_loss(
     entropy_weight: float = 0.0,
     train_words: bool = False,
 ) -> Float[Tensor, ""]:
-    """The loss of a batch: `policy_loss` over the policy's own tokens, less the entropy bonus."""
-    episodes, index = tokens.unique(dim=0, return_inverse=True)  # equal episodes are read once
-    logits = policy(episodes)
-    logp = token_logprobs(logits, episodes)[index]
+    """Compute the loss of a batch: `policy_loss` over the tokens that the policy wrote, minus the entropy bonus.
+
+    Args:
+        policy: The policy.
+        tokens: The episodes.
+        advantages: The advantage of each turn.
+        entropy_weight: Weight of `entropy_bonus`.
+        train_words: Whether to make the mistake of including the replies, as if the policy had written them.
+    """
+    unique_episodes, index = tokens.unique(dim=0, return_inverse=True)  # one forward pass for equal episodes
+    logits = policy(unique_episodes)
+    logp = token_logprobs(logits, unique_episodes)[index]
     mask = tokens != PAD if train_words else policy_mask(tokens)
     token_advantages = repeat(advantages, "B K -> B (K two)", two=2)
     length = tokens.shape[1] if train_words else tokens.shape[1] // 2
@@ -146,15 +166,27 @@ def _measure(run: GuessRun, step: int) -> None:
 
 
 def expected_step(policy: GuessPolicy, train_words: bool = False) -> Float[Tensor, " N"]:
-    """The exact mean of the gradient that a batch of one-secret groups ascends, in all parameters, as one vector.
+    """Compute the exact expectation of the gradient that a step ascends, by summing over all episodes of all secrets.
 
-    Summed over all episodes of all secrets. It is the gradient of `win_probability`; with `train_words` it is not.
+    It holds for groups of one secret, and equals the gradient of `win_probability`.
+
+    Args:
+        policy: The policy.
+        train_words: Whether to make the mistake of training on the replies. The result then differs from the gradient
+            of `win_probability`.
+
+    Returns:
+        The gradient with respect to all N parameters, as one vector.
     """
-    every = [secret_episodes(policy, secret) for secret in range(1, policy.world.numbers + 1)]
-    tokens = torch.cat([episodes.tokens for episodes in every])
-    weights = [e.probability * (e.rewards - e.probability @ e.rewards) / len(every) for e in every]
+    episodes_by_secret = [secret_episodes(policy, secret) for secret in range(1, policy.world.numbers + 1)]
+    tokens = torch.cat([episodes.tokens for episodes in episodes_by_secret])
+    weights = [
+        episodes.probability * (episodes.rewards - episodes.probability @ episodes.rewards) / len(episodes_by_secret)
+        for episodes in episodes_by_secret
+    ]
     advantages = repeat(torch.cat(weights).to(policy.head.weight), "B -> B K", K=policy.world.guesses)
-    trained_tokens = tokens.shape[1] if train_words else policy.world.guesses  # per row: the divisor of the loss
-    gain = -guess_loss(policy, tokens, advantages, train_words=train_words) * len(tokens) * trained_tokens
+    # The loss is a mean over rows, divided by the largest number of trained tokens; here a sum is needed.
+    max_trained_tokens = tokens.shape[1] if train_words else policy.world.guesses
+    gain = -guess_loss(policy, tokens, advantages, train_words=train_words) * len(tokens) * max_trained_tokens
     parameters = list(policy.parameters())
     return nn.utils.parameters_to_vector(torch.autograd.grad(gain, parameters, materialize_grads=True))

@@ -1,4 +1,4 @@
-"""The toy world of notebook 03, sorting a few numbers with GRPO: task, policy, losses, and the training run."""
+"""The toy task of notebook 03, sorting a few numbers with GRPO: prompts and rewards, policy, losses, and training."""
 
 from grpo_lab.toys.sorting.losses import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
 from grpo_lab.toys.sorting.policy import (

@@ -1,4 +1,4 @@
-"""The weights of responses, and the losses of the toy world, built from `advantages`, `objective` and `kl`."""
+"""The update weights of responses and the losses of the sorting task, built from `advantages`, `objective` and `kl`."""
 
 import torch
 from jaxtyping import Float
@@ -15,12 +15,17 @@ UPDATE_WEIGHTS = ("raw", "centred", "normalised")
 
 
 def update_weights(rewards: Float[Tensor, "P G"], mode: str = "normalised") -> Float[Tensor, "P G"]:
-    """The weight of each response in the update: its reward, "raw", or what `group_advantages` makes of it.
+    """Compute the weight of each response in the update.
 
-    That is "centred" around the mean of its group, or also divided by the group's deviation, "normalised", as in GRPO.
+    Args:
+        rewards: The rewards of the responses.
+        mode: "raw" for the reward itself; "centred" for the reward minus the mean of its group; "normalised", as in
+            GRPO, for the latter divided by the group's standard deviation.
     """
     check_choice("mode", mode, UPDATE_WEIGHTS)
-    return rewards if mode == "raw" else group_advantages(rewards, scale="none" if mode == "centred" else "group")
+    if mode == "raw":
+        return rewards
+    return group_advantages(rewards, scale="none" if mode == "centred" else "group")
 
 
 def surrogate_loss(
@@ -30,7 +35,7 @@ def surrogate_loss(
     loss: str = "clipped",
     epsilon: float = 0.2,
 ) -> Float[Tensor, ""]:
-    r"""Three losses with the same gradient at the first inner step, and different ones from the second on.
+    r"""Compute one of three losses, which have the same gradient at the first inner step and different ones afterwards.
 
     L_{\text{naive}} = -\frac{1}{B T} \sum_{b,t} A_b \log \pi_{b,t} \tag{3.7}
     L_{\text{unclipped}} = -\frac{1}{B T} \sum_{b,t} r_{b,t} \, A_b \tag{3.8}
@@ -41,15 +46,16 @@ def surrogate_loss(
     and the mean over numbers are the same here.
 
     Args:
-        logp: log-probabilities under the policy that is being trained.
-        old_logp: the same under the policy that sampled, stored then; no gradient flows into them.
-        advantages: A, the update weights.
-        loss: "naive", "unclipped" or "clipped".
-        epsilon: clip range of "clipped", from 0 to 1.
+        logp: \log \pi, the log-probabilities of the responses' numbers under the policy that is being trained.
+        old_logp: \log \pi^{\mathrm{old}}, their log-probabilities under the policy that sampled them, recorded during
+            sampling. They get no gradient.
+        advantages: A, the update weight of each response.
+        loss: Name of the loss: "naive", "unclipped" or "clipped".
+        epsilon: \epsilon, the clip range of "clipped", from 0 to 1.
 
     Returns:
-        One number. Form r from the difference of the log-probabilities, so that e^-800 over e^-801 does not become
-            0 / 0.
+        The loss, a single number. Compute r from the difference of the log-probabilities: a quotient of probabilities
+        such as e^-800 and e^-801 would be 0 / 0.
     """
     check_choice("loss", loss, LOSSES)
     check_between("epsilon", epsilon, 0, 1)
@@ -63,17 +69,17 @@ def surrogate_loss(
 
 
 def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta: float) -> Float[Tensor, ""]:
-    r"""The penalty on moving away from the reference; added to the loss.
+    r"""Compute the KL penalty, a term of the loss that keeps the policy near the reference.
 
     K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.14}
 
     k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.10), and
-    `kl_estimate(logp, ref_logp)` computes it. It is not clamped, however far apart the two are.
+    `kl_estimate(logp, ref_logp)` computes it. It is not clamped, however different policy and reference are.
 
     Args:
-        logp: log-probabilities under the policy that is being trained.
-        ref_logp: under the reference; no gradient flows into them.
-        beta: weight of the penalty, at least 0.
+        logp: The log-probabilities of the responses' numbers under the policy that is being trained.
+        ref_logp: Their log-probabilities under the reference. They get no gradient.
+        beta: \beta, the weight of the penalty, at least 0.
     """
     check_at_least("beta", beta, 0)
     check_shapes(logp=(logp, "B T"), ref_logp=(ref_logp, "B T"))

@@ -1,11 +1,11 @@
-r"""The policy of the toy world: the smallest that can answer.
+r"""The policy of the sorting task: a small model that answers a prompt in one forward pass.
 
-It reads a prompt once and chooses all T numbers of the response at the same time, where a language model chooses one
-after the other. So one forward pass gives the probability of every response, and a training run takes seconds.
+It chooses all T numbers of the response at the same time, whereas a language model chooses one after the other. So one
+forward pass gives the probability of every response, and a training run takes seconds.
 
-Axes: S seeds, P prompts, G responses of a prompt, T positions, V numbers to choose from, D width. Each of the S seeds
-has parameters and prompts of its own, and none touches another; they share the loop, so that eight runs cost little
-more than one.
+Axes: S seeds, P prompts, G responses of a prompt, T positions, V numbers to choose from, D width. Each seed has its own
+parameters and prompts and does not affect the others. All seeds are trained in the same tensors, so that eight runs
+cost little more than one.
 """
 
 from typing import NamedTuple
@@ -19,14 +19,14 @@ from grpo_lab.base.checks import InputError, check_shapes
 
 
 class SortingPolicy(NamedTuple):
-    """The parameters of S policies, in the order in which `position_logprobs` takes them."""
+    """The parameters of S policies, in the order of the arguments of `position_logprobs`."""
 
     embedding: Float[Tensor, "S V D"]
     encode: Float[Tensor, "S T D D"]
     decode: Float[Tensor, "S T D D"]
 
     def copy(self) -> "SortingPolicy":
-        """A frozen copy of the parameters, such as a reference policy is."""
+        """Return a copy of the parameters that requires no gradient, such as a reference policy."""
         return SortingPolicy(*(weight.detach().clone() for weight in self))
 
 
@@ -36,7 +36,7 @@ def position_logprobs(
     encode: Float[Tensor, "S T D D"],
     decode: Float[Tensor, "S T D D"],
 ) -> Float[Tensor, "S P T V"]:
-    r"""Log-probability of each number at each position of the response: the policy itself.
+    r"""Compute the log-probability of each number at each position of the response: the policy itself.
 
     e_{p,t} = E_{x_{p,t}} \tag{3.15}
     z_p = \sum_t e_{p,t} W_t \tag{3.16}
@@ -44,16 +44,16 @@ def position_logprobs(
     \ell_{p,t,v} = \langle h_{p,t},\, E_v \rangle \tag{3.18}
     \log \pi_{p,t,v} = \ell_{p,t,v} - \log \sum_w e^{\ell_{p,t,w}} \tag{3.19}
 
-    The axis S of seeds is left out of the equations: the same happens in each.
+    The equations leave out the axis S, since they hold for each seed.
 
     Args:
-        prompts: x, numbers from 0 to V - 1.
-        embedding: E; it reads the prompt and, transposed, writes the response (tied embeddings).
-        encode: W, one matrix for each position of the prompt.
-        decode: U, one matrix for each position of the response.
+        prompts: x, the prompts: numbers from 0 to V - 1.
+        embedding: E, the embedding of the prompt's numbers; the output layer is its transpose (tied embeddings).
+        encode: W, a matrix for each position of the prompt.
+        decode: U, a matrix for each position of the response.
 
     Returns:
-        Given the prompt, the positions are independent of each other.
+        The log-probabilities. Given the prompt, the numbers at different positions are independent of each other.
     """
     lowest, highest = prompts.aminmax()
     if lowest < 0 or highest >= embedding.shape[1]:
@@ -68,14 +68,14 @@ def position_logprobs(
 
 
 def sample_responses(logp: Float[Tensor, "S P T V"], uniform: Float[Tensor, "S P G T"]) -> Int[Tensor, "S P G T"]:
-    r"""Draw G responses for each prompt: the number at which the cumulated probability passes a uniform draw.
+    r"""Draw G responses to each prompt: at each position the first number whose cumulative probability exceeds u.
 
     F_{p,t,v} = \sum_{w \le v} \pi_{p,t,w} \tag{3.20}
     y_{p,i,t} = \sum_{v=0}^{V-2} \mathbb{1}\big[\, F_{p,t,v} \le u_{p,i,t} \big] \tag{3.21}
 
     Args:
-        logp: log-probabilities of all numbers.
-        uniform: u, draws from [0, 1); each seed brings its own.
+        logp: \log \pi, the log-probabilities of all numbers at each position.
+        uniform: u, random numbers from [0, 1), one for each number that is drawn.
     """
     cumulated = rearrange(logp.exp().cumsum(-1), "S P T V -> S P 1 T V")  # S P 1 T V (3.20)
     responses = (cumulated[..., :-1] <= uniform[..., None]).sum(-1)  # S P G T (3.21)
@@ -83,14 +83,19 @@ def sample_responses(logp: Float[Tensor, "S P T V"], uniform: Float[Tensor, "S P
 
 
 def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S P G T"]) -> Float[Tensor, "S P G T"]:
-    r"""Log-probability of each number that was drawn.
+    r"""Look up the log-probability of each number that was drawn.
 
     \log \pi_{p,i,t} = \log \pi_{p,t,\, y_{p,i,t}} \tag{3.22}
 
+    The axis S, which the equation leaves out, is one of seeds: independent policies that are trained side by side.
+
     Args:
-        logp: log-probabilities of all V numbers; -inf is allowed, and returned where that number was drawn. The axis S
-            counts seeds: independent policies, trained side by side.
+        logp: The log-probabilities of all V numbers at each position. -inf is allowed, and returned if that number was
+            drawn.
         responses: y, the numbers drawn: G responses of T numbers for each of P prompts.
+
+    Returns:
+        The log-probability of each number of each response, with a gradient to `logp`.
     """
     check_shapes(logp=(logp, "S P T V"), responses=(responses, "S P G T"))
     numbers = rearrange(responses, "S P G T -> S P T G")
@@ -99,7 +104,14 @@ def response_logprobs(logp: Float[Tensor, "S P T V"], responses: Int[Tensor, "S 
 
 
 def init_policy(numbers: int, length: int, width: int, generators: list[torch.Generator]) -> SortingPolicy:
-    """Small random parameters, one policy for each generator; they require gradients."""
+    """Draw small random parameters that require gradients, for one policy per generator.
+
+    Args:
+        numbers: V, the number of different numbers.
+        length: T, the number of positions.
+        width: D, the width of the policy.
+        generators: The random number generator of each of the S policies.
+    """
     shapes = [(numbers, width), (length, width, width), (length, width, width)]
     deviations = [width**-0.5, (length * width) ** -0.5, width**-0.5]
     return SortingPolicy(

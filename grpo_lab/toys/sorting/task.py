@@ -1,4 +1,4 @@
-"""The task of sorting: prompts, and three rewards of a response, in B rows of T numbers."""
+"""The task of sorting numbers: its prompts, and three reward functions for B prompts and responses of T numbers."""
 
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ from grpo_lab.base.checks import InputError, check_at_least, check_choice, check
 from grpo_lab.policy_gradient import enumerate_sequences
 
 DUPLICATES = ("none", "only")
-TEST_SHARE = 0.2  # which share of the multisets of numbers is held out, in every order
+TEST_SHARE = 0.2  # share of the multisets of numbers whose prompts are all held out
 
 
 class SortingPrompts(NamedTuple):
-    """Prompts to train on, prompts held out, and V, the numbers they are made of: 0 to V - 1."""
+    """The prompts for training, the held-out prompts, and V: all of them consist of numbers from 0 to V - 1."""
 
     train: Int[Tensor, "N T"]
     held_out: Int[Tensor, "M T"]
@@ -24,19 +24,23 @@ class SortingPrompts(NamedTuple):
 
 
 def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -> SortingPrompts:
-    """List every prompt, and hold some out by what they contain, so that no held-out answer was ever a right answer.
+    """List all prompts, and hold some of them out by the multiset of their numbers.
+
+    If a prompt is held out, so is every other order of its numbers. So no prompt for training has the right answer of a
+    held-out prompt.
 
     Args:
-        numbers: V, how many numbers there are.
-        length: T, how many a prompt has, at least 2.
-        duplicates: "none": all numbers of a prompt differ; "only": at least two are equal.
+        numbers: V, the number of different numbers: 0 to V - 1.
+        length: T, the length of a prompt, at least 2.
+        duplicates: "none" for the prompts whose numbers all differ; "only" for those in which at least two are equal.
     """
     check_choice("duplicates", duplicates, DUPLICATES)
     check_at_least("length", length, 2)
     prompts = enumerate_sequences(numbers, length)
-    ordered = prompts.sort(-1).values
-    admitted = (ordered[:, 1:] == ordered[:, :-1]).any(-1) == (duplicates == "only")
-    multisets, multiset_index = ordered[admitted].unique(dim=0, return_inverse=True)
+    sorted_prompts = prompts.sort(-1).values
+    has_duplicates = (sorted_prompts[:, 1:] == sorted_prompts[:, :-1]).any(-1)
+    admitted = has_duplicates == (duplicates == "only")
+    multisets, multiset_index = sorted_prompts[admitted].unique(dim=0, return_inverse=True)
     count = round(TEST_SHARE * len(multisets))
     if count == 0:
         problem = f"there are {len(multisets)} multisets of {length} out of {numbers}"
@@ -47,28 +51,29 @@ def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -
 
 
 def ascending_pairs(responses: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-    r"""Number of neighbouring pairs that are in order.
+    r"""Count the neighbouring pairs of each response that are in ascending order.
 
     O_b = \sum_{t<T} \mathbb{1}\big[\, y_{b,t} \le y_{b,t+1} \big] \tag{3.1}
 
     Args:
-        responses: y.
+        responses: y, the responses.
     """
     pairs = (responses[:, :-1] <= responses[:, 1:]).sum(-1)  # B (3.1)
     return pairs
 
 
 def sorting_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""One point for each number of the prompt that the response contains, one for each pair in order.
+    r"""Give a point for each number of the prompt that the response contains, and one for each pair in order.
 
     I_b = \sum_t \mathbb{1}\big[\, x_{b,t} \in \{y_{b,1}, \ldots, y_{b,T}\} \big] \tag{3.2}
     R_b = I_b + O_b \tag{3.3}
 
-    The maximum is 2T - 1. It can be gamed: where a number stands twice in the prompt, once in the response is enough.
+    The maximum is 2T - 1. This reward can be hacked: if a number occurs twice in the prompt, the response gets both
+    points for containing it once.
 
     Args:
-        prompts: x.
-        responses: y.
+        prompts: x, the prompts.
+        responses: y, the responses.
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     present = (rearrange(prompts, "B t -> B t 1") == rearrange(responses, "B u -> B 1 u")).any(-1).sum(-1)  # B (3.2)
@@ -77,21 +82,23 @@ def sorting_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -
 
 
 def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""The reward without its hole: a number that stands twice in the prompt has to stand twice in the response.
+    r"""Give a point for each number that prompt and response share, with repetition, and one for each pair in order.
 
     n_{b,v}(s) = \sum_t \mathbb{1}[\, s_{b,t} = v ], \quad s \in \{x, y\} \tag{3.10}
     I'_b = \sum_v \min\big(n_{b,v}(x),\; n_{b,v}(y)\big) \tag{3.9}
     R'_b = I'_b + O_b \tag{3.11}
 
-    O counts the neighbours in order, y_t <= y_{t+1}: `ascending_pairs(responses)`, Eq. (3.1). Only the sorted prompt
-    scores the maximum, 2T - 1.
+    n(x) and n(y) count how often a number occurs in the prompt and in the response. So a number that occurs twice in
+    the prompt gives two points only if the response contains it twice, unlike in Eq. (3.2). O counts the neighbouring
+    pairs in order, y_t <= y_{t+1}, Eq. (3.1); `ascending_pairs(responses)` computes it. Only the sorted prompt gets the
+    maximum of 2T - 1.
 
     Args:
-        prompts: x, whole numbers from 0 to some thousands.
-        responses: y, the same.
+        prompts: x, the prompts: whole numbers from 0 to some thousands.
+        responses: y, the responses: whole numbers of the same range.
 
     Returns:
-        As float32.
+        R', the reward of each response, in float32.
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     check_dtype("prompts", prompts, "int")
@@ -103,11 +110,13 @@ def repaired_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) 
 
 
 def exact_reward(prompts: Int[Tensor, "B T"], responses: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""All or nothing, no partial credit.
+    r"""Reward a response with 1 if it is the sorted prompt, and with 0 otherwise.
 
     R^{\mathrm{all}}_b = \prod_t \mathbb{1}\big[\, y_{b,t} = \mathrm{sort}(x_b)_t \big] \tag{3.12}
 
-    Arguments as in `sorting_reward`; the result is 0 or 1.
+    Args:
+        prompts: x, the prompts.
+        responses: y, the responses.
     """
     check_shapes(prompts=(prompts, "B T"), responses=(responses, "B T"))
     correct = (responses == prompts.sort(-1).values).all(-1).float()  # B (3.12)

@@ -1,8 +1,8 @@
-"""Training in the toy world of `sorting`: the whole of GRPO on one screen, several seeds side by side.
+"""Training on the sorting task: all of GRPO on one screen, for several seeds side by side.
 
-A round: ask P prompts, draw G responses for each, score them, and take `num_iterations` inner steps on that one batch.
-The policy samples, and is updated; the old policy is never kept, only the log-probabilities that it gave to its own
-responses. There is no reference: `kl_penalty` is what one would cost.
+A round draws P prompts, samples G responses to each, scores them, and takes `num_iterations` inner steps on this batch.
+No copy of the old policy is kept, only the log-probabilities of the responses that it sampled. There is no reference
+policy; `kl_penalty` computes the term that one would add to the loss.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ WIDTH = 16  # D of the policy
 
 
 class Experience(NamedTuple):
-    """One batch: all that the inner steps need. The old policy is in it as `old_logp`, and nowhere else."""
+    """One batch, with everything that the inner steps need; the old policy is present only as `old_logp`."""
 
     prompts: Int[Tensor, "S P T"]
     responses: Int[Tensor, "S P G T"]
@@ -44,12 +44,19 @@ class Experience(NamedTuple):
 
 @dataclass
 class SortingRun:
-    """The result of training. `history["reward"]` and the others have a column for each of `rounds`.
+    """The result of training S policies.
 
-    All of them are measured on the held-out prompts, four responses each: "reward", the one that is trained on;
-    "exact", the share of responses that are the sorted prompt; "gamed", the share that are not, and yet get the
-    maximum of `sorting_reward`; "entropy", of the policy at one position, in nats (at most log V).
-    `losses` are those of the last inner step in each of `rounds` but the final one.
+    Attributes:
+        policy: The trained policies.
+        rounds: The rounds before which the policies were measured, and finally the number of all rounds, for the
+            measurement after training.
+        history: Metrics by name, each with a column for each of `rounds`. They are measured on held-out prompts, with
+            four responses to each:
+            "reward" is the reward used in training;
+            "exact" is the share of responses that are the sorted prompt;
+            "gamed" is the share of other responses that get the maximum of `sorting_reward`;
+            "entropy" is the mean entropy of the policy at a position, in nats, at most log V.
+        losses: The loss of the last inner step in each of `rounds` except the final one.
     """
 
     policy: SortingPolicy
@@ -75,17 +82,21 @@ def train_sorting(
     """Train one policy for each seed, all in the same tensors.
 
     Args:
-        prompts: from `make_prompts`.
-        reward: any function (prompts BT, responses BT) -> B.
-        weights: mode of `update_weights`.
-        loss: of `surrogate_loss`, or a function (logp BT, old_logp BT, advantages B) -> scalar.
-        seeds: each gives a run of its own, whatever the other seeds are.
-        rounds: how often a batch is sampled.
-        num_prompts: P, prompts a round.
-        num_generations: G, responses a prompt.
-        num_iterations: inner steps on each batch.
-        learning_rate: of Adam.
-        eval_every: rounds between two entries of the history.
+        prompts: The prompts, as `make_prompts` returns them.
+        reward: A reward function, which takes prompts (B, T) and responses (B, T) and returns rewards (B,).
+        weights: A mode of `update_weights`.
+        loss: The name of a loss of `surrogate_loss`, or a function that takes log-probabilities (B, T), old
+            log-probabilities (B, T) and advantages (B,) and returns a scalar.
+        seeds: The seeds. The run of a seed does not depend on the other seeds.
+        rounds: Number of rounds; each samples a new batch.
+        num_prompts: P, the number of prompts in a round.
+        num_generations: G, the number of responses to each prompt.
+        num_iterations: Number of inner steps on each batch.
+        learning_rate: Learning rate of Adam.
+        eval_every: Number of rounds between two measurements.
+
+    Raises:
+        FloatingPointError: A loss is NaN or infinite.
     """
     _check_counts(
         seeds=len(seeds), rounds=rounds, num_prompts=num_prompts, num_generations=num_generations,
@@ -93,16 +104,17 @@ def train_sorting(
     )  # fmt: skip
     check_positive("learning_rate", learning_rate)
     generators = _generators(seeds)
-    eval_generators = _generators(seeds)  # separate, so that evaluating more often changes nothing
+    eval_generators = _generators(seeds)  # separate, so that `eval_every` does not affect training
     policy = init_policy(prompts.numbers, prompts.train.shape[1], WIDTH, generators)
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
-    points, losses = {}, []
+    measurements, losses = {}, []
     for round_index in tqdm(range(rounds), unit="round", delay=2, leave=False):
         batch = collect(
             policy, _choose(prompts.train, num_prompts, generators), reward, weights, num_generations, generators
         )
-        if measured := round_index % eval_every == 0:
-            points[round_index] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
+        is_measured = round_index % eval_every == 0
+        if is_measured:
+            measurements[round_index] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
         for _ in range(num_iterations):
             logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
             total = len(seeds) * batch_loss(logp, batch, loss)  # the sum over seeds of their mean losses
@@ -113,11 +125,13 @@ def train_sorting(
             raise FloatingPointError(
                 f"the loss is {total.item()} in round {round_index}; a smaller learning_rate may help"
             )
-        if measured:
+        if is_measured:
             losses.append(_loss_of_each_seed(logp.detach(), batch, loss))
-    points[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
-    history = {name: torch.stack([point[name] for point in points.values()], dim=1) for name in points[rounds]}
-    return SortingRun(policy.copy(), list(points), history, torch.stack(losses, dim=1))
+    measurements[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
+    history = {
+        name: torch.stack([metrics[name] for metrics in measurements.values()], dim=1) for name in measurements[rounds]
+    }
+    return SortingRun(policy.copy(), list(measurements), history, torch.stack(losses, dim=1))
 
 
 def _check_counts(**counts: int) -> None:
@@ -134,7 +148,16 @@ def collect(
     num_generations: int,
     generators: list[torch.Generator],
 ) -> Experience:
-    """Sample responses, score them and weigh them. Nothing in here carries a gradient."""
+    """Sample and score G responses to each prompt, and compute their advantages; nothing has a gradient.
+
+    Args:
+        policy: The policies of all seeds.
+        prompts: The prompts of each seed.
+        reward: The reward function, as in `train_sorting`.
+        weights: A mode of `update_weights`.
+        num_generations: G, the number of responses to each prompt.
+        generators: The random number generator of each seed.
+    """
     logp = position_logprobs(prompts, *policy)
     responses = sample_responses(logp, _uniform(generators, prompts.shape[1], num_generations, prompts.shape[2]))
     rewards = _score(reward, prompts, responses)
@@ -143,22 +166,25 @@ def collect(
 
 
 def batch_loss(logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss) -> Float[Tensor, ""]:
-    """The loss over all rows of the batch."""
+    """Compute the loss over all responses of all seeds; `loss` is a name or a function, as in `train_sorting`."""
     function = loss if callable(loss) else partial(surrogate_loss, loss=loss)
     return function(_rows(logp), _rows(batch.old_logp), batch.advantages.flatten())
 
 
 def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss) -> Tensor:
-    """The loss of each seed's rows alone: shape (S,)."""
-    parts = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
-    return torch.stack([batch_loss(seed_logp, Experience(*seed_batch), loss) for seed_logp, *seed_batch in parts])
+    """Compute the loss over the responses of each seed alone, (S,)."""
+    by_seed = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
+    return torch.stack([batch_loss(seed_logp, Experience(*seed_batch), loss) for seed_logp, *seed_batch in by_seed])
 
 
 @torch.no_grad()
 def evaluate_sorting(
     policy: SortingPolicy, prompts: Int[Tensor, "N T"], reward: Reward, generators: list[torch.Generator]
 ) -> dict[str, Float[Tensor, " S"]]:
-    """The metrics of `SortingRun`, for each seed, on 128 prompts drawn from those given, with four responses each."""
+    """Measure the metrics of `SortingRun.history` for each seed.
+
+    For each seed, 128 prompts are drawn with replacement from the given ones, and four responses are sampled to each.
+    """
     drawn_prompts = _choose(prompts, 128, generators)
     logp = position_logprobs(drawn_prompts, *policy)
     responses = sample_responses(logp, _uniform(generators, drawn_prompts.shape[1], 4, drawn_prompts.shape[2]))
@@ -166,14 +192,14 @@ def evaluate_sorting(
         "reward": _score(reward, drawn_prompts, responses),
         "exact": _score(exact_reward, drawn_prompts, responses),
     }
-    top = _score(sorting_reward, drawn_prompts, responses) == 2 * drawn_prompts.shape[2] - 1
-    scores["gamed"] = (top & (scores["exact"] == 0)).float()
+    has_maximum = _score(sorting_reward, drawn_prompts, responses) == 2 * drawn_prompts.shape[2] - 1
+    scores["gamed"] = (has_maximum & (scores["exact"] == 0)).float()
     entropy = -(logp.exp() * logp).sum(-1)  # S P T
     return {name: values.mean((1, 2)) for name, values in scores.items()} | {"entropy": entropy.mean((1, 2))}
 
 
 def greedy_responses(policy: SortingPolicy, prompts: Int[Tensor, "P T"]) -> Int[Tensor, "S P T"]:
-    """The most likely response of each seed's policy to each prompt."""
+    """Return the most likely response of each seed's policy to each prompt."""
     prompts_per_seed = repeat(prompts, "P T -> S P T", S=len(policy.embedding))
     return position_logprobs(prompts_per_seed, *policy).argmax(-1)
 
@@ -183,7 +209,7 @@ def _generators(seeds: Sequence[int]) -> list[torch.Generator]:
 
 
 def _choose(prompts: Tensor, count: int, generators: list[torch.Generator]) -> Tensor:
-    """`count` prompts for each seed, with replacement: shape (S, P, T)."""
+    """Draw `count` prompts for each seed, with replacement, (S, P, T)."""
     return torch.stack(
         [prompts[torch.randint(len(prompts), (count,), generator=generator)] for generator in generators]
     )
@@ -194,7 +220,7 @@ def _uniform(generators: list[torch.Generator], *shape: int) -> Tensor:
 
 
 def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
-    """The reward of each response: (S, P, T) and (S, P, G, T) -> (S, P, G)."""
+    """Score each response: prompts (S, P, T) and responses (S, P, G, T) give rewards (S, P, G)."""
     repeated_prompts = repeat(prompts, "S P T -> (S P G) T", G=responses.shape[2])
     rewards = reward(repeated_prompts, _rows(responses))
     if rewards.shape != repeated_prompts.shape[:1]:

@@ -1,3 +1,3 @@
-"""Worlds so small that every expectation can be enumerated, and losses set side by side in them."""
+"""A language small enough to compute every expectation exactly, and measures that compare losses."""
 
 from grpo_lab.toys.worlds.small_world import SmallWorld

@@ -1,7 +1,7 @@
-r"""Measures of losses, for notebooks 05 and 05b: the weight of a token, and its gradient coefficient.
+r"""Measures that compare losses, for notebooks 05 and 05b: the weight of a token and its gradient coefficient.
 
-A loss is known by its gradient, and every loss of `objective` reaches the model through the log-probabilities of the
-sampled tokens alone. So losses are compared there: one number per token, before the network mixes them.
+Every loss of `objective` depends on the model only through the log-probabilities of the sampled tokens. So its gradient
+with respect to these log-probabilities, one number per token, says everything about its effect on the model.
 """
 
 import torch
@@ -18,15 +18,18 @@ def gradient_coefficient(
     old_logp: Float[Tensor, "B T"] | None = None,
     **settings,
 ) -> tuple[Float[Tensor, "B T"], float, dict[str, float]]:
-    r"""The gradient coefficient of each sampled token: positive if a step makes it more likely, negative if less.
+    r"""Compute the gradient coefficient of each sampled token: positive if a step makes the token more likely.
 
     c_{b,t} = -\frac{\partial L}{\partial \log \pi_{b,t}} \tag{5.17}
 
-    Arguments as in `policy_loss`. Returns the coefficient, zero at masked positions; the loss; the metrics.
+    The arguments are those of `policy_loss`.
+
+    Returns:
+        The coefficient c, which is zero at masked positions; the loss L; and the metrics of `policy_loss`.
     """
-    leaf = logp.detach().clone().requires_grad_()
-    loss, metrics = policy_loss(leaf, advantages, mask, old_logp, **settings)
-    coefficient = -torch.autograd.grad(loss, leaf)[0]  # B T (5.17)
+    variable_logp = logp.detach().clone().requires_grad_()
+    loss, metrics = policy_loss(variable_logp, advantages, mask, old_logp, **settings)
+    coefficient = -torch.autograd.grad(loss, variable_logp)[0]  # B T (5.17)
     return coefficient, loss.item(), metrics
 
 
@@ -37,13 +40,16 @@ def gradient_weight(
     old_logp: Float[Tensor, "B T"],
     **settings,
 ) -> Float[Tensor, "B T"]:
-    r"""The weight of a token's gradient now that the policy has moved: its coefficient over that at ratio 1.
+    r"""Compute the weight of each token's gradient: its gradient coefficient relative to the one at ratio 1.
 
     g_{b,t} = c_{b,t} \, / \, c_{b,t}\big\rvert_{\pi^{\mathrm{old}} = \pi} \tag{5.18}
 
-    Normalisation and advantage cancel, so the weights of different losses can be set side by side. For use without a
-    KL term. Arguments as in `policy_loss`. The weight is 1 at ratio 1, may exceed 1, and is zero where the coefficient
-    at ratio 1 is zero (masked, or an advantage of zero).
+    Normalisation and advantage cancel, so that the weights of different losses can be compared. The arguments are those
+    of `policy_loss`; use it without a KL term.
+
+    Returns:
+        The weight g, which is 1 at ratio 1 and may exceed 1. It is zero if the coefficient at ratio 1 is zero, as at
+        masked positions or with an advantage of zero.
     """
     coefficient, _, _ = gradient_coefficient(logp, advantages, mask, old_logp, **settings)
     on_policy, _, _ = gradient_coefficient(logp, advantages, mask, None, **settings)
@@ -54,11 +60,14 @@ def gradient_weight(
 def token_weights(
     mask: Bool[Tensor, "B T"], loss_type: str, max_completion_length: int | None = None
 ) -> Float[Tensor, "B T"]:
-    r"""Weight of one token in the loss, before its importance ratio and its advantage.
+    r"""Compute the weight of each token in the loss, without its importance ratio and its advantage.
 
     \omega_{b,t} = \frac{\partial L}{\partial v_{b,t}} \tag{5.26}
 
-    Arguments as in `aggregate`. Zero at masked positions.
+    Here v is the value that `aggregate` averages. The arguments are those of `aggregate`.
+
+    Returns:
+        The weight \omega, which is zero at masked positions.
     """
     values = torch.ones(mask.shape, requires_grad=True)
     loss = aggregate(values, mask, loss_type, max_completion_length)

@@ -1,4 +1,4 @@
-"""What is exact about higher or lower: rewards, gradients and variances, against every episode listed one by one."""
+"""Tests of the exact rewards, gradients and variances of higher or lower, against lists of all episodes."""
 
 from itertools import product
 
@@ -30,20 +30,20 @@ GROUPS = [(1, 1), (2, 2, 2), (1, 2, 3), (1, 2, 3, 3)]
 
 @pytest.fixture(scope="module")
 def policy():
-    """From random weights, made less even: a policy that prefers some guesses."""
+    """A policy with random weights that clearly prefers some guesses."""
     policy = GuessPolicy(WORLD, seed=1)
     with torch.no_grad():
         policy.head.weight *= 3
     return policy.double()
 
 
-def probability(policy, tokens) -> torch.Tensor:
-    """The probability of one episode, guess by guess."""
-    chance = torch.ones((), dtype=torch.float64)
+def probability_of(policy, tokens) -> torch.Tensor:
+    """Return the probability of one episode, as the product of those of its guesses."""
+    probability = torch.ones((), dtype=torch.float64)
     for t in range(0, len(tokens), 2):
         if tokens[t]:
-            chance = chance * policy.guess_logits(tokens[None, :t])[0].softmax(-1)[tokens[t] - 1]
-    return chance
+            probability = probability * policy.guess_logits(tokens[None, :t])[0].softmax(-1)[tokens[t] - 1]
+    return probability
 
 
 def test_every_episode_of_a_secret_is_listed_once(policy):
@@ -53,38 +53,39 @@ def test_every_episode_of_a_secret_is_listed_once(policy):
         pairs = sorted([(secret, 0), *product(wrong_guesses, SECRETS)])
         assert sorted(map(tuple, episodes.tokens[:, ::2].tolist())) == pairs
         assert_near(episodes.probability.sum(), torch.ones(()), 1e-12)
-        assert_near(episodes.probability, torch.stack([probability(policy, row) for row in episodes.tokens]).detach())
+        expected = torch.stack([probability_of(policy, row) for row in episodes.tokens]).detach()
+        assert_near(episodes.probability, expected)
 
 
 def test_the_expected_reward_and_its_gradient_are_those_of_all_episodes(policy):
-    every = [secret_episodes(policy, secret) for secret in SECRETS]
-    listed = sum((e.probability * e.rewards).sum() for e in every) / 3
+    episodes_by_secret = [secret_episodes(policy, secret) for secret in SECRETS]
+    listed = sum((e.probability * e.rewards).sum() for e in episodes_by_secret) / 3
     assert_near(win_probability(policy).detach(), listed)
     by_hand = sum(
-        probability(policy, row) * reward
-        for e in every
+        probability_of(policy, row) * reward
+        for e in episodes_by_secret
         for row, reward in zip(e.tokens, e.rewards, strict=True)
     ) / 3  # fmt: skip
     parameters = list(policy.parameters())
-    exact, slow = (torch.autograd.grad(J, parameters, allow_unused=True) for J in (win_probability(policy), by_hand))
-    for value, two in zip(exact, slow, strict=True):
-        assert_near(*(torch.zeros(()) if g is None else g for g in (value, two)))
+    gradients = torch.autograd.grad(win_probability(policy), parameters, materialize_grads=True)
+    expected_gradients = torch.autograd.grad(by_hand, parameters, materialize_grads=True)
+    for gradient, expected in zip(gradients, expected_gradients, strict=True):
+        assert_near(gradient, expected)
 
 
-def test_scores_are_gradients_with_respect_to_the_logits_of_the_histories(policy):
-    """Two by two: their mean is zero after every history, their product with the reward is the gradient."""
+def test_scores_have_mean_zero_and_are_orthogonal_between_turns(policy):
     for secret in SECRETS:
         episodes = secret_episodes(policy, secret)
         assert_near(episodes.probability @ episodes.scores.sum(1), torch.zeros(episodes.scores.shape[-1]).double())
         norms = episodes.probability @ episodes.scores.sum(1).square().sum(-1)
-        apart = episodes.probability @ episodes.scores.square().sum((1, 2))
-        assert_near(norms, apart)  # turns do not overlap
+        norms_by_turn = episodes.probability @ episodes.scores.square().sum((1, 2))
+        assert_near(norms, norms_by_turn)  # different turns have different histories
 
 
 def exact_gradient(policy, secrets):
-    """The gradient of the mean reward of these secrets, with respect to the logits."""
-    every = [secret_episodes(policy, secret) for secret in secrets]
-    return sum((e.probability * e.rewards) @ e.scores.sum(1) for e in every) / len(secrets)
+    """Return the gradient of the mean reward of these secrets with respect to the logits of all histories."""
+    episodes_by_secret = [secret_episodes(policy, secret) for secret in secrets]
+    return sum((e.probability * e.rewards) @ e.scores.sum(1) for e in episodes_by_secret) / len(secrets)
 
 
 @pytest.mark.parametrize("secrets", GROUPS)
@@ -96,12 +97,12 @@ def test_leave_one_out_is_unbiased_for_any_group_and_turn_baseline(policy, name,
 
 
 def test_no_advantage_for_a_turn_that_is_alone_is_a_bias(policy):
-    """A turn without company in its state: a baseline of zero keeps the mean, an advantage of zero does not."""
+    """If no other episode has a turn in the same state, a baseline of 0 is unbiased, but an advantage of 0 is not."""
 
     def alone_gets_nothing(rewards, mask, states):
         same_state = (states[:, :, None, :, None] == states[:, None, :, None, :]) & mask[:, None, :, None, :]
-        company = (same_state & ~torch.eye(2, dtype=torch.bool)[:, :, None, None]).any((2, 4))
-        return turn_advantages(rewards, mask, states) * company
+        has_others = (same_state & ~torch.eye(2, dtype=torch.bool)[:, :, None, None]).any((2, 4))
+        return turn_advantages(rewards, mask, states) * has_others
 
     mean, _ = group_moments(policy, (2, 2), alone_gets_nothing)
     assert (mean - exact_gradient(policy, (2, 2))).abs().max() > 1e-3
@@ -116,18 +117,18 @@ def test_the_variance_of_leave_one_out_is_the_enumerated_one(policy, secrets):
 
 
 def test_the_loss_of_all_episodes_in_proportion_has_the_exact_gradient(policy):
-    """Through the network, the loss and the mask: rewards as advantages, every episode weighted by its probability."""
+    """With rewards as advantages, the losses of all episodes, weighted by their probabilities, have this gradient."""
     parameters, total = list(policy.parameters()), torch.zeros(())
     for secret in SECRETS:
         episodes = secret_episodes(policy, secret)
-        for tokens, reward, chance in zip(episodes.tokens, episodes.rewards, episodes.probability, strict=True):
+        for tokens, reward, probability in zip(episodes.tokens, episodes.rewards, episodes.probability, strict=True):
             advantages = (reward * policy_mask(tokens[None])[:, ::2]).double()
-            total = total + chance * guess_loss(policy, tokens[None], advantages) * WORLD.guesses / 3
-    exact = torch.autograd.grad(win_probability(policy), parameters, allow_unused=True)
-    loss = torch.autograd.grad(total, parameters, allow_unused=True)
-    for value, two in zip(exact, loss, strict=True):
-        if value is not None:
-            assert_near(two, -value, 1e-10)
+            total = total + probability * guess_loss(policy, tokens[None], advantages) * WORLD.guesses / 3
+    exact_gradients = torch.autograd.grad(win_probability(policy), parameters, allow_unused=True)
+    loss_gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    for exact, of_loss in zip(exact_gradients, loss_gradients, strict=True):
+        if exact is not None:
+            assert_near(of_loss, -exact, 1e-10)
 
 
 def test_expected_step_is_the_reward_gradient_if_replies_are_masked(policy):
@@ -135,12 +136,12 @@ def test_expected_step_is_the_reward_gradient_if_replies_are_masked(policy):
     exact = torch.autograd.grad(win_probability(policy), parameters, materialize_grads=True)
     exact = torch.nn.utils.parameters_to_vector(exact)
     assert_near(expected_step(policy), exact, 1e-10)
-    pushed = expected_step(policy, train_words=True)
-    assert (pushed - exact).norm() > exact.norm()
+    without_mask = expected_step(policy, train_words=True)
+    assert (without_mask - exact).norm() > exact.norm()
 
 
-def test_the_world_is_read_and_not_pushed(policy, monkeypatch):
-    """Logits at the world's words can be anything: the gradient there is exactly zero, unless one forgets the mask."""
+def test_replies_have_no_gradient(policy, monkeypatch):
+    """The gradient of the logits at replies is exactly zero, unless `train_words` leaves out the mask."""
     tokens = secret_episodes(policy, 2).tokens
     assert torch.equal(tokens, tokens.unique(dim=0))
     advantages = torch.ones(len(tokens), WORLD.guesses, dtype=torch.float64)
@@ -158,11 +159,11 @@ def test_the_search_tree_counts_every_guess(policy):
     visits, flows = torch.zeros(2, 3).double(), torch.zeros(1, 3, 2, 3).double()
     for secret in SECRETS:
         episodes = secret_episodes(policy, secret)
-        for (a, word, b, _), chance in zip(episodes.tokens.tolist(), episodes.probability, strict=True):
-            visits[0, a - 1] += chance / 3
-            if b:
-                visits[1, b - 1] += chance / 3
-                flows[0, a - 1, word - WORLD.higher, b - 1] += chance / 3
+        for (first, reply, second, _), probability in zip(episodes.tokens.tolist(), episodes.probability, strict=True):
+            visits[0, first - 1] += probability / 3
+            if second:
+                visits[1, second - 1] += probability / 3
+                flows[0, first - 1, reply - WORLD.higher, second - 1] += probability / 3
     assert_near(tree.visits, visits, 1e-6)
     assert_near(tree.flows, flows, 1e-6)
 
@@ -178,7 +179,7 @@ def test_greedy_episodes_take_the_most_likely_guess(policy):
 
 
 def test_groups_of_one_secret_and_of_mixed_secrets():
-    """Rewards 1 for the first secret alone: compared with its own kind nothing is left, mixed there is."""
+    """If only the first secret is found, advantages are zero in groups of one secret, but not in mixed groups."""
     tokens = torch.tensor([[1, WORLD.found, 0, 0]] * 2 + [[1, WORLD.higher, 1, WORLD.higher]] * 4)
     assert (batch_advantages(WORLD, tokens, 2, "one secret", "trajectory") == 0).all()
     mixed = batch_advantages(WORLD, tokens, 2, "mixed secrets", "trajectory")

@@ -1,4 +1,4 @@
-"""The training of higher or lower: the same run again, what an option changes, and that it learns."""
+"""Tests of the training of higher or lower: reproducible runs, the effect of options, and a policy that learns."""
 
 import pytest
 import torch
@@ -32,9 +32,12 @@ def test_an_option_changes_the_run(change):
 def test_sampled_episodes_follow_the_rules():
     secrets = torch.tensor([1, 2, 3]).repeat(20)
     tokens = sample_episodes(GuessPolicy(WORLD), secrets, torch.Generator().manual_seed(0))
-    for secret, (a, first, b, second) in zip(secrets.tolist(), tokens.tolist(), strict=True):
-        assert first == WORLD.answer(torch.tensor([secret]), torch.tensor([a]))
-        assert (b, second) == (0, 0) if first == WORLD.found else second == WORLD.answer(*torch.tensor([[secret], [b]]))
+    for secret, (guess, reply, second_guess, second_reply) in zip(secrets.tolist(), tokens.tolist(), strict=True):
+        assert reply == WORLD.answer(torch.tensor([secret]), torch.tensor([guess]))
+        if reply == WORLD.found:
+            assert (second_guess, second_reply) == (0, 0)
+        else:
+            assert second_reply == WORLD.answer(torch.tensor([secret]), torch.tensor([second_guess]))
 
 
 def test_it_learns_to_search_three_numbers_with_two_guesses():

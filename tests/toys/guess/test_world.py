@@ -1,4 +1,4 @@
-"""Higher or lower: what the world says, which histories there are, and which tokens are the policy's."""
+"""Tests of the environment of higher or lower: its replies, its histories and states, and the policy mask."""
 
 from itertools import product
 
@@ -11,11 +11,11 @@ from grpo_lab.toys.guess.exact import secret_episodes
 WORLD = GuessWorld(3, 2)
 
 
-def possible(world, tokens) -> list[int]:
-    """The secrets for which all words of a history are true, one by one."""
-    pairs = list(zip(tokens[::2], tokens[1::2], strict=True))
-    true = {world.higher: int.__gt__, world.higher + 1: int.__lt__}
-    return [s for s in range(1, world.numbers + 1) if all(true[word](s, guess) for guess, word in pairs)]
+def possible_secrets(world, tokens) -> list[int]:
+    """List the secrets for which all replies of a history are true."""
+    turns = list(zip(tokens[::2], tokens[1::2], strict=True))
+    is_true = {world.higher: int.__gt__, world.higher + 1: int.__lt__}
+    return [s for s in range(1, world.numbers + 1) if all(is_true[reply](s, guess) for guess, reply in turns)]
 
 
 def test_the_world_says_higher_lower_and_found():
@@ -28,12 +28,12 @@ def test_the_world_says_higher_lower_and_found():
 @pytest.mark.parametrize("world", [WORLD, GuessWorld(4, 3), GuessWorld(1, 2)])
 def test_the_histories_are_those_that_some_secret_makes_possible(world):
     for k, histories in enumerate(all_histories(world)):
-        words = (world.higher, world.higher + 1)
-        every = [sum(turns, ()) for turns in product(product(range(1, world.numbers + 1), words), repeat=k)]
-        left = {tokens: numbers for tokens in every if (numbers := possible(world, tokens))}
-        assert sorted(map(tuple, histories.tokens.tolist())) == sorted(left)
+        replies = (world.higher, world.higher + 1)
+        all_sequences = [sum(turns, ()) for turns in product(product(range(1, world.numbers + 1), replies), repeat=k)]
+        expected = {tokens: numbers for tokens in all_sequences if (numbers := possible_secrets(world, tokens))}
+        assert sorted(map(tuple, histories.tokens.tolist())) == sorted(expected)
         for tokens, low, high in zip(histories.tokens.tolist(), histories.low, histories.high, strict=True):
-            assert left[tuple(tokens)] == list(range(low, high + 1))
+            assert expected[tuple(tokens)] == list(range(low, high + 1))
 
 
 @pytest.mark.parametrize("world", [WORLD, GuessWorld(4, 3)])
@@ -43,7 +43,7 @@ def test_a_state_is_the_numbers_and_guesses_that_remain(world):
     states, mask = turn_states(world, tokens), policy_mask(tokens)[:, ::2]
     seen: dict[int, tuple] = {}
     for b, k in mask.nonzero().tolist():
-        meaning = (k, *possible(world, tokens[b, : 2 * k].tolist()))
+        meaning = (k, *possible_secrets(world, tokens[b, : 2 * k].tolist()))
         assert seen.setdefault(states[b, k].item(), meaning) == meaning
     assert len(set(seen.values())) == len(seen)
 

@@ -1,4 +1,4 @@
-"""Update weights, losses and the KL penalty of the toy world: against literal loops, in value and gradient."""
+"""Tests of update weights, losses and the KL penalty of the sorting task against literal loops."""
 
 import itertools
 

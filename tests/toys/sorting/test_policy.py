@@ -1,4 +1,4 @@
-"""The policy of the toy world, its samples and their log-probabilities: against literal loops."""
+"""Tests of the sorting policy, its samples and their log-probabilities against literal loops."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ def weights_of(S, T, V, D, seed):
 def policy_loop(prompts, embedding, encode, decode):
     S, P, T = prompts.shape
     _, V, D = embedding.shape
-    answer = []
+    logp = []
     for s, p in itertools.product(range(S), range(P)):
         hidden = [
             oracles.total(embedding[s, prompts[s, p, t], i] * encode[s, t, i, j] for t in range(T) for i in range(D))
@@ -29,8 +29,8 @@ def policy_loop(prompts, embedding, encode, decode):
         for t in range(T):
             out = [oracles.total(hidden[j] * decode[s, t, j, i] for j in range(D)) for i in range(D)]
             logits = [oracles.total(out[i] * embedding[s, v, i] for i in range(D)) for v in range(V)]
-            answer.append(oracles.log_softmax(logits))
-    return oracles.table(answer).reshape(S, P, T, V)
+            logp.append(oracles.log_softmax(logits))
+    return oracles.table(logp).reshape(S, P, T, V)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 2, 2, 1), (2, 3, 3, 4, 2), (3, 2, 2, 3, 4)])

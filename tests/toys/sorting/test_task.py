@@ -1,4 +1,4 @@
-"""Prompts are all there and split as they should be; rewards are the literal loops, and reward what they should."""
+"""Tests of the sorting task: the prompts are complete and split by multisets, and the rewards equal literal loops."""
 
 import pytest
 import torch
@@ -44,26 +44,26 @@ def test_rewards_are_the_loops(B, T, V, seed):
 
 
 def test_only_the_sorted_prompt_gets_the_maximum_of_the_repaired_reward():
-    everything = enumerate_sequences(4, 3)
-    for prompt in everything:
-        prompts = prompt.expand_as(everything)
-        best = repaired_reward(prompts, everything) == 5
-        assert everything[best].tolist() == [sorted(prompt.tolist())]
-        assert exact_reward(prompts, everything).tolist() == best.float().tolist()
-        games = (sorting_reward(prompts, everything) == 5) & ~best
-        assert games.any() == (len(set(prompt.tolist())) < 3)  # without duplicates there is nothing to game
+    sequences = enumerate_sequences(4, 3)
+    for prompt in sequences:
+        prompts = prompt.expand_as(sequences)
+        has_maximum = repaired_reward(prompts, sequences) == 5
+        assert sequences[has_maximum].tolist() == [sorted(prompt.tolist())]
+        assert exact_reward(prompts, sequences).tolist() == has_maximum.float().tolist()
+        hacks = (sorting_reward(prompts, sequences) == 5) & ~has_maximum
+        assert hacks.any() == (len(set(prompt.tolist())) < 3)  # only prompts with duplicates can be hacked
 
 
-@pytest.mark.parametrize(("duplicates", "count", "different"), [("none", 60, {3}), ("only", 65, {1, 2})])
-def test_prompts_are_all_there_and_split_by_what_they_contain(duplicates, count, different):
+@pytest.mark.parametrize(("duplicates", "count", "different_numbers"), [("none", 60, {3}), ("only", 65, {1, 2})])
+def test_prompts_are_complete_and_split_by_multisets(duplicates, count, different_numbers):
     prompts = make_prompts(numbers=5, length=3, duplicates=duplicates)
-    train, held_out = ([tuple(p) for p in part.tolist()] for part in prompts[:2])
+    train, held_out = ([tuple(p) for p in split.tolist()] for split in prompts[:2])
     assert prompts.numbers == 5
     assert len(set(train + held_out)) == len(train + held_out) == count
     assert {tuple(sorted(p)) for p in train}.isdisjoint(tuple(sorted(p)) for p in held_out)
-    assert {len(set(p)) for p in train + held_out} == different
-    contents = {tuple(sorted(p)) for p in train + held_out}
-    assert len({tuple(sorted(p)) for p in held_out}) == round(0.2 * len(contents))
+    assert {len(set(p)) for p in train + held_out} == different_numbers
+    multisets = {tuple(sorted(p)) for p in train + held_out}
+    assert len({tuple(sorted(p)) for p in held_out}) == round(0.2 * len(multisets))
 
 
 def test_wrong_input_is_named(no_checker):

@@ -1,4 +1,4 @@
-"""The training loop of notebook 03: seeds that do not touch each other, the same run again, and what it keeps."""
+"""Tests of the training loop of notebook 03: independent seeds, reproducible runs, and what a batch contains."""
 
 import math
 
@@ -26,7 +26,7 @@ SHORT = {
 }  # fmt: skip
 
 
-def dice(*seeds):
+def generators(*seeds):
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
@@ -35,10 +35,10 @@ def weights_of(run):
 
 
 def test_the_same_seeds_give_the_same_run():
-    first, two = (train_sorting(PROMPTS, seeds=[3, 4], **SHORT) for _ in range(2))
-    assert torch.equal(weights_of(first), weights_of(two))
-    assert torch.equal(first.losses, two.losses)
-    assert all(torch.equal(first.history[name], two.history[name]) for name in first.history)
+    first, second = (train_sorting(PROMPTS, seeds=[3, 4], **SHORT) for _ in range(2))
+    assert torch.equal(weights_of(first), weights_of(second))
+    assert torch.equal(first.losses, second.losses)
+    assert all(torch.equal(first.history[name], second.history[name]) for name in first.history)
     assert not torch.equal(weights_of(first)[0], weights_of(first)[1])
     assert first.rounds == [0, 2, 4, 6] and not any(w.requires_grad for w in first.policy)
     assert {values.shape for values in first.history.values()} == {(2, 4)} and first.losses.shape == (2, 3)
@@ -61,26 +61,26 @@ def test_looking_more_often_changes_nothing():
 
 def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
     run = train_sorting(PROMPTS, seeds=[9], **(SHORT | {"rounds": 1, "num_iterations": 1}))
-    (die,) = dice(9)
-    policy = init_policy(4, 2, 16, [die])
-    prompts = PROMPTS.train[torch.randint(len(PROMPTS.train), (4,), generator=die)][None]
-    batch = collect(policy, prompts, repaired_reward, "normalised", 3, [die])
+    (generator,) = generators(9)
+    policy = init_policy(4, 2, 16, [generator])
+    prompts = PROMPTS.train[torch.randint(len(PROMPTS.train), (4,), generator=generator)][None]
+    batch = collect(policy, prompts, repaired_reward, "normalised", 3, [generator])
     logp = response_logprobs(position_logprobs(prompts, *policy), batch.responses)
     loss = surrogate_loss(logp.flatten(0, 2), logp.detach().flatten(0, 2), batch.advantages.flatten())
     loss.backward()
     for weight, trained in zip(policy, run.policy, strict=True):
-        # Adam's first step has the size of the learning rate, whatever the gradient's
+        # Adam's first step has the size of the learning rate, whatever the size of the gradient.
         expected = weight.detach() - 0.02 * weight.grad / (weight.grad.abs() + 1e-8)
         assert_near(trained, expected, tolerance=1e-5)
 
 
 def test_a_batch_holds_numbers_of_the_policy_that_sampled_and_of_its_own_prompts():
-    policy, prompts = init_policy(4, 2, 3, dice(0, 1)), torch.stack([PROMPTS.train[:5]] * 2)
-    batch = collect(policy, prompts, repaired_reward, "centred", 4, dice(7, 8))
+    policy, prompts = init_policy(4, 2, 3, generators(0, 1)), torch.stack([PROMPTS.train[:5]] * 2)
+    batch = collect(policy, prompts, repaired_reward, "centred", 4, generators(7, 8))
     expected = response_logprobs(position_logprobs(prompts, *policy), batch.responses).detach()
-    assert not any(part.requires_grad for part in batch)
+    assert not any(values.requires_grad for values in batch)
     with torch.no_grad():
-        policy.decode.mul_(2)  # what is kept is no view of anything that moves
+        policy.decode.mul_(2)  # the batch must not contain views of the parameters
     assert torch.equal(batch.old_logp, expected)
     for s, p, i in [(0, 0, 0), (1, 4, 3), (0, 3, 2), (1, 1, 1)]:
         assert batch.rewards[s, p, i] == repaired_reward(prompts[s, p][None], batch.responses[s, p, i][None])[0]
@@ -88,17 +88,17 @@ def test_a_batch_holds_numbers_of_the_policy_that_sampled_and_of_its_own_prompts
     assert batch.advantages.abs().max() > 0
 
 
-def test_metrics_of_a_policy_that_games():
-    """Prompt (1, 1, 2), response always (1, 2, 2)."""
+def test_metrics_of_a_policy_that_hacks_the_reward():
+    """The prompt is (1, 1, 2), and the response always (1, 2, 2)."""
     decode = torch.zeros(1, 3, 4, 4)
     for t, number in enumerate((1, 2, 2)):
         decode[0, t, :, number] = 50.0
-    games = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), decode)
-    got = evaluate_sorting(games, torch.tensor([[1, 1, 2]]), repaired_reward, dice(0))
+    hacking_policy = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), decode)
+    metrics = evaluate_sorting(hacking_policy, torch.tensor([[1, 1, 2]]), repaired_reward, generators(0))
     expected = {"reward": 4, "exact": 0, "gamed": 1, "entropy": 0}
-    assert {name: round(value.item(), 4) for name, value in got.items()} == expected
-    knows_nothing = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), torch.zeros(1, 3, 4, 4))
-    entropy = evaluate_sorting(knows_nothing, torch.tensor([[1, 1, 2]]), repaired_reward, dice(0))["entropy"]
+    assert {name: round(value.item(), 4) for name, value in metrics.items()} == expected
+    uniform_policy = SortingPolicy(torch.eye(4)[None], torch.eye(4).expand(1, 3, 4, 4), torch.zeros(1, 3, 4, 4))
+    entropy = evaluate_sorting(uniform_policy, torch.tensor([[1, 1, 2]]), repaired_reward, generators(0))["entropy"]
     assert entropy.item() == pytest.approx(math.log(4))
 
 

@@ -1,4 +1,4 @@
-"""What notebook 05 measures with: against closed forms and literal loops."""
+"""Tests of the measures of losses, against closed forms and literal loops."""
 
 import pytest
 import torch
@@ -22,8 +22,8 @@ def test_coefficient_is_the_closed_form_of_the_clipped_loss(seed):
     for b in range(3):
         for t in range(5):
             r, a = (logp - old)[b, t].exp().item(), advantages[b].item()
-            alive = r < 1.2 if a > 0 else r > 0.8
-            expected = a * r * alive * mask[b, t].item() / max(mask.sum().item(), 1)
+            has_gradient = r < 1.2 if a > 0 else r > 0.8
+            expected = a * r * has_gradient * mask[b, t].item() / max(mask.sum().item(), 1)
             assert coefficient[b, t].item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert isinstance(loss, float) and "ratio" in metrics
 
@@ -41,17 +41,18 @@ def test_weight_is_one_for_a_policy_that_has_not_moved(seed, loss_type):
 def test_weights_of_gradients_in_closed_form(seed):
     logp, old, _, advantages, mask = batch(3, 4, seed)
     ratio, a = (logp - old).exp(), advantages[:, None]
-    counts = mask & (a != 0)
+    has_weight = mask & (a != 0)
     cispo = gradient_weight(logp, advantages, mask, old, loss_type="cispo", epsilon_high=5.0)
-    assert_near(cispo, torch.where(counts, ratio.clamp(max=5), 0))
+    assert_near(cispo, torch.where(has_weight, ratio.clamp(max=5), 0))
     tau = 1 + 0.05 * (a <= 0).double()
     slope = 4 * torch.sigmoid(tau * (ratio - 1)) * torch.sigmoid(-tau * (ratio - 1)) * ratio
-    assert_near(gradient_weight(logp, advantages, mask, old, loss_type="sapo"), torch.where(counts, slope, 0), 1e-9)
+    sapo = gradient_weight(logp, advantages, mask, old, loss_type="sapo")
+    assert_near(sapo, torch.where(has_weight, slope, 0), 1e-9)
 
 
 def test_weights_of_a_batch_of_two():
     mask = torch.tensor([[True, False, False, False], [True, True, True, False]])
     expected = {"grpo": (1 / 2, 1 / 6), "dr_grpo": (1 / 20, 1 / 20), "dapo": (1 / 4, 1 / 4), "bnpo": (1 / 4, 1 / 4)}
     for loss_type, (short, long) in (expected | {"luspo": (1 / 2, 1 / 2)}).items():
-        got = token_weights(mask, loss_type, max_completion_length=10)
-        assert_near(got, torch.tensor([[short, 0, 0, 0], [long, long, long, 0]]), 1e-6)
+        weights = token_weights(mask, loss_type, max_completion_length=10)
+        assert_near(weights, torch.tensor([[short, 0, 0, 0], [long, long, long, 0]]), 1e-6)

@@ -1,4 +1,4 @@
-"""The small world is what it says: probabilities by hand, samples by frequency, scores that average to zero."""
+"""Tests of the small world: probabilities by hand, frequencies of samples, and scores with mean zero."""
 
 import pytest
 import torch
@@ -10,25 +10,25 @@ from grpo_lab.toys.worlds.small_world import SmallWorld
 @pytest.mark.parametrize(("vocabulary", "length"), [(2, 1), (3, 3), (4, 2)])
 def test_probabilities_are_products_over_prefixes(vocabulary, length):
     world = SmallWorld(vocabulary, length, seed=1)
-    table, row = {}, 0
+    next_probabilities, row = {}, 0
     for t in range(length):
         for prefix in SmallWorld(vocabulary, t).sequences.tolist() if t else [[]]:
-            table[tuple(prefix)] = world.logits[row].softmax(-1)
+            next_probabilities[tuple(prefix)] = world.logits[row].softmax(-1)
             row += 1
     assert row == len(world.logits)
     for sequence, probability in zip(world.sequences.tolist(), world.probabilities(), strict=True):
         expected = 1.0
         for t in range(length):
-            expected = expected * table[tuple(sequence[:t])][sequence[t]]
+            expected = expected * next_probabilities[tuple(sequence[:t])][sequence[t]]
         torch.testing.assert_close(probability, expected)
     torch.testing.assert_close(world.probabilities().sum(), torch.tensor(1.0, dtype=torch.float64))
 
 
-def test_samples_come_as_often_as_the_policy_says():
+def test_samples_have_the_frequencies_of_the_policy():
     world = SmallWorld(3, 2, seed=2)
-    drawn = torch.bincount(world.sample(40_000), minlength=9) / 40_000
+    frequencies = torch.bincount(world.sample(40_000), minlength=9) / 40_000
     standard_error = (world.probabilities() * (1 - world.probabilities()) / 40_000).sqrt()
-    assert ((drawn - world.probabilities()).abs() < 4.5 * standard_error).all()
+    assert ((frequencies - world.probabilities()).abs() < 4.5 * standard_error).all()
     assert world.sample(10, seed=1).tolist() == world.sample(10, seed=1).tolist()
 
 
@@ -40,6 +40,6 @@ def test_scores_average_to_zero_and_give_both_gradients():
     exact = world.gradient(expected_reward(seq_logp, rewards))
     torch.testing.assert_close((probabilities * rewards) @ scores, exact)
     torch.testing.assert_close(world.gradient(score_function_objective(seq_logp, rewards)), exact)
-    picked = world.sample(5)
-    estimate = -world.gradient(reinforce_loss(seq_logp[picked], rewards[picked]))
-    torch.testing.assert_close(estimate, (rewards[picked, None] * scores[picked]).mean(0))
+    samples = world.sample(5)
+    estimate = -world.gradient(reinforce_loss(seq_logp[samples], rewards[samples]))
+    torch.testing.assert_close(estimate, (rewards[samples, None] * scores[samples]).mean(0))
