@@ -64,7 +64,7 @@ SAYING = (
     "doctor.py",
     *(f"course/checking/{name}.py" for name in CHECKING),
 )
-PAGES_OF_A_CLASS = ("course/grading/classpage.py", "course/grading/studentpage.py")
+PAGES_OF_A_CLASS = ("course/grading/class_page.py", "course/grading/student_page.py")
 DRAWING = (*PAGES_OF_A_CLASS, "course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
 DRAWING += ("__main__.py",)
 SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # arguments and variables

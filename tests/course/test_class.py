@@ -19,7 +19,7 @@ from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading import similar as similar_module
-from grpo_lab.course.grading.classpage import class_page
+from grpo_lab.course.grading.class_page import class_page
 from grpo_lab.course.grading.command import page_names
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission

@@ -16,7 +16,7 @@ from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTS
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import given_checks
-from grpo_lab.course.wrong_answers import built_anew, source_of
+from grpo_lab.course.wrong_answers import function_from_source, source_of
 from grpo_lab.formulas.lines import line_at
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
@@ -81,7 +81,7 @@ def test_the_formula_alone_gets_all_points(name):
     function = inspect.unwrap(exercise.function)
     tree = tree_of(function)
     tree.body, tree.decorator_list = tree.body[len(given_checks(tree)) :], []
-    verdict = judge(exercise, trials.outcomes(exercise, built_anew(function, ast.unparse(tree)), SEEN))
+    verdict = judge(exercise, trials.outcomes(exercise, function_from_source(function, ast.unparse(tree)), SEEN))
     assert verdict.right and verdict.points == exercise.points, verdict.details
 
 

@@ -13,7 +13,7 @@ from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.exercises import exercise
-from grpo_lab.course.wrong_answers import built_anew, source_of
+from grpo_lab.course.wrong_answers import function_from_source, source_of
 from grpo_lab.logprobs import completion_mask as library_mask
 from grpo_lab.rewards import completion_text, normalise_text
 from grpo_lab.rewards import extract_answer as library_extract
@@ -482,7 +482,7 @@ def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is
         assert equal(outcome_of(answer, task, index, seed), expected, task)
     for description, column in WHERE.items():
         source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {column}])")
-        outcome = outcome_of(built_anew(reference, source), task, index, seed)
+        outcome = outcome_of(function_from_source(reference, source), task, index, seed)
         assert outcome.observed[subject] is False, description
 
 

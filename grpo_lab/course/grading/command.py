@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError, check_at_least, check_between
 from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
-from grpo_lab.course.grading.classpage import (
+from grpo_lab.course.grading.class_page import (
     averaged,
     class_page,
     criteria,
@@ -23,7 +23,7 @@ from grpo_lab.course.grading.classpage import (
 )
 from grpo_lab.course.grading.collect import own_folder
 from grpo_lab.course.grading.grade import GRADES, ClassGrades, GradedSubmission, grade
-from grpo_lab.course.grading.studentpage import student_page
+from grpo_lab.course.grading.student_page import student_page
 from grpo_lab.course.grading.totals import WRITTEN, written_table
 from grpo_lab.course.variant import ClassKey
 from grpo_lab.sandbox.walls import STRONG

@@ -14,7 +14,7 @@ from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
-from grpo_lab.course.wrong_answers import built_anew, source_of
+from grpo_lab.course.wrong_answers import function_from_source, source_of
 from tests.mutants.operators import variants
 
 SECONDS = 2.0  # for one case; a mutant may be without end
@@ -48,7 +48,7 @@ def mutants(exercise: Exercise) -> Iterator[AnswerMutant]:
             if code != source:
                 codes = {function: ast.unparse(tree_of_it) for function, tree_of_it in trees.items()} | {name: code}
                 whole = "\n".join(codes.values())
-                yield AnswerMutant(name, *_difference(source, code), built_anew(reference, whole))
+                yield AnswerMutant(name, *_difference(source, code), function_from_source(reference, whole))
 
 
 def survives(exercise: Exercise, mutant: AnswerMutant, expected: Sequence[Outcome], seed: int = 0) -> bool:

@@ -14,7 +14,7 @@ from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.similar import as_in_key, pasted, similar
-from grpo_lab.course.grading.studentpage import STATES, html_page, in_words, safe
+from grpo_lab.course.grading.student_page import STATES, html_page, in_words, safe
 from grpo_lab.course.release.notebooks import number_of, question
 
 TO_DISCUSS = 2  # mistakes proposed for the next lecture
