@@ -1,6 +1,5 @@
 """`python -m grpo_lab.course`: list, build and release the assignments, grade what comes back."""
 
-
 import os
 import secrets
 import sys
@@ -125,7 +124,11 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def add(
-        name: str, run_command: Callable, description: str, folder_help: str = "", folder_type: Callable = writable_folder
+        name: str,
+        run_command: Callable,
+        description: str,
+        folder_help: str = "",
+        folder_type: Callable = writable_folder,
     ) -> Parser:
         subparser = commands.add_parser(name, help=description, description=description)
         subparser.set_defaults(run_command=run_command)

@@ -87,7 +87,7 @@ class Exercise:
         task: A few sentences on what to write and why it matters.
         hints: At least two hints; the first is gentle, the last nearly gives the line, and none contains it.
         says: The text that the student reads about each mistake, by the mistake's name.
-        variant: Whether the formula was drawn for a class (see `grpo_lab.course.variant`).
+        is_variant: Whether the formula was drawn for a class (see `grpo_lab.course.variant`).
         recorded: The reference's outcomes on the inputs of seed 0. A student's notebook has them in the place of the
             variant's function, which only the teacher has.
     """
@@ -108,7 +108,7 @@ class Exercise:
     task: str = ""
     hints: Sequence[str] = ()
     says: Mapping[str, str] = field(default_factory=dict)
-    variant: bool = False
+    is_variant: bool = False
     recorded: tuple = ()
 
     @property

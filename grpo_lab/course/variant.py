@@ -154,7 +154,7 @@ def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Any) -> Ex
     The other known mistakes are dropped, because they are changed lines of the lesson's formula.
     """
     return replace(
-        exercise, variant=True, mistakes={LESSON: lesson_function}, says={LESSON: LESSON_SAYS}, equations={},
+        exercise, is_variant=True, mistakes={LESSON: lesson_function}, says={LESSON: LESSON_SAYS}, equations={},
         hints=[*hints] or exercise.hints,
     )  # fmt: skip
 

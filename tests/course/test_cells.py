@@ -29,13 +29,13 @@ NAME = "sequence_logprob"
 
 @pytest.fixture
 def shell():
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     InteractiveShell.clear_instance()
     new = InteractiveShell.instance()
     CELLS.watch()
     yield new
     InteractiveShell.clear_instance()
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     CELLS.forget()
 
 
@@ -148,7 +148,7 @@ def test_magics_are_no_mismatch(shell, magic, capsys):
 @pytest.mark.parametrize("defined", ["before", "after"])
 def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
     """The package may be imported after the functions were run, so that nobody listened."""
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     CELLS.forget()
     InteractiveShell.clear_instance()
     new = InteractiveShell.instance()
@@ -161,7 +161,7 @@ def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
         assert "changed since it was checked" in row()
     finally:
         InteractiveShell.clear_instance()
-        session.ENTRIES.clear()
+        session.LAST_CHECKS.clear()
         CELLS.forget()
 
 
@@ -237,7 +237,7 @@ def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys)
     notebook.cells["attempt"] = WRONG.replace("):", ")")
     notebook.run("attempt")
     verdict = check(notebook.shell.user_ns[NAME])
-    assert verdict.right and "another one with this name failed (In [4])" in verdict.judged and "2 / 2" in row()
+    assert verdict.right and "another one with this name failed (In [4])" in verdict.judged_cell and "2 / 2" in row()
     notebook.cells["stub"] = WRONG.replace("):", ")")
     assert check(notebook.run("stub")).fault == "stale"
 

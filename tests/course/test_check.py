@@ -12,7 +12,7 @@ from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.checking.shown import lines
+from grpo_lab.course.checking.shown import full_lines
 from grpo_lab.course.checking.verdict import html_of
 from grpo_lab.course.exercises import EXERCISES, exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean, stub
@@ -165,7 +165,7 @@ def test_what_is_shown_is_bounded():
     verdict = check(accuracy_reward)
     assert verdict.fault != "signature", "nobody sees the name of what takes the rest"
     assert "5000" in verdict.message and len(repr(verdict)) < 2000
-    shown = lines("result", {"x": [torch.zeros(2)] * 500})
+    shown = full_lines("result", {"x": [torch.zeros(2)] * 500})
     assert len(shown) == 101 and shown[-1] == "… and 900 lines more"
 
 

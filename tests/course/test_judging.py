@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course.checking import judge, worth
+from grpo_lab.course.checking import judge, earned_points
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
 from grpo_lab.course.exercise import Case
@@ -53,7 +53,7 @@ def detached_product(values, mask, scale=1.0):
 def test_each_property_has_its_weight_and_values_come_first(answer, missing, points, status):
     """A missing gradient costs more than a missing guard against extremes."""
     verdict = judge(MEANS, outcomes(MEANS, answer))
-    assert {name for name, share in verdict.properties.items() if share < 1} == missing
+    assert {name for name, share in verdict.shares.items() if share < 1} == missing
     assert (verdict.points, verdict.status) == (points, status)
     assert (f"partly right, {points} of 10 points" in repr(verdict)) == (0 < points < 10)
 
@@ -72,12 +72,12 @@ def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
     verdict = judge(task, outcomes(task, ddof_ignored))
     assert verdict.status == "wrong" and 0.2 * task.points < verdict.points < 0.5 * task.points
     assert f"not right yet, {verdict.points:g} of {task.points} points" in repr(verdict)
-    visible, fresh = (replace(verdict, properties={"values": share}) for share in (1.0, 0.9))
-    assert worth(visible, fresh) == 0, "written down for the inputs that are seen"
-    assert worth(visible) == task.points and worth(verdict, fresh) == worth(verdict)
-    earned = [worth(replace(verdict, properties={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
+    visible, fresh = (replace(verdict, shares={"values": share}) for share in (1.0, 0.9))
+    assert earned_points(visible, fresh) == 0, "written down for the inputs that are seen"
+    assert earned_points(visible) == task.points and earned_points(verdict, fresh) == earned_points(verdict)
+    earned = [earned_points(replace(verdict, shares={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
     assert earned == [0, task.points / 4, round(0.45 * task.points, 1)]
-    assert worth(replace(verdict, properties={"values": 1.0, "gradients": 0.8})) == task.points / 2
+    assert earned_points(replace(verdict, shares={"values": 1.0, "gradients": 0.8})) == task.points / 2
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 2.5
 
 
@@ -98,7 +98,7 @@ def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
     task = exercise(name)
     answer = task.misconceptions[mistake].wrong
-    assert judge(task, outcomes(task, answer)).properties.items() >= {"values": 1, "gradients": 1}.items()
+    assert judge(task, outcomes(task, answer)).shares.items() >= {"values": 1, "gradients": 1}.items()
 
 
 def cold_entropy(logits, temperature=1.0):

@@ -18,10 +18,10 @@ ALONE = replace(MEAN, notebook="99")
 
 @pytest.fixture(autouse=True)
 def _a_new_session():
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     registry._loaded["scaled_mean"] = ALONE
     yield
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     session._hints_shown.clear()
     del registry._loaded["scaled_mean"]
 

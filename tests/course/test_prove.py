@@ -56,7 +56,9 @@ def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
         wrong = [wrong_outcome(exercise, mistake, index, SEEN) for index in range(len(exercise.cases))]
         verdicts.append(judge(exercise, wrong, SEEN))
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
-    for part in (part for verdict in verdicts for part in (*verdict.parts, *verdict.folded) if part.kind == "say"):
+    for part in (
+        part for verdict in verdicts for part in (*verdict.parts, *verdict.folded_parts) if part.kind == "say"
+    ):
         chinese = _(part.text)
         prose = re.sub(r"`[^`]*`|\([^)]*\)|\[[^\]]*\]", "", chinese)
         assert re.search("[\u4e00-\u9fff]", prose), chinese

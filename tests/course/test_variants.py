@@ -383,14 +383,16 @@ def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
     entry = {"equation": "4.16", "formula": "R'_b = R_b", "line": "penalised = rewards + 0 * beta", "says": "Nothing."}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({"kl_in_reward": [entry]}), encoding="utf-8")
     key = ClassKey("x", tmp_path / "own.yaml")
-    assert [*key.exercises("04")] == ["kl_in_reward"] and key.mark("05") == "" and len(key.mark("04")) == 8
+    assert (
+        [*key.exercises("04")] == ["kl_in_reward"] and key.fingerprint("05") == "" and len(key.fingerprint("04")) == 8
+    )
     assert r"R'_b = R_b \\tag{4.16}" in notebook_text("04", key), "as JSON writes it"
     with pytest.raises(InputError, match=r"equation is '9\.9'; expected the tag of one line"):
         variant_of("kl_in_reward", entry | {"equation": "9.9"})
 
 
 def test_every_class_gets_some_of_the_formulas():
-    drawn_formulas = {ClassKey(str(n)).mark("05") for n in range(40)}
+    drawn_formulas = {ClassKey(str(n)).fingerprint("05") for n in range(40)}
     assert len(drawn_formulas) > 20
     assert all(set(TITLES) >= {exercises.exercise(name).notebook} for name in LOOPS)
 

@@ -425,7 +425,7 @@ def test_a_wrong_answer_is_refused_at_home_and_in_grading(name, answer, mistake,
     verdict = judge(exercise(name), outcomes(exercise(name), answer, seed), seed)
     assert not verdict.right
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
-    assert verdict.points <= exercise(name).points / 2 or verdict.properties["values"] == 1
+    assert verdict.points <= exercise(name).points / 2 or verdict.shares["values"] == 1
 
 
 def first_position(logits):

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.checking import Verdict, judge, worth
+from grpo_lab.course.checking import Verdict, judge, earned_points
 from grpo_lab.course.checking.verdict import Part, Row
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
@@ -307,7 +307,7 @@ def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[
         if isinstance(answer, str):
             return 0, _sentence_verdict(exercise, "not started" if answer == MISSING else "form", answer)
         visible, fresh = (judge(exercise, answer[case_seed], case_seed) for case_seed in (VISIBLE, seed))
-        points = worth(visible, fresh)
+        points = earned_points(visible, fresh)
     except Exception as error:  # the outcomes come from a stranger's process: none may end the grading of the others
         message = f"What it returned could not be judged: {type(error).__name__}: {error}"
         return 0, _sentence_verdict(exercise, "form", message[:500])

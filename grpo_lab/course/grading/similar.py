@@ -105,7 +105,7 @@ def _matching_exercises(
     grading: ClassGrades, fits: Callable[[Exercise, "Answer"], bool], variants: bool
 ) -> dict[str, list[str]]:
     """The exercises, by student, to which the answer fits; of the class's formulas, or of the lessons'."""
-    exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.variant == variants}
+    exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.is_variant == variants}
     exercises_of_student = {}
     for graded in grading.handed_in:
         answers = _answers_of_student(graded.submission.cells, exercises)

@@ -87,7 +87,7 @@ def _section(graded: GradedSubmission, name: str) -> str:
         parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
     parts += [
         f"<p>{safe(_(fill('Look at Eq. ({0}).', part.title)))}</p>"
-        for part in verdict.folded
+        for part in verdict.folded_parts
         if part.kind == "equation"
     ]
     if verdict.misconceptions:

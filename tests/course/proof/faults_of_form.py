@@ -26,7 +26,7 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
         changes["dtype"] = lambda result, arguments: result.to(torch.float16)
     if exercise.observe is None:  # None itself may be an answer, and then a wrong one is no fault of form
         changes["kind"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
-    if plain and any(outcome.attached for outcome in expected):
+    if plain and any(outcome.has_gradient for outcome in expected):
         changes["detached"] = lambda result, arguments: result.detach()
     tensors_of_cases = [tensors(list(inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))]
     has_floats = any(
@@ -34,7 +34,7 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
         for tensors_of_case in tensors_of_cases
         for tensor in tensors_of_case
     )
-    if has_floats and not any(outcome.changed for outcome in expected):
+    if has_floats and not any(outcome.changed_arguments for outcome in expected):
         changes["inplace"] = _changed_in_place
     return {fault: _answer(exercise, change) for fault, change in changes.items()}
 
