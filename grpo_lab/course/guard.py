@@ -39,7 +39,7 @@ class GuardedCall:
 
 
 def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
-    """Run `call()` and stop it after this many seconds of processor time. Ordinary exceptions of the call are passed on.
+    """Run `call()`, and stop it after this many seconds of processor time. Ordinary exceptions of the call pass.
 
     Args:
         call: A function without arguments.

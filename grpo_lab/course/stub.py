@@ -36,7 +36,7 @@ def stub_head(exercise: Exercise) -> str:
 
 
 def planted_body(exercise: Exercise) -> str:
-    """Return the lines below the head with the planted mistakes in them; "" for an exercise without planted mistakes."""
+    """Return the lines below the head with the planted mistakes in them; "" if the exercise has none."""
     return _body(exercise, planted_lines(exercise)) if exercise.planted else ""
 
 
@@ -91,7 +91,7 @@ def named_imports(exercise: Exercise) -> tuple[str, ...]:
 
 
 def given_checks(function: ast.FunctionDef) -> list[ast.stmt]:
-    """Return the argument checks at the beginning of the body, which a stub keeps: they are not part of the exercise."""
+    """Return the argument checks at the beginning of the body. A stub keeps them: students need not write them."""
     return list(takewhile(_is_given, body_of(function)))
 
 

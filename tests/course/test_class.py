@@ -141,9 +141,9 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
 
 def test_a_cell_that_fails_is_told_at_its_function():
     work = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
-    assert grade_module._missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
-    assert grade_module._missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
-    assert grade_module._missing(work, "g", MISSING, {"4": "SyntaxError"}) == MISSING
+    assert grade_module._explain_missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
+    assert grade_module._explain_missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
+    assert grade_module._explain_missing(work, "g", MISSING, {"4": "SyntaxError"}) == MISSING
 
 
 def test_a_renamed_function_is_recognised_by_its_cell(folder, sandbox):
@@ -236,7 +236,7 @@ def test_after_a_regrade_the_page_names_each_seed(folder, sandbox, tmp_path):
     ],
 )
 def test_the_table_says_what_a_cell_tried(why, kind):
-    graded = GradedSubmission(Submission("x"), {}, cells={"3": why})
+    graded = GradedSubmission(Submission("x"), {}, failed_cells={"3": why})
     assert graded.remarks == [f"cell 3 failed: {kind} ({why})" if kind else f"cell 3 failed: {why}"]
 
 

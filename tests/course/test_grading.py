@@ -11,7 +11,7 @@ import pytest
 
 import grpo_lab
 from grpo_lab.course.exercises import EXERCISES, earlier
-from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.grading.runner import Channel, run_cells
 from grpo_lab.course.release import ASSIGNMENTS
@@ -82,23 +82,23 @@ def test_an_exercise_calls_only_those_before_it():
     ],
 )
 def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden):
-    earned, verdict = mark(MEAN, {0: outcomes(MEAN, visible, 0), 7: outcomes(MEAN, fresh, 7)}, 7)
+    earned, verdict = grade_answer(MEAN, {0: outcomes(MEAN, visible, 0), 7: outcomes(MEAN, fresh, 7)}, 7)
     assert earned == points
     assert ("Right on the inputs that you see" in verdict.message) == hidden
     assert not hidden or all(part.kind == "say" for part in verdict.parts), "nothing of the fresh inputs is shown"
 
 
 def test_what_cannot_be_judged_earns_nothing_and_ends_nothing():
-    points, verdict = mark(MEAN, "It took longer than the time limit.", 7)
+    points, verdict = grade_answer(MEAN, "It took longer than the time limit.", 7)
     assert points == 0 and verdict.fault == "stopped" and "time limit" in repr(verdict)
-    points, verdict = mark(MEAN, {0: outcomes(MEAN, scaled_mean, 0)[:1], 7: []}, 7)
+    points, verdict = grade_answer(MEAN, {0: outcomes(MEAN, scaled_mean, 0)[:1], 7: []}, 7)
     assert points == 0 and "could not be judged" in verdict.message
 
 
 class NoChannel(Channel):
     def __init__(self): ...
 
-    def say(self, message, content=b""): ...
+    def send(self, message, content=b""): ...
 
 
 def names_of(*sources):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course.checking import judge, earned_points
+from grpo_lab.course.checking import earned_points, judge
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
 from grpo_lab.course.exercise import Case

@@ -12,7 +12,7 @@ import yaml
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.grading.grade import ClassGrades, grade
-from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
+from grpo_lab.course.grading.sandbox import OVER_TIME, TOO_MANY_TASKS
 from grpo_lab.sandbox import walls
 from grpo_lab.sandbox.walls import AS_NOBODY, strongest_wall
 from tests.course.classroom import POINTS, RIGHT
@@ -96,7 +96,7 @@ def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, seconds=60.0)
     (spy,) = grading.students
-    assert spy.cells == {} and points(spy) == {"token_entropy": POINTS["token_entropy"]}
+    assert spy.failed_cells == {} and points(spy) == {"token_entropy": POINTS["token_entropy"]}
     assert findings(grading) == []
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -111,9 +111,9 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     graded = {student.submission.student: student for student in students}
     names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
     assert set(graded) == names, "everybody has an entry"
-    assert points(graded["honest"]) == POINTS and graded["honest"].cells == {}
+    assert points(graded["honest"]) == POINTS and graded["honest"].failed_cells == {}
     assert {verdict.status for verdict in graded["untouched"].verdicts.values()} == {"not started"}
-    assert not graded["untouched"].cells
+    assert not graded["untouched"].failed_cells
 
     # No mark is changed from inside, and what a cell replaces excuses no answer.
     for student in ("patching", "forging", "cheating"):
@@ -129,17 +129,23 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
         assert "ended the whole process" in dying.verdicts[name].message
     assert dying.verdicts["completion_mask"].fault == "stopped"
     assert wild.verdicts["token_entropy"].fault == "endless"
-    assert "time limit" in wild.cells["3"] and "SystemExit" in wild.cells["4"]
-    assert "ZeroDivisionError" in wild.cells["6"] and "SyntaxError" in wild.cells["7"] and "8" not in wild.cells
+    assert "time limit" in wild.failed_cells["3"] and "SystemExit" in wild.failed_cells["4"]
+    assert (
+        "ZeroDivisionError" in wild.failed_cells["6"]
+        and "SyntaxError" in wild.failed_cells["7"]
+        and "8" not in wild.failed_cells
+    )
     assert any("300,005 characters" in note for note in wild.submission.notes)
 
     # What is too much is stopped, and costs only its author.
     for student in ("crowd", "noise", "slowed", "interrupt", "surrogate"):
         assert points(graded[student]) == {"reinforce_loss": POINTS["reinforce_loss"]}, student
-    assert graded["crowd"].cells == {"3": CROWD} and graded["slowed"].cells == {"3": ENDLESS}
-    assert "File too large" in graded["noise"].cells["3"] and "No space left" in graded["full"].cells["3"]
-    assert set(graded["interrupt"].cells) == {"3"} and "KeyboardInterrupt" in graded["interrupt"].cells["3"]
-    assert set(graded["surrogate"].cells) == {"3"}
+    assert graded["crowd"].failed_cells == {"3": TOO_MANY_TASKS} and graded["slowed"].failed_cells == {"3": OVER_TIME}
+    assert "File too large" in graded["noise"].failed_cells["3"] and "No space left" in graded["full"].failed_cells["3"]
+    assert (
+        set(graded["interrupt"].failed_cells) == {"3"} and "KeyboardInterrupt" in graded["interrupt"].failed_cells["3"]
+    )
+    assert set(graded["surrogate"].failed_cells) == {"3"}
     assert graded["interrupt"].verdicts["token_entropy"].fault == "stopped"
 
     # Nothing was written, and nothing is left running.
@@ -185,7 +191,7 @@ def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
     monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
     (graded,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
-    assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.cells == {}
+    assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.failed_cells == {}
 
 
 def test_the_strongest_wall_is_used_and_root_drops_its_rights(monkeypatch):

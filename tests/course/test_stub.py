@@ -10,7 +10,7 @@ import pytest
 from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import equations
 from grpo_lab.formulas.lines import MARKER
@@ -72,7 +72,7 @@ def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     assert "It does what it did" in verdict.message and "yours" in repr(verdict)
     row = next(line for line in str(progress()).splitlines() if exercise.name in line)
     assert f"0 / {exercise.points}" in row and "○ not done yet |" in row
-    points, marked = mark(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
+    points, marked = grade_answer(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
         left = exercise.misconceptions[name]

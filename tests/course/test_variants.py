@@ -21,7 +21,7 @@ from grpo_lab.course.__main__ import main
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.notebook import written_answer
 from grpo_lab.course.release import TITLES
 from grpo_lab.course.release.notebooks import notebook_text
@@ -278,7 +278,7 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
         for source in (right, solution(exercises.lesson_exercise(name)), stub, *slips):
             function = written(teacher, source)
             home = check(function)
-            points, graded = mark(teacher, {s: run_student(function, teacher, s) for s in (0, 7)}, 7)
+            points, graded = grade_answer(teacher, {s: run_student(function, teacher, s) for s in (0, 7)}, 7)
             assert (home.status, home.message, home.details) == (graded.status, graded.message, graded.details), source
             assert points <= home.points
             verdicts.append(home)

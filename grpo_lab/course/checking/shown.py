@@ -16,7 +16,7 @@ _COLUMNS = 2 * MAX_COLUMNS
 
 
 def full_lines(name: str, value: Any) -> list[str]:
-    """Return the lines that show a value under its name. Large tensors are summarised; after 100 lines it is cut off."""
+    """Return the lines that show a value under its name, at most 100. Large tensors are summarised."""
     lines = _lines(name, value)
     return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], f"… and {len(lines) - MAX_LINES} lines more"]
 

@@ -185,7 +185,7 @@ def _notebook_globals(function: Callable) -> dict[str, Any]:
 
 
 def _namespaces() -> Iterator[dict[str, Any]]:
-    """Yield the dictionaries of grpo_lab that hold functions: modules, tables in them, and defaults of keyword arguments.
+    """Yield the dictionaries of grpo_lab that may hold functions: modules, tables, and defaults of keyword arguments.
 
     The course is left out, because its exercises have to keep their references.
     """

@@ -192,7 +192,7 @@ def _columns(text: str) -> int:
 
 
 def _title_in_language(title: str) -> str:
-    """Return a title, such as "Gradient of logp:", or a subject, such as "gradient of logp: ", in the reader's language.
+    """Return a title ("Gradient of logp:") or the subject of a line ("gradient of logp: ") in the reader's language.
 
     The catalogue has the name of what is compared without a colon, with or without "the".
     """
