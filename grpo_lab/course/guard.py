@@ -25,7 +25,7 @@ class Stop(BaseException):
 
 @dataclass
 class GuardedCall:
-    """What became of a guarded call.
+    """The result of a guarded call.
 
     Attributes:
         result: The value that the call returned; None if the call was stopped.

@@ -1,4 +1,4 @@
-"""What a check says: the status, the mistake by its name, the smallest input that shows it, and never the answer."""
+"""The verdict of a check: status, name of the mistake, the smallest input that shows it, and never the answer."""
 
 import inspect
 import re
@@ -193,7 +193,7 @@ def test_the_library_s_own_function_is_no_answer_whatever_the_way_to_it():
 
 
 def reference_lines(function) -> set[str]:
-    """Lines of code that give something away: long enough not to be anybody's."""
+    """Return the lines of the reference that are long enough to be recognised as its own."""
     code = inspect.getsource(inspect.unwrap(function)).split('"""')[-1]
     return {line.split("  #")[0].strip() for line in code.splitlines() if len(line.split("  #")[0].strip()) > 25}
 
@@ -219,7 +219,10 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
 
 
 def test_general_mistakes_are_named_in_every_exercise(recwarn):
-    """A choice taken for another, an argument ignored, a mean for a sum; else the inputs that are wrong."""
+    """Such mistakes take one choice for another, ignore an argument, or take a mean for a sum.
+
+    If none fits, the verdict says for which choices of an argument the answer is wrong.
+    """
 
     def batch_forgotten(rewards, scale="group", ddof=1, eps=1e-4):
         centred = rewards - rewards[:, :1]
@@ -287,7 +290,7 @@ def aggregate(values, mask, loss_type, max_completion_length=None, num_items=Non
 
 @pytest.mark.parametrize("calls", ["clipped_surrogate(values, values, 0.2)", "ratio_and_surrogate(values)"])
 def test_an_earlier_function_whose_cell_did_not_run_is_lent(calls, monkeypatch):
-    """As in the grading, where all cells run; and it is gone again afterwards."""
+    """The check lends the library's version, as the grading does, and removes it afterwards."""
     namespace: dict = {"torch": torch}
     exec(
         "def importance_ratio(*a):\n    raise NotImplementedError\n" + NEEDS_OTHERS.format(expression=calls), namespace

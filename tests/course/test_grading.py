@@ -1,4 +1,4 @@
-"""Grading without its processes: what is read of a submission, what its process may import, and what a mark needs."""
+"""The grading without its processes: the copy of the package, the cells of a submission, the points of an answer."""
 
 import ast
 import functools
@@ -40,7 +40,7 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
 
 @pytest.mark.slow
 def test_every_input_can_be_built_in_that_copy(tmp_path):
-    """What `build` calls is still there: neither the function of an exercise nor a helper that only mistakes use."""
+    """The copy keeps all that `Case.build` calls; it calls no function of an exercise and no helper of mistakes."""
     make_copy(tmp_path / "copy", EXERCISES.values())
     code = f"""if True:
         import sys
@@ -65,7 +65,7 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
 
 
 def test_an_exercise_calls_only_those_before_it():
-    """They are lent to it in grading, once they have been judged themselves."""
+    """The grading restores the library's versions of earlier exercises only, after they have been tried."""
     for names in ASSIGNMENTS.values():
         for name in names:
             called = {n.id for n in ast.walk(ast.parse(library_source(EXERCISES[name]))) if isinstance(n, ast.Name)}

@@ -1,4 +1,4 @@
-"""Points by property, values first; and two mistakes in one answer: each is named, and none that it speaks against."""
+"""The points of each property, where values come first, and the names of mistakes that come together in one answer."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def detached_product(values, mask, scale=1.0):
     ],
 )
 def test_each_property_has_its_weight_and_values_come_first(answer, missing, points, status):
-    """A missing gradient costs more than a missing guard against extremes."""
+    """A missing gradient costs more than a failure on extreme inputs."""
     verdict = judge(MEANS, outcomes(MEANS, answer))
     assert {name for name, share in verdict.shares.items() if share < 1} == missing
     assert (verdict.points, verdict.status) == (points, status)
@@ -102,17 +102,17 @@ def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(
 
 
 def cold_entropy(logits, temperature=1.0):
-    p = torch.softmax(logits, -1)  # no temperature, and a logarithm of zero
+    p = torch.softmax(logits, -1)  # two mistakes: no temperature, and below a logarithm of zero
     return -(p * torch.log(p)).sum(-1)
 
 
 def attached_estimate(logp, ref_logp, estimator="k3"):
-    d = ref_logp - logp  # every value is right; two gradients are not
+    d = ref_logp - logp  # all values are right, but two gradients are wrong
     return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d, "k3+": d.exp() - 1 - d}[estimator]
 
 
 def policy_detached(seq_logp, weights):
-    return -(seq_logp.detach() * weights).mean()  # that nothing arrives at the policy is said, and no mistake's name
+    return -(seq_logp.detach() * weights).mean()  # the verdict says that no gradient arrives, and names no mistake
 
 
 def nonsense(logp, mask):
@@ -140,6 +140,6 @@ def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
 
     expected = expected_outcomes(MEAN)
     assert named(expected) == []
-    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # like one mistake, then like another
+    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # a different mistake on each case
     assert named(mixed) == []
     assert named([replace(o, gradients={"values": None}) for o in expected]) == []

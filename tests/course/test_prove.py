@@ -1,4 +1,4 @@
-"""The promise of the check, exercise by exercise: right answers accepted, wrong ones rejected and called by name."""
+"""Proof of every exercise: its check accepts right answers, and rejects wrong ones with the name of the mistake."""
 
 import ast
 import inspect
@@ -24,17 +24,17 @@ from tests.course.proof.mutants import tree_of
 from tests.mutants.errata import errata_mutants
 
 SEEN, FRESH = trials.SEEDS
-# One of masks, one of texts, one of gradients: the rest needs a minute.
+# Exercises on masks, texts and gradients that are always tried. The others are slow: together they take a minute.
 QUICK = ("completion_mask", "format_fault", "kl_in_reward")
 QUICK_FIRST = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXERCISES]
-# Each case trains a policy: two thirds of the time of all exercises.
+# Exercises whose cases train a policy. They take two thirds of the time of all exercises.
 TRAINING = ("train_by_grpo", "learn_by_grpo", "learn_by_playing")
 TRAINING_LAST = [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING else name for name in EXERCISES]
 
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
 def test_right_accepted_wrong_rejected_and_named(name):
-    """On the inputs that students see and on hidden ones."""
+    """This holds on the inputs that students see and on hidden ones."""
     exercise = EXERCISES[name]
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
     assert len(answers) >= 2, "the reference, and one that is written differently"
@@ -47,7 +47,7 @@ def test_right_accepted_wrong_rejected_and_named(name):
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
 def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
-    """For every mistake and fault of form, no English sentence is left, and none is torn by a value in it."""
+    """No sentence on any mistake or fault of form stays English, whatever values it contains."""
     exercise = EXERCISES[name]
     verdicts = [
         judge(exercise, trials.outcomes(exercise, answer, SEEN)) for answer in faults_of_form(exercise).values()
@@ -78,7 +78,7 @@ def test_a_value_with_words_of_a_message_in_it_tears_no_message(monkeypatch):
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_the_formula_alone_gets_all_points(name):
-    """The lines of the reference behind the checks, and nothing else."""
+    """A student writes only the lines of the reference below its argument checks."""
     exercise = EXERCISES[name]
     function = inspect.unwrap(exercise.function)
     tree = tree_of(function)
@@ -112,7 +112,7 @@ def test_every_mistake_fits_its_reference_and_is_named_in_a_few_lines(name):
 
 
 def test_a_local_variable_of_the_reference_may_be_renamed():
-    """No address of a mistake says a name that could change."""
+    """The addresses of mistakes find the same lines after all local variables were renamed."""
     for exercise in EXERCISES.values():
         source = source_of(inspect.unwrap(exercise.function))
         renamed = with_new_locals(source)
@@ -131,7 +131,8 @@ def with_new_locals(source: str) -> str:
     return "\n".join(rows)
 
 
-# How numbers are spelt, which notebook 06 shows; a fault that notebook 09 plants; how rows are packed; a model's mode.
+# Errata without an exercise: how numbers are spelt (notebook 06), a fault that notebook 09 plants, how rows are packed,
+# and the mode of a model.
 WITHOUT_EXERCISE = {"string-equality", "answers-mixed", "always-fast", "uncounted", "padding-shown", "dropout-on"}
 
 

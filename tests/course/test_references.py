@@ -1,4 +1,4 @@
-"""References that no other part of the package uses: each against something that was not written for it."""
+"""References that no other part of the package uses, each compared with an independent implementation."""
 
 from itertools import permutations
 from statistics import fmean
@@ -18,7 +18,7 @@ from grpo_lab.rewards import accuracy_reward
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.5, 1.0), (1.5, 0.8), (1.0, 0.5)])
 def test_a_sampler_draws_from_the_distribution_of_transformers(temperature, top_p):
-    """Equally spaced random numbers meet each token as often as its probability says, up to one in N."""
+    """From N equally spaced numbers in the place of random ones, each token is drawn N * p times, up to 1."""
     N, model = 2000, Remembering(Draws(3), 9)
     ids = torch.tensor([[LAST, 4, 7]])
     mask = torch.tensor([[False, True, True]])
@@ -65,7 +65,7 @@ def test_a_fault_is_read_from_every_log(fault):
 
 
 def test_a_designed_reward_is_learnt_and_the_plain_one_is_not():
-    """The plain one pays for long texts as well as for short ones, and most completions that work are long."""
+    """The plain reward pays long texts as much as short ones, and most right completions are long."""
     texts, problems = World(Draws(1), 0.6, 0.1, (), "", "", "").rows(40)
     (written,) = after_policy(design_reward(texts, problems), (texts, problems), {}).values()
     (plain,) = after_policy(accuracy_reward(texts, problems), (texts, problems), {}).values()

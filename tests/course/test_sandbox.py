@@ -1,4 +1,4 @@
-"""Notebooks that attack the grading: no mark changes, nothing is read or written, and the others are graded."""
+"""Notebooks that attack the grading change no points, read and write nothing, and do not keep others from grading."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ RLOO = {"reinforce_loss": attacks.RIGHT_RLOO}
 
 
 def hand_in(folder: Path) -> None:
-    """A folder of submissions: one honest student among many who are not."""
+    """Write submissions into a folder: one of an honest student, one untouched, and many that attack the grading."""
     submit(folder / "honest" / file_name("01"), cells=(attacks.USUAL,), **RIGHT)
     submit(folder / "untouched" / file_name("01"))
     known = attacks.RIGHT_RLOO.replace("reinforce_loss", "RIGHT") + attacks.HARD_CODED
@@ -47,7 +47,7 @@ def hand_in(folder: Path) -> None:
 
 @pytest.fixture
 def listener():
-    """A port of this machine at which a visitor would be noticed."""
+    """An open port of this machine, which shows whether a submission has connected to it."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -92,7 +92,7 @@ def grade_in(folder: Path, **settings) -> ClassGrades:
 
 @needs_bubblewrap
 def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
-    """The quick case of the test below, in one process."""
+    """The quick part of the test below, with one submission."""
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, seconds=60.0)
     (spy,) = grading.students
@@ -166,14 +166,14 @@ def findings(grading: ClassGrades) -> list[str]:
 
 
 def nothing_is_left_running(folder: Path) -> None:
-    end = time.monotonic() + 60  # a process that was killed is there until the kernel has buried it
+    end = time.monotonic() + 60  # a killed process is listed until the kernel has removed it
     while (processes := running(folder / "temporary")) and time.monotonic() < end:
         time.sleep(0.1)
     assert not processes
 
 
 def running(folder: Path) -> list[Path]:
-    """The processes whose command names the folder: other gradings of this machine do not."""
+    """Return the processes of this grading: those whose command contains the folder."""
     return [path for path in Path("/proc").glob("[0-9]*/cmdline") if _mentions(path, os.fsencode(folder))]
 
 
@@ -186,7 +186,7 @@ def _mentions(path: Path, text: bytes) -> bool:
 
 @pytest.mark.slow
 def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
-    """As on macOS and Windows: still a process of its own, with limits, a clean environment and no answers."""
+    """On macOS and Windows a submission still has its own process, limits, a clean environment and no answers."""
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
     monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
@@ -219,7 +219,7 @@ def test_in_a_container_where_the_teacher_is_root_it_belongs_to_nobody(tmp_path)
 
 
 def test_a_container_has_no_network_and_only_the_package():
-    """Not run here: no engine."""
+    """The command is compared as text, because the test machine need not have Docker."""
     command = walls._docker("name", Path("package"))
     assert command[:3] == ["docker", "run", "--rm"] and command[-1] == "grpo-lab-grade"
     for option in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 100", "--user 65534:65534"):

@@ -1,4 +1,4 @@
-"""A stub is the function as it stands, without its body; the answer is what the stub lacks."""
+"""A stub is the function of the package without its body, and the solution is what the stub lacks."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ from tests.course.proof.trials import SEEDS, outcomes
 from tests.course.submitted import solution
 from tests.course.toys import MEAN
 
-# One for each of the mathematics' modules: notebooks 01 to 05.
+# One exercise for each of the notebooks 01 to 05, whose references are in different modules of the mathematics.
 NAMES = ("token_logprobs", "group_advantages", "repaired_reward", "kl_estimate", "policy_loss")
 
 
@@ -59,7 +59,7 @@ def test_the_stub_has_no_answer_and_the_solution_is_right(exercise):
 
 @pytest.mark.parametrize("exercise", BROKEN, ids=lambda e: e.name)
 def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
-    """In a check, in progress and in a grading; and a mistake that is left of two is told."""
+    """This holds in a check, in progress and in a grading. If one of two planted mistakes is left, it is named."""
     body = solution_body(exercise)
     assert set(exercise.misconceptions) >= set(exercise.planted)
     assert planted_body(exercise) != body and not MARKER.search(stub_source(exercise))

@@ -229,7 +229,7 @@ def _code(cell: str) -> str:
 
 
 def _without_magics(cell: str) -> str:
-    """Return the cell with `pass` for the lines that only IPython understands: `%matplotlib inline`, `!ls`, `?print`."""
+    """Return the cell with `pass` for lines that only IPython understands: `%matplotlib inline`, `!ls`, `?print`."""
     return re.sub(r"^(\s*)[%!?].*$", r"\1pass", cell, flags=re.MULTILINE)
 
 

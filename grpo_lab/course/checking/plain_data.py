@@ -33,7 +33,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a function did on one case.
+    """The outcome of a function on one case.
 
     Attributes:
         value: The result; None if the exercise compares observations.

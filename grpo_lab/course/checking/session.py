@@ -35,7 +35,7 @@ class LastCheck:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the notebook has another function now, so that the verdict does not apply to it."""
+        """True if the notebook has another function now, so that the verdict does not apply to it."""
         name = self.exercise.name
         current = CELLS.current(name) if getattr(self.function, "__name__", "") == name else None
         if self.verdict.fault == "stale" or CELLS.mismatch(self.function) or CELLS.mismatch(current):
@@ -54,7 +54,7 @@ LENT = (
     "Not defined in your notebook: {0}. The check lent the library's version, as the grading does; your own call "
     "raises NameError until the cell that defines it has run."
 )
-LAST_CHECKS: dict[str, LastCheck] = {}  # by the name of the exercise
+LAST_CHECKS: dict[str, LastCheck] = {}  # the keys are the names of the exercises
 _hints_shown: dict[str, int] = {}
 CELLS.watch()
 

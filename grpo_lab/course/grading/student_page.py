@@ -40,7 +40,7 @@ def safe(text) -> str:
 
 
 def html_page(title: str, body: str) -> str:
-    """Return a whole page of HTML in the common style, which has a light and a dark form. A page loads no other file."""
+    """Return a whole page of HTML in the common style, which has a light and a dark form. It loads no other file."""
     return (
         f'<!doctype html>\n<html lang="{language().replace("_", "-")}">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
