@@ -134,7 +134,7 @@ def messages(name: str) -> dict[str, str]:
 
         for exercise in (e for e in EXERCISES.values() if e.notebook == name.split("_")[1]):
             found |= dict.fromkeys(exercise.hints, "hint")
-            found |= dict.fromkeys([mistake.says for mistake in exercise.misconceptions.values()], "verdict")
+            found |= dict.fromkeys([mistake.says for mistake in exercise.known_mistakes.values()], "verdict")
             seen = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()
             found |= dict.fromkeys(seen, "seen")
             found |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")

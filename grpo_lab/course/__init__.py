@@ -12,5 +12,5 @@ Marks come from `python -m grpo_lab.course grade`, which runs each submission in
 """
 
 from grpo_lab.course.checking import Verdict, check, finished, hint, progress, using
-from grpo_lab.course.exercise import Case, Exercise, Misconception
+from grpo_lab.course.exercise import Case, Exercise, Mistake
 from grpo_lab.course.stub import stub_source

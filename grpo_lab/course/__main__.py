@@ -30,7 +30,7 @@ def list_exercises() -> int:
 
     print(f"{'notebook':8}  {'function':28} {'points':>6} {'minutes':>7} {'difficulty':>10} {'mistakes known':>14}")
     for name, exercise in EXERCISES.items():
-        columns = f"{exercise.points:6} {exercise.minutes:7} {exercise.difficulty:10} {len(exercise.misconceptions):14}"
+        columns = f"{exercise.points:6} {exercise.minutes:7} {exercise.difficulty:10} {len(exercise.known_mistakes):14}"
         print(f"{exercise.notebook:8}  {name:28} {columns}")
     total_points = sum(exercise.points for exercise in EXERCISES.values())
     total_minutes = sum(exercise.minutes for exercise in EXERCISES.values())

@@ -43,7 +43,7 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Misconception:
+class Mistake:
     """One known mistake: its name, a text for the student, and a function that makes it.
 
     Attributes:
@@ -116,12 +116,12 @@ class Exercise:
         return self.function.__name__
 
     @cached_property
-    def misconceptions(self) -> dict[str, Misconception]:
-        return {name: self._misconception(name, change) for name, change in self.mistakes.items()}
+    def known_mistakes(self) -> dict[str, Mistake]:
+        return {name: self._mistake(name, change) for name, change in self.mistakes.items()}
 
-    def _misconception(self, name: str, change: Mapping[str, str] | Callable) -> Misconception:
+    def _mistake(self, name: str, change: Mapping[str, str] | Callable) -> Mistake:
         wrong, lines = (change, {}) if callable(change) else (with_changed_lines(self.function, change), change)
-        return Misconception(name, self.says[name], wrong, lines, self.equations.get(name, ""))
+        return Mistake(name, self.says[name], wrong, lines, self.equations.get(name, ""))
 
 
 class Draws:

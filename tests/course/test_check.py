@@ -20,7 +20,7 @@ from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_mistake_is_recognised_by_what_it_computes(seed):
-    for mistake in MEAN.misconceptions.values():
+    for mistake in MEAN.known_mistakes.values():
         verdict = check(mistake.wrong, MEAN, seed=seed)
         assert verdict.status == "wrong" and verdict.misconceptions == (mistake.name,) and verdict.points <= 0.5
         assert mistake.says in verdict.message and f"Eq. ({mistake.equation or '1.92'})" in verdict.details
@@ -200,7 +200,7 @@ def reference_lines(function) -> set[str]:
 
 @pytest.mark.parametrize("task", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
 def test_no_verdict_contains_source_of_the_reference(task):
-    answers = [lambda: None, *(m.wrong for m in task.misconceptions.values())]
+    answers = [lambda: None, *(m.wrong for m in task.known_mistakes.values())]
     verdicts = [check(answer, task) for answer in answers]
     text = "\n".join(verdict.details + verdict._repr_html_() for verdict in verdicts)
     assert not [line for line in reference_lines(task.function) if line in text] and "secret_" not in text

@@ -100,7 +100,7 @@ def test_the_pages_are_in_the_language_that_is_asked_for(folder, sandbox, monkey
     for text in (in_class, bob, words):
         assert '<html lang="zh-CN">' in text and not re.search(r"<(?:th|h2)[^>]*>[^<]*[A-Za-z]{3,} [a-z]{3,}", text)
     assert "3 名学生" in in_class and "✓ 正确" in bob and "完整的回答包括" in words
-    mistake = EXERCISES["reinforce_loss"].misconceptions["ascends"]
+    mistake = EXERCISES["reinforce_loss"].known_mistakes["ascends"]
     assert mistake.name not in in_class and mistake.says[:20] not in in_class
     assert rows(folder)["alice"]["points"] == "23" and "student" in (folder.parent / "out" / "grades.csv").read_text()
 

@@ -28,7 +28,7 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
         body = functions(package / file_of(exercise.function))[exercise.name].body
         statements = body[1:] if isinstance(body[0], ast.Expr) else body
         assert len(statements) == 1 and isinstance(statements[0], ast.Raise), exercise.name
-        for name, mistake in exercise.misconceptions.items():
+        for name, mistake in exercise.known_mistakes.items():
             wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
             assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {name}"
     for path in (package / "course" / "exercises").glob("nb*.py"):

@@ -97,7 +97,7 @@ def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
 )
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
     task = exercise(name)
-    answer = task.misconceptions[mistake].wrong
+    answer = task.known_mistakes[mistake].wrong
     assert judge(task, outcomes(task, answer)).shares.items() >= {"values": 1, "gradients": 1}.items()
 
 

@@ -39,7 +39,7 @@ def test_right_accepted_wrong_rejected_and_named(name):
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
     assert len(answers) >= 2, "the reference, and one that is written differently"
     gaps = [trials.accepts(exercise, answer, seed) for seed in trials.SEEDS for answer in answers]
-    wrong = exercise.misconceptions.values()
+    wrong = exercise.known_mistakes.values()
     gaps += [trials.rejects(exercise, mistake, seed) for seed in trials.SEEDS for mistake in wrong]
     gaps += [trials.rejects_form(exercise, answer, fault) for fault, answer in faults.items()]
     assert [gap for of_answer in gaps for gap in of_answer] + trials.kills_mutants(exercise, SEEN) == []
@@ -52,7 +52,7 @@ def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
     verdicts = [
         judge(exercise, trials.outcomes(exercise, answer, SEEN)) for answer in faults_of_form(exercise).values()
     ]
-    for mistake in exercise.misconceptions.values():
+    for mistake in exercise.known_mistakes.values():
         wrong = [wrong_outcome(exercise, mistake, index, SEEN) for index in range(len(exercise.cases))]
         verdicts.append(judge(exercise, wrong, SEEN))
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
@@ -99,14 +99,14 @@ def test_an_exercise_has_all_its_parts_in_order():
     for name, exercise in EXERCISES.items():
         kinds = [TESTS.index(case.tests) for case in exercise.cases]
         assert kinds == sorted(kinds) and kinds[0] == 0 and len(exercise.hints) >= 2, name
-        assert len(exercise.misconceptions) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
+        assert len(exercise.known_mistakes) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_every_mistake_fits_its_reference_and_is_named_in_a_few_lines(name):
     exercise = EXERCISES[name]
-    for mistake in exercise.misconceptions.values():
+    for mistake in exercise.known_mistakes.values():
         assert trials.rejects(exercise, mistake, SEEN) == []
         assert "expected one" not in wrong_outcome(exercise, mistake, 0, SEEN).message
 
@@ -116,7 +116,7 @@ def test_a_local_variable_of_the_reference_may_be_renamed():
     for exercise in EXERCISES.values():
         source = source_of(inspect.unwrap(exercise.function))
         renamed = with_new_locals(source)
-        for address in {address for mistake in exercise.misconceptions.values() for address in mistake.lines}:
+        for address in {address for mistake in exercise.known_mistakes.values() for address in mistake.lines}:
             assert line_at(source, address) == line_at(renamed, address), f"{exercise.name}: {address}"
 
 
@@ -137,5 +137,5 @@ WITHOUT_EXERCISE = {"string-equality", "answers-mixed", "always-fast", "uncounte
 
 
 def test_every_mistake_in_circulation_is_recognised_somewhere():
-    known = {name for exercise in EXERCISES.values() for name in exercise.misconceptions}
+    known = {name for exercise in EXERCISES.values() for name in exercise.known_mistakes}
     assert {mutant.name.split(":")[0] for mutant in errata_mutants()} - known == WITHOUT_EXERCISE

@@ -14,7 +14,7 @@ from grpo_lab.course.checking.mistakes import choices, likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
 from grpo_lab.course.checking.verdict import Part
-from grpo_lab.course.exercise import TESTS, Exercise, Misconception
+from grpo_lab.course.exercise import TESTS, Exercise, Mistake
 
 HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
@@ -31,7 +31,7 @@ class Explanation(NamedTuple):
 
     index: int
     difference: Difference
-    mistakes: list[Misconception]
+    mistakes: list[Mistake]
     sentences: list[Part]
 
 
@@ -85,7 +85,7 @@ def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -
     return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), has_right_values[index]))
 
 
-def _mistake_sentences(mistakes: list[Misconception], is_certain: bool, difference: Difference) -> list[Part]:
+def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Difference) -> list[Part]:
     """Return a sentence about each mistake. If they explain only some of the cases, the first one says so."""
     preamble = "On some inputs the result is as with this mistake: "
     if is_certain:

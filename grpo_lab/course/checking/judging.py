@@ -14,7 +14,7 @@ from grpo_lab.course.checking.explanation import explain
 from grpo_lab.course.checking.mistakes import unrepaired, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.checking.verdict import Part, Verdict
-from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations
 
@@ -151,7 +151,7 @@ def _free_share(exercise: Exercise, seed: int) -> float:
     indices = range(len(expected))
     initial = unrepaired(exercise)
     if initial is None and exercise.is_variant:
-        initial = next(iter(exercise.misconceptions.values()))  # a variant's one known mistake is the lesson's function
+        initial = next(iter(exercise.known_mistakes.values()))  # a variant's one known mistake is the lesson's function
     if initial is not None:
         initial_outcomes = [wrong_outcome(exercise, initial, index, seed) for index in indices]
         return property_shares(exercise, initial_outcomes, expected)["values"]
@@ -159,7 +159,7 @@ def _free_share(exercise: Exercise, seed: int) -> float:
     return effortless_share(exercise, expected, returning_none)
 
 
-def _equation_parts(exercise: Exercise, mistake: Misconception) -> list[Part]:
+def _equation_parts(exercise: Exercise, mistake: Mistake) -> list[Part]:
     """Return the equation that a mistake breaks; no part if the function has no equations.
 
     This is the equation that the mistake names, else that of the last line that it changes, else the last of all.

@@ -16,7 +16,7 @@ from typing import Any
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
-from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import planted_lines
 from grpo_lab.course.wrong_answers import with_changed_lines
 
@@ -27,32 +27,32 @@ _Agree = Callable[[Outcome, Outcome], bool]
 
 
 @lru_cache(maxsize=2000)
-def wrong_outcome(exercise: Exercise, mistake: Misconception, index: int, seed: int) -> Outcome:
+def wrong_outcome(exercise: Exercise, mistake: Mistake, index: int, seed: int) -> Outcome:
     """Return the outcome of a mistake on case `index`; it is computed once."""
     return outcome_of(mistake.wrong, exercise, index, seed)
 
 
 @cache
-def unrepaired(exercise: Exercise) -> Misconception | None:
+def unrepaired(exercise: Exercise) -> Mistake | None:
     """Return the stub of an exercise in repairing as a mistake, with the text of the first planted one.
 
     None if the exercise has no planted mistakes.
     """
     if not exercise.planted:
         return None
-    first = exercise.misconceptions[exercise.planted[0]]
+    first = exercise.known_mistakes[exercise.planted[0]]
     unchanged = with_changed_lines(exercise.function, planted_lines(exercise))
     says = Phrase("It does what it did when you got it. ", first.says)
-    return Misconception("", says, unchanged)
+    return Mistake("", says, unchanged)
 
 
 @cache
-def ignored_settings(exercise: Exercise) -> list[Misconception]:
+def ignored_settings(exercise: Exercise) -> list[Mistake]:
     """Return a mistake for each setting that an answer may ignore.
 
     The mistake is the reference with the setting always at its default, or at 1 if it has none.
     """
-    reference, misconceptions = inspect.unwrap(exercise.function), []
+    reference, mistakes = inspect.unwrap(exercise.function), []
     for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.default is not parameter.empty or parameter.annotation in (float, int):
             value = parameter.annotation(1) if parameter.default is parameter.empty else parameter.default
@@ -63,8 +63,8 @@ def ignored_settings(exercise: Exercise) -> list[Misconception]:
 
             text = "`{0}` makes no difference to your result: it is as if it were always {1}."
             says = fill(text, name, repr(value))
-            misconceptions.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
-    return misconceptions
+            mistakes.append(Mistake(name.replace("_", "-") + "-ignored", says, wrong))
+    return mistakes
 
 
 def _result(reference: Callable, bound: inspect.BoundArguments, changes: Callable[[dict], dict]) -> Any:
@@ -96,17 +96,17 @@ def _may_be_choice(value: Any) -> bool:
 
 
 @cache
-def exchanged_arguments(exercise: Exercise) -> list[Misconception]:
+def exchanged_arguments(exercise: Exercise) -> list[Mistake]:
     """Return mistakes about arguments: a choice or a number is taken for another one, or two arguments are swapped."""
     reference = inspect.unwrap(exercise.function)
-    misconceptions: list[Misconception] = []
+    mistakes: list[Mistake] = []
     for name, values in choices(exercise).items():
-        misconceptions += _always_one_choice(reference, name, values)
-        misconceptions += _choices_swapped(reference, name, values)
-    return [*misconceptions, *_arguments_swapped(reference), *_numbers_inverted(reference)]
+        mistakes += _always_one_choice(reference, name, values)
+        mistakes += _choices_swapped(reference, name, values)
+    return [*mistakes, *_arguments_swapped(reference), *_numbers_inverted(reference)]
 
 
-def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator[Misconception]:
+def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
     """Yield a mistake for each value of a configuration's setting: the setting always has this value."""
     is_setting = "." in name
     for value in dict.fromkeys(values) if is_setting else ():
@@ -115,7 +115,7 @@ def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator
         yield _value_changed(reference, name, ending, lambda x, value=value: value, says)
 
 
-def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Misconception]:
+def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
     """Yield a mistake for each pair of choices: the first one is taken for the other."""
     for value, other in permutations(dict.fromkeys(values), 2):
         says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
@@ -125,7 +125,7 @@ def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[M
         )
 
 
-def _arguments_swapped(reference: Callable) -> Iterator[Misconception]:
+def _arguments_swapped(reference: Callable) -> Iterator[Mistake]:
     """Yield a mistake for each pair of arguments of the same type: they are swapped."""
     parameters = inspect.signature(reference).parameters
     for first, second in combinations(parameters, 2):
@@ -134,7 +134,7 @@ def _arguments_swapped(reference: Callable) -> Iterator[Misconception]:
             yield _swapped(reference, first, second)
 
 
-def _numbers_inverted(reference: Callable) -> Iterator[Misconception]:
+def _numbers_inverted(reference: Callable) -> Iterator[Mistake]:
     """Yield two mistakes for each float: it is taken for its inverse, or has the other sign."""
     for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.annotation is float:
@@ -144,7 +144,7 @@ def _numbers_inverted(reference: Callable) -> Iterator[Misconception]:
             yield _value_changed(reference, name, "negated", lambda x: -x, says)
 
 
-def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, says: Phrase) -> Misconception:
+def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, says: Phrase) -> Mistake:
     """Return the mistake of using another value for an argument, or for a setting of a configuration.
 
     Args:
@@ -167,7 +167,7 @@ def _value_changed(reference: Callable, name: str, ending: str, exchange: Callab
         return _result(reference, bound, changes)
 
     slug = re.sub("[_.]", "-", name)
-    return Misconception(f"{slug}-{ending}", says, wrong)
+    return Mistake(f"{slug}-{ending}", says, wrong)
 
 
 def _type_name(parameter: inspect.Parameter) -> str:
@@ -176,7 +176,7 @@ def _type_name(parameter: inspect.Parameter) -> str:
     return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
 
 
-def _swapped(reference: Callable, first: str, second: str) -> Misconception:
+def _swapped(reference: Callable, first: str, second: str) -> Mistake:
     def wrong(*args, **kwargs):
         bound = inspect.signature(reference).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -188,7 +188,7 @@ def _swapped(reference: Callable, first: str, second: str) -> Misconception:
         return _result(reference, bound, changes)
 
     says = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
-    return Misconception("-".join((first, second, "exchanged")).replace("_", "-"), says, wrong)
+    return Mistake("-".join((first, second, "exchanged")).replace("_", "-"), says, wrong)
 
 
 def _settings(exercise: Exercise, index: int) -> dict:
@@ -203,12 +203,12 @@ def _settings(exercise: Exercise, index: int) -> dict:
 
 
 @cache
-def mistakes_by_name(exercise: Exercise) -> dict[str, Misconception]:
+def mistakes_by_name(exercise: Exercise) -> dict[str, Mistake]:
     """Return all mistakes that a verdict on this exercise may name, by name."""
-    return {mistake.name: mistake for mistake in _general_mistakes(exercise)} | exercise.misconceptions
+    return {mistake.name: mistake for mistake in _general_mistakes(exercise)} | exercise.known_mistakes
 
 
-def _general_mistakes(exercise: Exercise) -> list[Misconception]:
+def _general_mistakes(exercise: Exercise) -> list[Mistake]:
     """Return the mistakes that are built from the signature; none for a variant.
 
     They call the reference, and the reference of a variant is not in the student's notebook.
@@ -216,21 +216,21 @@ def _general_mistakes(exercise: Exercise) -> list[Misconception]:
     return [] if exercise.is_variant else [*ignored_settings(exercise), *exchanged_arguments(exercise)]
 
 
-def matching(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Misconception]:
+def matching(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Mistake]:
     """Return a list with the first mistake that explains every case; an empty list if there is none.
 
     A mistake explains a case if the outcome equals the mistake's own. It has to differ from the reference on at least
     one case.
     """
     unchanged = unrepaired(exercise)
-    candidates = [*exercise.misconceptions.values(), *_general_mistakes(exercise)]
+    candidates = [*exercise.known_mistakes.values(), *_general_mistakes(exercise)]
     if unchanged is not None:
         candidates = [unchanged, *candidates]
     explanation = next((mistake for mistake in candidates if _explains(exercise, mistake, outcomes, seed)), None)
     return [explanation] if explanation else []
 
 
-def _explains(exercise: Exercise, mistake: Misconception, outcomes: Sequence[Outcome], seed: int) -> bool:
+def _explains(exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome], seed: int) -> bool:
     # A general mistake has to show in a value: two factors of a product, when swapped, change gradients alone.
     has_to_change_values = mistake in _general_mistakes(exercise)
     differs_somewhere, expected = False, expected_outcomes(exercise, seed)
@@ -244,7 +244,7 @@ def _explains(exercise: Exercise, mistake: Misconception, outcomes: Sequence[Out
     return differs_somewhere
 
 
-def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Misconception, tuple[int, ...]]:
+def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Mistake, tuple[int, ...]]:
     """Return mistakes that together explain at least half of the failing cases, each with the cases that it explains.
 
     This is for an answer to which `matching` finds no single mistake. The mistake that explains most comes first.
@@ -253,7 +253,7 @@ def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[M
     agree_in_values = partial(equal_values, exercise=exercise)
     if any(not agree_in_values(outcome, right) for outcome, right in zip(outcomes, expected, strict=True)):
         return _cover(exercise, outcomes, seed, agree_in_values)
-    cases_by_mistake: dict[Misconception, tuple[int, ...]] = {}
+    cases_by_mistake: dict[Mistake, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
         if all(no_gradient(outcome.gradients.get(argument)) for outcome in outcomes):
             if not all(no_gradient(outcome.gradients.get(argument)) for outcome in expected):
@@ -270,7 +270,7 @@ def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> b
     return same_gradient(a.gradients.get(argument), b.gradients.get(argument), tolerance)
 
 
-def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Misconception, tuple]:
+def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Mistake, tuple]:
     """Choose mistakes one by one, always the one that explains most of the cases that are still unexplained.
 
     The result is empty if they leave more than half of the failing cases unexplained.
@@ -279,7 +279,7 @@ def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _A
     """
     expected = expected_outcomes(exercise, seed)
     failing = {index for index, right in enumerate(expected) if not agree(outcomes[index], right)}
-    candidates = list(exercise.misconceptions.values())
+    candidates = list(exercise.known_mistakes.values())
     if exercise.observe is None:  # exercises with observations often train, and general mistakes would take too long
         candidates += _general_mistakes(exercise)
     explained = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
@@ -294,7 +294,7 @@ def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _A
 
 
 def _explained(
-    exercise: Exercise, mistake: Misconception, outcomes: Sequence[Outcome], failing: set[int], seed: int,
+    exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome], failing: set[int], seed: int,
     agree: _Agree,
 ) -> set[int]:  # fmt: skip
     """Return the failing cases on which the answer has the mistake's outcome.

@@ -24,7 +24,7 @@ RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rub
 
 
 class RecognisedMistake(NamedTuple):
-    """A known mistake that students of a class made.
+    """A known mistake that students of a class mistake.
 
     Attributes:
         exercise: The exercise.
@@ -57,14 +57,14 @@ def recognised_mistakes(grading: ClassGrades) -> list[RecognisedMistake]:
         RecognisedMistake(grading.exercises[name], mistake, number, round(lost_points[name, mistake], 1))
         for (name, mistake), number in num_students.items()
     ]
-    return sorted(mistakes, key=lambda made: (-made.lost_points, made.exercise.name, made.name))
+    return sorted(mistakes, key=lambda mistake: (-mistake.lost_points, mistake.exercise.name, mistake.name))
 
 
 def mistakes_to_discuss(mistakes: list[RecognisedMistake]) -> list[RecognisedMistake]:
     """Return the mistakes that cost most points, at most one for each exercise, from a list in that order."""
     costliest: dict[str, RecognisedMistake] = {}
-    for made in mistakes:
-        costliest.setdefault(made.exercise.name, made)
+    for mistake in mistakes:
+        costliest.setdefault(mistake.exercise.name, mistake)
     return list(costliest.values())[:NUM_TO_DISCUSS]
 
 
@@ -211,17 +211,17 @@ def written_page(grading: ClassGrades) -> str:
 def _mistakes_table(mistakes: list[RecognisedMistake]) -> str:
     """Return the table of known mistakes. Mistakes that are proposed for the next lecture are bold, with their text."""
     rows = []
-    for made in mistakes:
-        text = html_of(_(mistakes_by_name(made.exercise)[made.name].says))
-        title = safe(mistake_name(made.exercise, made.name))
-        if made not in mistakes_to_discuss(mistakes):
+    for mistake in mistakes:
+        text = html_of(_(mistakes_by_name(mistake.exercise)[mistake.name].says))
+        title = safe(mistake_name(mistake.exercise, mistake.name))
+        if mistake not in mistakes_to_discuss(mistakes):
             description = title
-        elif title == made.name:
+        elif title == mistake.name:
             description = f"<b>{title}</b>: {text}"
         else:
             description = f"<b>{text}</b>"  # the title is the first sentence of the text
-        cells = f"<td><code>{safe(made.exercise.name)}</code></td><td>{description}</td>"
-        cells += f'<td class="n">{made.num_students}</td><td class="n">{made.lost_points:g}</td>'
+        cells = f"<td><code>{safe(mistake.exercise.name)}</code></td><td>{description}</td>"
+        cells += f'<td class="n">{mistake.num_students}</td><td class="n">{mistake.lost_points:g}</td>'
         rows.append(f"<tr>{cells}</tr>")
     head = f"<th>{_('function')}</th><th>{_('known mistake')}</th>"
     head += f"<th class='n'>{_('students')}</th><th class='n'>{_('points lost')}</th>"

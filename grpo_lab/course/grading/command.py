@@ -101,9 +101,9 @@ def summary(grading: ClassGrades, folder: Path) -> str:
     lines = [f"to look at: {note}" for note in notes_on_submissions(grading)]
     if grading.wall not in STRONG:
         lines.insert(0, "note: without a sandbox: the submissions ran as ordinary processes of this machine")
-    for made in mistakes_to_discuss(recognised_mistakes(grading)):
-        numbers = f"(students: {made.num_students}, points: {made.lost_points:g})"
-        lines.append(f"most points lost in {made.exercise.name}: {made.name} {numbers}")
+    for mistake in mistakes_to_discuss(recognised_mistakes(grading)):
+        numbers = f"(students: {mistake.num_students}, points: {mistake.lost_points:g})"
+        lines.append(f"most points lost in {mistake.exercise.name}: {mistake.name} {numbers}")
     written_files = f"grades.csv, class.html and a page for each student in {folder}"
     lines += [f"{average_sentence(grading)}.", f"Graded {grading.assignment}, seed {grading.seed}: {written_files}"]
     return "\n".join(_printable(line) for line in lines)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
-from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercise import Exercise, Mistake
 from tests.course.proof import equivalent
 from tests.course.proof.mutants import mutants, survives
 
@@ -30,7 +30,7 @@ def accepts(exercise: Exercise, answer: Callable, seed: int) -> list[str]:
     return [] if verdict.right else [f"right answer {answer.__name__} rejected: {verdict.message.splitlines()[0]}"]
 
 
-def rejects(exercise: Exercise, mistake: Misconception, seed: int) -> list[str]:
+def rejects(exercise: Exercise, mistake: Mistake, seed: int) -> list[str]:
     """Return a sentence if a known mistake is accepted, is not named, or has a verdict that is too long."""
     outcomes = [wrong_outcome(exercise, mistake, index, seed) for index in range(len(exercise.cases))]
     verdict = judge(exercise, outcomes, seed)
