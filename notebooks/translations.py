@@ -57,7 +57,7 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 PACKAGE = "grpo_lab"
 VARIANTS = "variants"  # formulas of a class, docs/teaching/variants.yaml: what a released notebook says of them
 CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_case", "session")
-CHECKING += ("stand_ins", "verdict")
+CHECKING += ("stand_ins", "verdict", "verdict_parts")
 SAYING = (
     "teaching/notebook/predictions.py",
     "teaching/cell_errors.py",

@@ -13,7 +13,7 @@ from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import full_lines
-from grpo_lab.course.checking.verdict import html_of
+from grpo_lab.course.checking.verdict_parts import html_of
 from grpo_lab.course.exercises import EXERCISES, exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 

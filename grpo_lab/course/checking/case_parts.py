@@ -8,7 +8,7 @@ from grpo_lab.course.checking.difference import Difference
 from grpo_lab.course.checking.outcome import Outcome, inputs
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, full_lines
-from grpo_lab.course.checking.verdict import WIDTH, Part, Row, rows_part
+from grpo_lab.course.checking.verdict_parts import WIDTH, Part, Row, rows_part
 from grpo_lab.course.exercise import Exercise
 
 LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values

@@ -13,7 +13,7 @@ from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import choices, likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
-from grpo_lab.course.checking.verdict import Part
+from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import TESTS, Exercise, Mistake
 
 HARDER = "Right on ordinary inputs; this one is large or extreme. "

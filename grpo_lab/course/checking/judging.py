@@ -13,7 +13,8 @@ from grpo_lab.course.checking.compare import effortless_share, equal, property_s
 from grpo_lab.course.checking.explanation import explain
 from grpo_lab.course.checking.mistakes import unrepaired, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
-from grpo_lab.course.checking.verdict import Part, Verdict
+from grpo_lab.course.checking.verdict import Verdict
+from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations

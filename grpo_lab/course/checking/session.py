@@ -11,7 +11,8 @@ from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.stand_ins import lent_functions, suspended, without_body
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict
+from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
+from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, of_notebook
 from grpo_lab.course.exercises import exercise as find_exercise

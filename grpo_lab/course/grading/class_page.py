@@ -11,7 +11,7 @@ from urllib.parse import quote
 import grpo_lab
 from grpo_lab.base.language import Phrase, _, counted, fill, language, page_in_language
 from grpo_lab.course.checking.mistakes import mistakes_by_name
-from grpo_lab.course.checking.verdict import html_of
+from grpo_lab.course.checking.verdict_parts import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.similar import as_in_key, pasted, similar

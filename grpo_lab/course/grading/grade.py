@@ -17,7 +17,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, earned_points, judge
-from grpo_lab.course.checking.verdict import Part, Row
+from grpo_lab.course.checking.verdict_parts import Part, Row
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission

@@ -4,7 +4,7 @@ import html
 
 from grpo_lab import __version__
 from grpo_lab.base.language import _, fill, language
-from grpo_lab.course.checking.verdict import part_html
+from grpo_lab.course.checking.verdict_parts import part_html
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 
