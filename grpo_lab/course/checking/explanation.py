@@ -67,12 +67,12 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
             difference = first_difference(outcomes[index], exercise, index, seed)
             return Explanation(index, difference, mistakes, _mistake_sentences(mistakes, False, difference))
     finding = relation or difference.finding
-    where = "" if difference.fault else _failing_choices(exercise, failing)
-    if where:
+    choice_sentence = "" if difference.fault else _failing_choices(exercise, failing)
+    if choice_sentence:
         pairs = _result_pairs(difference.subject, outcomes, expected, failing)
         if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
             finding = everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
-        finding = Phrase(where, " ", finding) if finding else where
+        finding = Phrase(choice_sentence, " ", finding) if finding else choice_sentence
     return Explanation(index, difference, [], [_difference_sentence(exercise.cases[index].tests, difference, finding)])
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -45,7 +45,7 @@ def recognised_mistakes(grading: ClassGrades) -> list[RecognisedMistake]:
     An answer with several mistakes counts for each of them, and its lost points are shared among them.
     """
     num_students: Counter[tuple[str, str]] = Counter()
-    lost_points: Counter[tuple[str, str]] = Counter()
+    lost_points: dict[tuple[str, str], float] = defaultdict(float)
     for graded in grading.handed_in:
         for name, verdict in graded.verdicts.items():
             exercise = grading.exercises[name]

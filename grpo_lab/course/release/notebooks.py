@@ -275,10 +275,9 @@ def sections() -> dict[str, str]:
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         anchor = ""
         for line in "\n".join(texts).splitlines():
-            if (
-                line.startswith("#") and line.lstrip("# ") != "Symbols"
-            ):  # skipped: the table of symbols asks for nothing
-                anchor = line.lstrip("# ").replace(" ", "-")
+            heading = line.lstrip("# ")
+            if line.startswith("#") and heading != "Symbols":  # no function is asked for below the table of symbols
+                anchor = heading.replace(" ", "-")
             request = line.partition("**Now ")[2]
             notebook = re.search(r"assignments/(\w+?)_", request) or re.match(r"(\w+?)_", path.name)
             for name in re.findall(r"`(\w+)`", request):
