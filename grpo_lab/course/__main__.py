@@ -119,43 +119,50 @@ def export_to_gradescope(
     return 0
 
 
+GRADE_DESCRIPTION = (
+    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. An interrupted grading is simply run again."
+)
+SECRET_HELP = "secret of the class, as it was given to `release`"
+
+
 def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.course", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
-    def add(
-        name: str,
-        run_command: Callable,
-        description: str,
-        folder_help: str = "",
-        folder_type: Callable = writable_folder,
-    ) -> Parser:
+    def add(name: str, run_command: Callable, description: str) -> Parser:
         subparser = commands.add_parser(name, help=description, description=description)
         subparser.set_defaults(run_command=run_command)
-        if folder_help:
-            subparser.add_argument("folder", type=folder_type, metavar="DIR", help=folder_help)
         return subparser
-
-    def add_variant(subparser: Parser, secret_help: str, **settings) -> None:
-        subparser.add_argument("--variant", metavar="SECRET", help=secret_help, **settings)
-        file_help = "file of the formulas to draw from (default: docs/teaching/variants.yaml of a checkout)"
-        subparser.add_argument("--variants", type=Path, metavar="FILE", help=file_help)
 
     add("list", list_exercises, "Every exercise, with points and minutes.")
     description = "Write the assignment notebooks anew; unchanged ones are left alone."
     build_options = add("build", write_assignments, description)
     folder = Path("notebooks/assignments")
     build_options.add_argument("folder", type=writable_folder, nargs="?", default=folder, metavar="DIR")
-    description = "Write the students' folder: assignments and a README."
-    release_options = add("release", release_assignments, description, "a new or empty folder")
-    release_options.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
+    _add_release_options(add("release", release_assignments, "Write the students' folder: assignments and a README."))
+    _add_grade_options(add("grade", grade_folder, GRADE_DESCRIPTION))
+    key_options = add("key", print_key, "For the teacher: the formulas that a class has, and functions that are right.")
+    key_options.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
+    _add_variant_options(key_options, SECRET_HELP, required=True)
+    totals_options = add("totals", write_totals, "One table over assignments, from the folders that `grade` wrote.")
+    totals_options.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder with grades.json")
+    totals_options.add_argument("--output", type=Path, default=Path("totals.csv"), help="(default: totals.csv)")
+    _add_export_options(add("export-gradescope", export_to_gradescope, "Write an autograder."))
+    return parser
+
+
+def _add_release_options(parser: Parser) -> None:
+    parser.add_argument("folder", type=writable_folder, metavar="DIR", help="a new or empty folder")
+    parser.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
     lang_help = "language of the texts (default en); code is in English"
-    release_options.add_argument("--lang", choices=("en", "zh_CN"), default="en", help=lang_help)
+    parser.add_argument("--lang", choices=("en", "zh_CN"), default="en", help=lang_help)
     secret_help = "draw other formulas for this class; without SECRET, one is made up and printed"
-    add_variant(release_options, secret_help, nargs="?", const=DRAW_SECRET)
-    folder_help = "one folder, notebook or zip a student; or a class as a zip"
-    grade_options = add("grade", grade_folder, GRADE_DESCRIPTION, folder_help, Path)
-    option = grade_options.add_argument
+    _add_variant_options(parser, secret_help, nargs="?", const=DRAW_SECRET)
+
+
+def _add_grade_options(parser: Parser) -> None:
+    option = parser.add_argument
+    option("folder", type=Path, metavar="DIR", help="one folder, notebook or zip a student; or a class as a zip")
     option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
     option("--assignment", metavar="NN", help="number, such as 02 (default: what most of the class handed in)")
     option("--seed", type=int, help="seed of the fresh inputs, not 0; drawn if left out, and reported")
@@ -163,26 +170,23 @@ def _parser() -> Parser:
     option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
     option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
     option("--lang", choices=("en", "zh_CN"), help="language of the pages (default: the machine's)")
-    secret_help = "secret of the class, as it was given to `release`"
-    add_variant(grade_options, secret_help)
-    key_options = add("key", print_key, "For the teacher: the formulas that a class has, and functions that are right.")
-    key_options.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
-    add_variant(key_options, secret_help, required=True)
-    totals_options = add("totals", write_totals, "One table over assignments, from the folders that `grade` wrote.")
-    totals_options.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder with grades.json")
-    totals_options.add_argument("--output", type=Path, default=Path("totals.csv"), help="(default: totals.csv)")
-    export_options = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
+    _add_variant_options(parser, SECRET_HELP)
+
+
+def _add_export_options(parser: Parser) -> None:
+    parser.add_argument("folder", type=writable_folder, metavar="DIR", help="a new or empty folder")
     seed_help = "seed of the inputs that students have not seen; drawn if left out"
-    export_options.add_argument("--seed", type=int, help=seed_help)
+    parser.add_argument("--seed", type=int, help=seed_help)
     assignment_help = "number, such as 02: a notebook for another assignment earns nothing"
-    export_options.add_argument("--assignment", metavar="NN", help=assignment_help)
-    add_variant(export_options, secret_help)
-    return parser
+    parser.add_argument("--assignment", metavar="NN", help=assignment_help)
+    _add_variant_options(parser, SECRET_HELP)
 
 
-GRADE_DESCRIPTION = (
-    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. An interrupted grading is simply run again."
-)
+def _add_variant_options(parser: Parser, secret_help: str, **settings) -> None:
+    """Add `--variant`, with more settings of `add_argument`, and `--variants`."""
+    parser.add_argument("--variant", metavar="SECRET", help=secret_help, **settings)
+    file_help = "file of the formulas to draw from (default: docs/teaching/variants.yaml of a checkout)"
+    parser.add_argument("--variants", type=Path, metavar="FILE", help=file_help)
 
 
 if __name__ == "__main__":
