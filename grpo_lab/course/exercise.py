@@ -20,7 +20,7 @@ from grpo_lab.config.settings import LARGEST_SEED
 from grpo_lab.course.wrong_answers import with_changed_lines
 
 INF, NAN = float("inf"), float("nan")
-TESTS = ("values", "stability")
+TESTED_PROPERTIES = ("values", "stability")  # the values of `Case.tests`, in the order of the cases
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import expected_outcomes
-from grpo_lab.course.exercise import TESTS
+from grpo_lab.course.exercise import TESTED_PROPERTIES
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import given_checks
 from grpo_lab.course.wrong_answers import function_from_source, source_of
@@ -97,7 +97,7 @@ def test_hidden_inputs_differ_from_the_visible_ones(name):
 
 def test_an_exercise_has_all_its_parts_in_order():
     for name, exercise in EXERCISES.items():
-        kinds = [TESTS.index(case.tests) for case in exercise.cases]
+        kinds = [TESTED_PROPERTIES.index(case.tests) for case in exercise.cases]
         assert kinds == sorted(kinds) and kinds[0] == 0 and len(exercise.hints) >= 2, name
         assert len(exercise.known_mistakes) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name

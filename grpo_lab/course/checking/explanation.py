@@ -14,7 +14,7 @@ from grpo_lab.course.checking.mistakes import choices, likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
 from grpo_lab.course.checking.verdict_parts import Part
-from grpo_lab.course.exercise import TESTS, Exercise, Mistake
+from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake
 
 HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
@@ -82,7 +82,7 @@ def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -
     Among equals it is the first one, which has the smallest input.
     """
     has_right_values = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
-    return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), has_right_values[index]))
+    return min(failing, key=lambda index: (TESTED_PROPERTIES.index(exercise.cases[index].tests), has_right_values[index]))
 
 
 def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Difference) -> list[Part]:
