@@ -81,8 +81,12 @@ def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -
 
     Among equals it is the first one, which has the smallest input.
     """
-    has_right_values = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
-    return min(failing, key=lambda index: (TESTED_PROPERTIES.index(exercise.cases[index].tests), has_right_values[index]))
+
+    def rank(index: int) -> tuple[int, bool]:
+        has_right_values = equal_values(outcomes[index], expected[index], exercise)
+        return TESTED_PROPERTIES.index(exercise.cases[index].tests), has_right_values
+
+    return min(failing, key=rank)
 
 
 def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Difference) -> list[Part]:
