@@ -57,14 +57,14 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 PACKAGE = "grpo_lab"
 VARIANTS = "variants"  # formulas of a class, docs/teaching/variants.yaml: what a released notebook says of them
 CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_case", "session")
-CHECKING += ("stand_ins", "verdict")
+CHECKING += ("stand_ins", "verdict", "verdict_parts")
 SAYING = (
     "teaching/notebook/predictions.py",
     "teaching/cell_errors.py",
     "doctor.py",
     *(f"course/checking/{name}.py" for name in CHECKING),
 )
-PAGES_OF_A_CLASS = ("course/grading/classpage.py", "course/grading/studentpage.py")
+PAGES_OF_A_CLASS = ("course/grading/class_page.py", "course/grading/student_page.py")
 DRAWING = (*PAGES_OF_A_CLASS, "course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
 DRAWING += ("__main__.py",)
 SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # arguments and variables
@@ -134,7 +134,7 @@ def messages(name: str) -> dict[str, str]:
 
         for exercise in (e for e in EXERCISES.values() if e.notebook == name.split("_")[1]):
             found |= dict.fromkeys(exercise.hints, "hint")
-            found |= dict.fromkeys([mistake.says for mistake in exercise.misconceptions.values()], "verdict")
+            found |= dict.fromkeys([mistake.says for mistake in exercise.known_mistakes.values()], "verdict")
             seen = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()
             found |= dict.fromkeys(seen, "seen")
             found |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")

@@ -15,24 +15,26 @@ from grpo_lab.course.exercise import fresh_seed
 if TYPE_CHECKING:
     from grpo_lab.course.variant import ClassKey
 
-DRAWN = "drawn"  # of --variant without a secret
+DRAW_SECRET = "drawn"  # the value of `--variant` when it is given without a secret
 
 
 @command("grpo_lab.course")
 def main(arguments: list[str] | None = None) -> int:
-    args = vars(_parser().parse_args(arguments))
-    run = args.pop("run")
-    return run(**args)
+    options = vars(_parser().parse_args(arguments))
+    run_command = options.pop("run_command")
+    return run_command(**options)
 
 
 def list_exercises() -> int:
     from grpo_lab.course.exercises import EXERCISES
 
     print(f"{'notebook':8}  {'function':28} {'points':>6} {'minutes':>7} {'difficulty':>10} {'mistakes known':>14}")
-    for name, e in EXERCISES.items():
-        print(f"{e.notebook:8}  {name:28} {e.points:6} {e.minutes:7} {e.difficulty:10} {len(e.misconceptions):14}")
-    total = [sum(getattr(e, field) for e in EXERCISES.values()) for field in ("points", "minutes")]
-    print(f"{len(EXERCISES)} exercises, {total[0]} points, {total[1] / 60:.0f} hours")
+    for name, exercise in EXERCISES.items():
+        columns = f"{exercise.points:6} {exercise.minutes:7} {exercise.difficulty:10} {len(exercise.known_mistakes):14}"
+        print(f"{exercise.notebook:8}  {name:28} {columns}")
+    total_points = sum(exercise.points for exercise in EXERCISES.values())
+    total_minutes = sum(exercise.minutes for exercise in EXERCISES.values())
+    print(f"{len(EXERCISES)} exercises, {total_points} points, {total_minutes / 60:.0f} hours")
     return 0
 
 
@@ -49,10 +51,10 @@ def release_assignments(
 
     if lang != "en" and find_spec("babel") is None:
         raise InputPackageError("lang", lang, 'babel is not installed; pip install "grpo-lab[chinese]"')
-    is_new = variant == DRAWN
-    secret = secrets.token_hex(8) if is_new else variant
+    is_new_secret = variant == DRAW_SECRET
+    secret = secrets.token_hex(8) if is_new_secret else variant
     _print_paths(release.release(folder, assignment, _class_key(secret, variants), lang))
-    if is_new:
+    if is_new_secret:
         print(f"The secret of this class is {secret}: keep it, and give it to grade with --variant {secret}")
     return 0
 
@@ -67,7 +69,7 @@ def grade_folder(folder: Path, variant: str | None, variants: Path | None, lang:
     from grpo_lab.course.grading.command import grade_class
 
     if lang is not None:
-        os.environ["GRPO_LAB_LANG"] = lang  # tables and lines of the shell are in English
+        os.environ["GRPO_LAB_LANG"] = lang  # only the pages follow it: tables and printed lines stay English
     return grade_class(folder, key=_class_key(variant, variants), **options)
 
 
@@ -84,7 +86,7 @@ def print_key(assignment: str | None, variant: str, variants: Path | None) -> in
 
 
 def _class_key(secret: str | None, file: Path | None) -> "ClassKey | None":
-    """The key of a class with this secret; None for one without variants."""
+    """Return the key of the class with this secret; None, without a secret, is a class without variants."""
     if secret is not None:
         return _key(secret, file)
     if file is not None:
@@ -117,62 +119,74 @@ def export_to_gradescope(
     return 0
 
 
+GRADE_DESCRIPTION = (
+    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. An interrupted grading is simply run again."
+)
+SECRET_HELP = "secret of the class, as it was given to `release`"
+
+
 def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.course", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
-    def add(name: str, run, says: str, folder: str = "", kind: Callable = writable_folder, **settings) -> Parser:
-        subparser = commands.add_parser(name, help=says, description=says)
-        subparser.set_defaults(run=run, **settings)
-        if folder:
-            subparser.add_argument("folder", type=kind, metavar="DIR", help=folder)
+    def add(name: str, run_command: Callable, description: str) -> Parser:
+        subparser = commands.add_parser(name, help=description, description=description)
+        subparser.set_defaults(run_command=run_command)
         return subparser
 
-    def add_variant(subparser: Parser, says: str, **settings) -> None:
-        subparser.add_argument("--variant", metavar="SECRET", help=says, **settings)
-        file_help = "what is drawn from (default: docs/teaching/variants.yaml of a checkout)"
-        subparser.add_argument("--variants", type=Path, metavar="FILE", help=file_help)
-
     add("list", list_exercises, "Every exercise, with points and minutes.")
-    says = "Write the assignment notebooks anew; unchanged ones are left alone."
-    build_options = add("build", write_assignments, says)
+    description = "Write the assignment notebooks anew; unchanged ones are left alone."
+    build_options = add("build", write_assignments, description)
     folder = Path("notebooks/assignments")
     build_options.add_argument("folder", type=writable_folder, nargs="?", default=folder, metavar="DIR")
-    says = "Write the students' folder: assignments and a README."
-    release_options = add("release", release_assignments, says, "a new or empty folder")
-    release_options.add_argument("--assignment", metavar="NN", help="such as 05 (default: all)")
-    lang_help = "of the texts (default en); code is in English"
-    release_options.add_argument("--lang", choices=("en", "zh_CN"), default="en", help=lang_help)
-    says = "draw other formulas for this class; without SECRET, one is made up and printed"
-    add_variant(release_options, says, nargs="?", const=DRAWN)
-    grade_options = add(
-        "grade", grade_folder, GRADE, "one folder, notebook or zip a student; or a class as a zip", Path
-    )
-    option = grade_options.add_argument
-    option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
-    option("--assignment", metavar="NN", help="such as 02 (default: what most of the class handed in)")
-    option("--seed", type=int, help="of the fresh inputs, not 0; drawn if left out, and reported")
-    option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
-    option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
-    option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
-    grade_options.add_argument("--lang", choices=("en", "zh_CN"), help="of the pages (default: that of the machine)")
-    add_variant(grade_options, "of the class, as it was given to `release`")
+    _add_release_options(add("release", release_assignments, "Write the students' folder: assignments and a README."))
+    _add_grade_options(add("grade", grade_folder, GRADE_DESCRIPTION))
     key_options = add("key", print_key, "For the teacher: the formulas that a class has, and functions that are right.")
-    key_options.add_argument("--assignment", metavar="NN", help="such as 05 (default: all)")
-    add_variant(key_options, "of the class, as it was given to `release`", required=True)
+    key_options.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
+    _add_variant_options(key_options, SECRET_HELP, required=True)
     totals_options = add("totals", write_totals, "One table over assignments, from the folders that `grade` wrote.")
     totals_options.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder with grades.json")
     totals_options.add_argument("--output", type=Path, default=Path("totals.csv"), help="(default: totals.csv)")
-    export_options = add("export-gradescope", export_to_gradescope, "Write an autograder.", "a new or empty folder")
-    export_options.add_argument("--seed", type=int, help="of the inputs that students have not seen; drawn if left out")
-    export_options.add_argument("--assignment", metavar="NN", help="such as 02: what else is handed in earns nothing")
-    add_variant(export_options, "of the class, as it was given to `release`")
+    _add_export_options(add("export-gradescope", export_to_gradescope, "Write an autograder."))
     return parser
 
 
-GRADE = (
-    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. An interrupted grading is simply run again."
-)
+def _add_release_options(parser: Parser) -> None:
+    parser.add_argument("folder", type=writable_folder, metavar="DIR", help="a new or empty folder")
+    parser.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
+    lang_help = "language of the texts (default en); code is in English"
+    parser.add_argument("--lang", choices=("en", "zh_CN"), default="en", help=lang_help)
+    secret_help = "draw other formulas for this class; without SECRET, one is made up and printed"
+    _add_variant_options(parser, secret_help, nargs="?", const=DRAW_SECRET)
+
+
+def _add_grade_options(parser: Parser) -> None:
+    option = parser.add_argument
+    option("folder", type=Path, metavar="DIR", help="one folder, notebook or zip a student; or a class as a zip")
+    option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
+    option("--assignment", metavar="NN", help="number, such as 02 (default: what most of the class handed in)")
+    option("--seed", type=int, help="seed of the fresh inputs, not 0; drawn if left out, and reported")
+    option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
+    option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
+    option("--trust", action="store_true", help="run submissions without a sandbox where there is none")
+    option("--lang", choices=("en", "zh_CN"), help="language of the pages (default: the machine's)")
+    _add_variant_options(parser, SECRET_HELP)
+
+
+def _add_export_options(parser: Parser) -> None:
+    parser.add_argument("folder", type=writable_folder, metavar="DIR", help="a new or empty folder")
+    seed_help = "seed of the inputs that students have not seen; drawn if left out"
+    parser.add_argument("--seed", type=int, help=seed_help)
+    assignment_help = "number, such as 02: a notebook for another assignment earns nothing"
+    parser.add_argument("--assignment", metavar="NN", help=assignment_help)
+    _add_variant_options(parser, SECRET_HELP)
+
+
+def _add_variant_options(parser: Parser, secret_help: str, **settings) -> None:
+    """Add `--variant`, with more settings of `add_argument`, and `--variants`."""
+    parser.add_argument("--variant", metavar="SECRET", help=secret_help, **settings)
+    file_help = "file of the formulas to draw from (default: docs/teaching/variants.yaml of a checkout)"
+    parser.add_argument("--variants", type=Path, metavar="FILE", help=file_help)
 
 
 if __name__ == "__main__":

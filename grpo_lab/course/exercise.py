@@ -1,8 +1,9 @@
-"""An exercise: a reference function, inputs to try it on, mistakes to recognise, and hints.
+"""An exercise: a reference function, cases to try an answer on, mistakes to recognise, and hints.
 
-A mistake is a *function that makes it*, not a pattern in the text. It is recognised by what it computes, so the
-student may write it in any way. The inputs are written by hand, or drawn from a seed: then in float64, so that a
-difference is a mistake and not rounding. What is said lies beside the exercises, in YAML.
+A mistake is stored as a *function that makes it*, not as a pattern in the text. It is recognised by what it computes,
+so it does not matter how a student writes it. The inputs of a case are written by hand or drawn from a seed. Drawn
+inputs are in float64, so that a difference shows a mistake and not rounding. The texts of an exercise are in a YAML
+file beside the module that defines it.
 """
 
 import copy
@@ -16,20 +17,24 @@ from torch import Tensor, nn
 
 from grpo_lab.base.checks import check_between
 from grpo_lab.config.settings import LARGEST_SEED
-from grpo_lab.course.wrong_answers import changed
+from grpo_lab.course.wrong_answers import with_changed_lines
 
 INF, NAN = float("inf"), float("nan")
-TESTS = ("values", "stability")
+TESTED_PROPERTIES = ("values", "stability")  # the values of `Case.tests`, in the order of the cases
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input. In an exercise the smallest and most telling come first.
+    """One input of an exercise. No case is an input that the argument checks of the stub refuse.
 
-    build: seed -> (args, kwargs), the same for the same seed in every process; seed 0 is the one that students see.
-    label: a few words, such as "two rewards that are equal".
-    tests: "values"; "stability" for inputs that are large, extreme, padded with NaN or of another precision. In an
-    exercise they stand in this order. What the stub's checks refuse is no case.
+    In an exercise, the cases for "values" come before those for "stability", and small, clear inputs come first.
+
+    Attributes:
+        build: A function that maps a seed to (args, kwargs); a seed gives the same input in every process. Students
+            see the inputs of seed 0.
+        label: A few words about the input, such as "two rewards that are equal".
+        tests: The property that the case tests: "values"; or "stability", for an input that is large, extreme, padded
+            with NaN or of another precision.
     """
 
     build: Callable[[int], tuple[tuple, dict]]
@@ -38,11 +43,15 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Misconception:
-    """One mistake: its name in the exercise, what the student reads of it, and what makes it.
+class Mistake:
+    """One known mistake: its name, a text for the student, and a function that makes it.
 
-    wrong: a function that makes it, with the arguments of the reference. lines: what stands instead at an address of
-    the reference, where that is all. equation: the tag that it breaks, where it is not that of the last of them.
+    Attributes:
+        name: The name of the mistake, which is unique in its exercise.
+        says: The text that the student reads when the mistake is recognised.
+        wrong: A function with the reference's arguments that makes the mistake.
+        lines: The changed lines of the reference, by address; empty if `wrong` is written out as a function.
+        equation: The tag of the equation that the mistake breaks; "" stands for the last tag among `lines`.
     """
 
     name: str
@@ -54,24 +63,33 @@ class Misconception:
 
 @dataclass(frozen=True, eq=False)
 class Exercise:
-    """A function to write. See `Case` and `Misconception` for its parts; `pytest tests/course -k prove` checks them.
+    """A function for students to write, with all that checks and explains their answers.
 
-    function: the reference, a function of grpo_lab; its name is the name of the exercise.
-    mistakes: by name, words in lower case joined by hyphens; the first that fits is named. Each is what stands instead
-    at an address of the reference, as in {"2.3": "std = 1"} (see `grpo_lab.formulas.lines`), or a function.
-    equations: of a mistake, the tag that it breaks, where that is not the last equation whose line is changed.
-    gradient_of: arguments whose gradients are compared too.
-    observe: (result, args, kwargs) -> dict of what is compared where the result itself is no plain tensor.
-    tolerance: relative and absolute.
-    planted: names of the mistakes that the stub makes, where the exercise is to repair what runs and is wrong.
-    shows: lines of Python that show it.
-    notebook: "04" for the fourth, by the name of its module.
-    points, minutes: at least 1. difficulty: 1, 2 or 3.
-    task: a few sentences, what to write and why it matters.
-    hints: at least 2, from gentle to nearly there, never the line itself.
-    says: of each mistake, what the student reads.
-    variant: whether its formula was drawn for a class (see `grpo_lab.course.variant`).
-    recorded: the outcomes on the inputs of seed 0, where the function that has them is the teacher's alone.
+    `pytest tests/course -k prove` checks that the cases tell every mistake from the reference.
+
+    Attributes:
+        function: The reference, a function of grpo_lab. Its name is the name of the exercise.
+        cases: The inputs that an answer is tried on, in the order that `Case` describes.
+        mistakes: The known mistakes by name, in lower case with hyphens. If several fit an answer, the first is named.
+            A mistake is either a function or the changed lines of the reference by address, such as {"2.3": "std = 1"}
+            (see `grpo_lab.formulas.lines`).
+        equations: The tag of the equation that a mistake breaks, by the mistake's name; needed only if it is not the
+            last equation whose line is changed.
+        gradient_of: The names of the arguments whose gradients are compared too.
+        observe: A function (result, args, kwargs) -> dict that extracts what is compared; None compares the result.
+        tolerance: The relative and absolute tolerance of a comparison.
+        planted: The names of the mistakes that the stub contains, in an exercise whose task is to repair wrong code.
+        shows: Lines of Python that show the planted mistakes at work; they are appended to the task.
+        notebook: The number of the notebook, such as "04" or "07c".
+        points: The points for a right answer, at least 1.
+        minutes: The minutes that an answer takes, at least 1.
+        difficulty: 1 (easy), 2 or 3 (hard).
+        task: A few sentences on what to write and why it matters.
+        hints: At least two hints; the first is gentle, the last nearly gives the line, and none contains it.
+        says: The text that the student reads about each mistake, by the mistake's name.
+        is_variant: Whether the formula was drawn for a class (see `grpo_lab.course.variant`).
+        recorded: The reference's outcomes on the inputs of seed 0. A student's notebook has them in the place of the
+            variant's function, which only the teacher has.
     """
 
     function: Callable
@@ -90,7 +108,7 @@ class Exercise:
     task: str = ""
     hints: Sequence[str] = ()
     says: Mapping[str, str] = field(default_factory=dict)
-    variant: bool = False
+    is_variant: bool = False
     recorded: tuple = ()
 
     @property
@@ -98,16 +116,16 @@ class Exercise:
         return self.function.__name__
 
     @cached_property
-    def misconceptions(self) -> dict[str, Misconception]:
-        return {name: self._misconception(name, change) for name, change in self.mistakes.items()}
+    def known_mistakes(self) -> dict[str, Mistake]:
+        return {name: self._mistake(name, change) for name, change in self.mistakes.items()}
 
-    def _misconception(self, name: str, change: Mapping[str, str] | Callable) -> Misconception:
-        wrong, lines = (change, {}) if callable(change) else (changed(self.function, change), change)
-        return Misconception(name, self.says[name], wrong, lines, self.equations.get(name, ""))
+    def _mistake(self, name: str, change: Mapping[str, str] | Callable) -> Mistake:
+        wrong, lines = (change, {}) if callable(change) else (with_changed_lines(self.function, change), change)
+        return Mistake(name, self.says[name], wrong, lines, self.equations.get(name, ""))
 
 
 class Draws:
-    """A source of tensors drawn from a seed, the same ones in every process."""
+    """A generator of random tensors; a seed gives the same tensors in every process."""
 
     def __init__(self, seed: int):
         self.generator = torch.Generator().manual_seed(seed)
@@ -116,11 +134,11 @@ class Draws:
         return scale * torch.randn(shape, generator=self.generator, dtype=torch.float64)
 
     def logp(self, *shape: int) -> Tensor:
-        """Log-probabilities, between about -4 and 0."""
+        """Draw log-probabilities; nearly all are between -4 and 0."""
         return -2 * self.normal(*shape).abs()
 
     def moved(self, *shape: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of a policy that has moved, and those from which it has, by about `scale` each."""
+        """Draw log-probabilities after and before an update of the policy, which moves each by about `scale`."""
         old_logp = self.logp(*shape)
         return -(old_logp + self.normal(*shape, scale=scale)).abs(), old_logp
 
@@ -128,19 +146,19 @@ class Draws:
         return torch.randint(below, shape, generator=self.generator)
 
     def ragged(self, B: int, T: int) -> Tensor:
-        """A mask whose first row is full and whose others end earlier, at 1 to T - 1 tokens."""
+        """Draw a mask of rows of different lengths: T tokens in the first row, 1 to T - 1 in each other row."""
         lengths = 1 + self.integers(max(T - 1, 1), B)
         lengths[0] = T
         return torch.arange(T) < lengths[:, None]
 
     def holes(self, B: int, T: int) -> Tensor:
-        """A mask with holes: about half of the tokens, anywhere; the last row is empty."""
+        """Draw a mask with holes: about half of the tokens of each row count; the last row is empty."""
         mask = self.integers(2, B, T).bool()
         mask[-1] = False
         return mask
 
     def fill(self, model: nn.Module) -> nn.Module:
-        """The model itself, in float64, with every parameter drawn."""
+        """Convert the model to float64 in place, fill every parameter with random numbers, and return the model."""
         with torch.no_grad():
             for parameter in model.double().parameters():
                 parameter.copy_(self.normal(*parameter.shape))
@@ -148,32 +166,35 @@ class Draws:
 
 
 def given(label: str, *args: object, **kwargs: object) -> Case:
-    """An input written by hand. Each call gets tensors of its own."""
+    """A case with an input that is written by hand. Each call of `build` returns new copies of the tensors."""
     return Case(lambda seed: (tuple(map(_fresh, args)), {name: _fresh(kwargs[name]) for name in kwargs}), label)
 
 
 def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
-    """An input drawn anew for each seed; `draw` returns the positional arguments."""
+    """A case with an input that is drawn from the seed.
+
+    draw: A function that returns the positional arguments. kwargs: The keyword arguments, the same for every seed.
+    """
     return Case(lambda seed: (draw(Draws(seed)), dict(kwargs)), label)
 
 
 def extreme(label: str, *args: object, **kwargs: object) -> Case:
-    """An input written by hand that only a stable answer survives."""
+    """A case for stability, with an extreme input that is written by hand."""
     return replace(given(label, *args, **kwargs), tests="stability")
 
 
 def at_scale(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
-    """An input drawn anew for each seed that is large, extreme, or of another precision."""
+    """A case for stability, with an input drawn from the seed that is large, extreme or of another precision."""
     return replace(drawn(label, draw, **kwargs), tests="stability")
 
 
 def padded(values: Tensor, mask: Tensor, filling: float = NAN) -> Tensor:
-    """The values, with something else where the mask is False."""
+    """Return the values with `filling` wherever the mask is False."""
     return values.masked_fill(~mask, filling)
 
 
 def nan_padded(logp: Tensor, other_logp: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Two log-probabilities with NaN where the mask is False, and the mask."""
+    """Return two tensors of log-probabilities with NaN wherever the mask is False, and the mask."""
     return padded(logp, mask), padded(other_logp, mask), mask
 
 
@@ -182,7 +203,7 @@ def f64(rows: list | float) -> Tensor:
 
 
 def log(*probabilities: float) -> Tensor:
-    """Logarithms of probabilities, as one row."""
+    """Return the logarithms of these probabilities as a tensor of one row, in float64."""
     return f64([list(probabilities)]).log()
 
 
@@ -191,10 +212,10 @@ def _fresh(value: object) -> object:
 
 
 def fresh_seed(seed: int | None) -> int:
-    """The seed of inputs that students have not seen: the one given, else a random one.
+    """Return a seed for inputs that students have not seen: `seed` itself, or a random one for None.
 
     Raises:
-        ValueError: for 0, whose inputs they see, and for what is no seed.
+        ValueError: If the seed is 0, whose inputs students see, or is out of the range of seeds.
     """
     if seed is None:
         return 1 + secrets.randbelow(2**31 - 1)

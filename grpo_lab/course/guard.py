@@ -1,8 +1,8 @@
-"""Run a student's code and come back from an endless loop, a flood of print and `sys.exit`, on every system.
+"""Run a student's code and return from it in spite of an endless loop, endless printing or `sys.exit`, on every system.
 
-The clock is one of processor time. What sleeps, waits for somebody to type, or works inside a C function, is for the
-interrupt of the notebook to stop; `os._exit` and a crash take the process along. The grader has a process of its own
-for each submission, and a clock outside of it.
+The limit is on processor time. Code that sleeps, waits for input or stays inside a C function does not reach it: the
+student interrupts the notebook. `os._exit` and a crash end the process. The grading therefore runs each submission in a
+process of its own and measures its time from outside.
 """
 
 import io
@@ -15,16 +15,23 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
-MAX_SHOWN, MAX_PRINTED = 1_500, 10_000_000  # characters that are shown, and after which nobody believes in an end
+MAX_SHOWN = 1_500  # characters of the printed output that are kept
+MAX_PRINTED = 10_000_000  # characters after which a call counts as endless
 
 
 class Stop(BaseException):
-    """An exception where time or paper is up, again and again: who catches it is stopped by the next one."""
+    """An exception that stops a call. It is raised again until the call ends, so catching it does not help the call."""
 
 
 @dataclass
 class GuardedCall:
-    """The end of a guarded call: result is None, and fault "endless" or "exit", unless the call came to its end."""
+    """The result of a guarded call.
+
+    Attributes:
+        result: The value that the call returned; None if the call was stopped.
+        fault: The reason why the call was stopped, "endless" or "exit"; "" if it returned.
+        printed: The beginning of what the call printed.
+    """
 
     result: Any = None
     fault: str = ""
@@ -32,9 +39,14 @@ class GuardedCall:
 
 
 def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
-    """Run `call()` for at most so many seconds of processor time. An ordinary exception of its own is raised here."""
+    """Run `call()`, and stop it after this many seconds of processor time. Ordinary exceptions of the call pass.
+
+    Args:
+        call: A function without arguments.
+        seconds: The limit on processor time.
+    """
     outcome, output = GuardedCall(), _Output()
-    with redirect_stdout(output), redirect_stderr(output), _clock(outcome, seconds):
+    with redirect_stdout(output), redirect_stderr(output), _time_limit(outcome, seconds):
         try:
             outcome.result = call()
         except Stop:
@@ -48,9 +60,9 @@ def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
 
 
 class _Output(io.StringIO):
-    """An output that takes all that is printed, and keeps the beginning."""
+    """A text stream that keeps the beginning of what is written to it and raises `Stop` when it becomes too much."""
 
-    length = 0
+    length = 0  # the number of all characters written so far
 
     def write(self, text: str) -> int:
         super().write(text[: max(0, MAX_SHOWN - self.length)])
@@ -61,31 +73,35 @@ class _Output(io.StringIO):
 
 
 @contextmanager
-def _clock(outcome: GuardedCall, seconds: float) -> Iterator[None]:
-    """Let a thread look at the clock, and send a signal to the main thread, which alone is stopped."""
+def _time_limit(outcome: GuardedCall, seconds: float) -> Iterator[None]:
+    """Raise `Stop` in the main thread once the block has used its processor time. Other threads have no limit.
+
+    A second thread watches the time and sends the main thread a signal, whose handler raises `Stop`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    running = True
+    is_running = True
     finished = threading.Event()
     end = time.process_time() + seconds
 
     def watch() -> None:
         while not finished.wait(0.05):
             if time.process_time() > end:
-                interrupt_main(signal.SIGTERM)  # Windows has it, too
+                interrupt_main(signal.SIGTERM)  # Windows has SIGTERM, too
 
-    def ring(*_) -> None:
-        if running:
+    def stop_call(*_) -> None:
+        if is_running:
             outcome.fault = "endless"
             raise Stop
 
-    previous_handler, watcher = signal.signal(signal.SIGTERM, ring), threading.Thread(target=watch, daemon=True)
+    previous_handler = signal.signal(signal.SIGTERM, stop_call)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        running = False
+        is_running = False
         finished.set()
         watcher.join()
         signal.signal(signal.SIGTERM, previous_handler)

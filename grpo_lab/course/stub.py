@@ -1,7 +1,7 @@
-r"""Stubs: an exercise without its answer, and the answer without the rest.
+r"""Stubs: split the source of an exercise's function into what students get and the lines that they write.
 
-All comes from the live source. A stub keeps the docstring as it is written, raw, so that `show` can read the equations
-of what a student writes.
+Both parts are cut from the current source of the function. A stub keeps the raw docstring, so that `show` can read the
+equations of a function that a student has written.
 """
 
 import ast
@@ -15,20 +15,20 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.wrong_answers import source_of
 from grpo_lab.formulas.lines import with_lines, without_markers
 
-LIBRARY_GONE = "this is the exercise: its body is yours to write"  # what the library raises where work is marked
-
+# The message of the NotImplementedError that the library's function raises while a student's answer is tried.
+LIBRARY_GONE = "this is the exercise: its body is yours to write"
 YOUR_LINES = "# your lines (the checks of the arguments above are given)"
 
 
 def stub_source(exercise: Exercise) -> str:
-    """The function as the student gets it: its head, and the wrong lines where it is to be repaired."""
+    """Return the function as students get it: its head, and either NotImplementedError or the lines to repair."""
     missing = f'    raise NotImplementedError("{exercise.name} is not written yet")\n'
     return stub_head(exercise) + (planted_body(exercise) or missing)
 
 
 def stub_head(exercise: Exercise) -> str:
-    """The head of a stub: signature, docstring and the checks of its arguments."""
-    lines, node, body_start = _parts(exercise)
+    """Return the head of a stub: signature, docstring and the checks of the arguments."""
+    lines, node, body_start = _split(exercise)
     head = lines[node.lineno - 1 : body_start]
     if body_start > _docstring_end(node):
         head.append(f"    {YOUR_LINES}\n")
@@ -36,68 +36,72 @@ def stub_head(exercise: Exercise) -> str:
 
 
 def planted_body(exercise: Exercise) -> str:
-    """The lines behind the docstring with the mistakes that are planted in them; "" where none is."""
+    """Return the lines below the head with the planted mistakes in them; "" if the exercise has none."""
     return _body(exercise, planted_lines(exercise)) if exercise.planted else ""
 
 
 def planted_lines(exercise: Exercise) -> dict[str, str]:
-    """The lines of the planted mistakes, by their address in the function."""
-    return {address: line for name in exercise.planted for address, line in exercise.misconceptions[name].lines.items()}
+    """Return the lines of the planted mistakes, by their address in the function."""
+    return {address: line for name in exercise.planted for address, line in exercise.known_mistakes[name].lines.items()}
 
 
 def is_as_released(source: str, exercises: dict[str, Exercise]) -> bool:
-    """True if a cell holds no work: each function of an exercise in it has the lines of its stub, and no others."""
+    """Return True if a cell is untouched: each function of an exercise in it still has exactly the stub's lines."""
     try:
         functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False  # somebody wrote it
-    own = [(function, exercises[function.name]) for function in functions if function.name in exercises]
-    return all(_own_lines(function) == _stub_lines(exercise) for function, exercise in own)
+        return False  # a stub can be parsed, so a student has changed this cell
+    answers = [(function, exercises[function.name]) for function in functions if function.name in exercises]
+    return all(_answer_lines(function) == _stub_lines(exercise) for function, exercise in answers)
 
 
-def _own_lines(function: ast.FunctionDef) -> list[str]:
+def _answer_lines(function: ast.FunctionDef) -> list[str]:
+    """Return the statements below the docstring and the given checks, as text that ignores the layout."""
     return [ast.dump(statement) for statement in body_of(function)[len(given_checks(function)) :]]
 
 
 @cache
 def _stub_lines(exercise: Exercise) -> list[str]:
-    return _own_lines(ast.parse(stub_source(exercise)).body[0])
+    return _answer_lines(ast.parse(stub_source(exercise)).body[0])
 
 
 def solution_body(exercise: Exercise) -> str:
-    """The lines that the stub lacks: those behind the docstring and the given checks, indented as in the function."""
+    """Return the lines that the stub lacks, indented as in the function: all below docstring and given checks."""
     return _body(exercise, {})
 
 
 def _body(exercise: Exercise, changes: dict[str, str]) -> str:
-    lines, _, body_start = _parts(exercise)
-    changed = with_lines("".join(lines), changes).splitlines(keepends=True)
-    return without_markers("".join(changed[body_start:]))
+    lines, _, body_start = _split(exercise)
+    changed_lines = with_lines("".join(lines), changes).splitlines(keepends=True)
+    return without_markers("".join(changed_lines[body_start:]))
 
 
 def imports_of(exercise: Exercise, source: str) -> tuple[str, ...]:
-    """Import lines, such as "from jaxtyping import Float", for what this source names of the reference's module."""
+    """Return the import lines that this source needs, such as "from jaxtyping import Float".
+
+    Needed are the names in the source that the reference's module imports or defines.
+    """
     return _import_lines(exercise, {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)})
 
 
 def named_imports(exercise: Exercise) -> tuple[str, ...]:
-    """The import lines of what docstring and task name of the package, in backticks, such as `completion_mask`."""
+    """Return the import lines of the package's functions that docstring or task mention as `completion_mask`."""
     named = set(re.findall(r"`(\w+)[`(]", f"{exercise.function.__doc__} {exercise.task}"))
     return tuple(line for line in _import_lines(exercise, named) if line.startswith("from grpo_lab"))
 
 
 def given_checks(function: ast.FunctionDef) -> list[ast.stmt]:
-    """The checks of arguments that lead the body: a stub keeps them, since writing them is no part of an exercise."""
+    """Return the argument checks at the beginning of the body. A stub keeps them: students need not write them."""
     return list(takewhile(_is_given, body_of(function)))
 
 
 def body_of(function: ast.FunctionDef) -> list[ast.stmt]:
-    """The statements behind the docstring."""
+    """Return the statements of a function below its docstring."""
     return function.body[1:] if ast.get_docstring(function) is not None else function.body
 
 
 def is_check(statement: ast.stmt) -> bool:
-    """Recognise a call of a `check_*` function, and an `if` that does nothing but raise or check."""
+    """Return True for a call of a `check_*` function, and for an `if` that only raises or calls one."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name.lstrip("_").startswith("check_")
@@ -109,13 +113,13 @@ def is_check(statement: ast.stmt) -> bool:
 
 
 def _is_given(statement: ast.stmt) -> bool:
-    """A check that a student's notebook can run: what is private to the library stays there."""
+    """Return True for a check that a student's notebook can run: it uses no private name of the library."""
     names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
     return is_check(statement) and not any(name.startswith("_") for name in names)
 
 
-def _parts(exercise: Exercise) -> tuple[list[str], ast.FunctionDef, int]:
-    """The lines of the function, its tree, and the number of lines up to where the student's own begin."""
+def _split(exercise: Exercise) -> tuple[list[str], ast.FunctionDef, int]:
+    """Return the lines of the function, its syntax tree, and the index of the first line that students write."""
     lines, node = _source(exercise)
     checks = given_checks(node)
     return lines, node, checks[-1].end_lineno if checks else _docstring_end(node)
@@ -132,20 +136,20 @@ def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
 
 
 def _import_lines(exercise: Exercise, names: set[str]) -> tuple[str, ...]:
-    """One line for each of the names that the module of the reference imports or defines."""
+    """Return an import line for each of these names that the reference's module imports or defines."""
     module = inspect.getmodule(inspect.unwrap(exercise.function))
-    own = names & vars(module).keys() - {exercise.name}
-    lines = {name: f"from {_public_module(module.__name__, name)} import {name}" for name in own}
+    module_names = names & vars(module).keys() - {exercise.name}
+    lines = {name: f"from {_public_module(module.__name__, name)} import {name}" for name in module_names}
     for statement in ast.parse(inspect.getsource(module)).body:
         package = getattr(statement, "module", "")
-        for name in own & {alias.name for alias in getattr(statement, "names", ())}:
+        for name in module_names & {alias.name for alias in getattr(statement, "names", ())}:
             start = f"from {_public_module(package, name)} " if package else ""
             lines[name] = f"{start}import {name}"
     return tuple(sorted(lines.values()))
 
 
 def _public_module(module: str, name: str) -> str:
-    """The module to import a name from: the outermost package of grpo_lab that exports it, or else the module."""
+    """Return the module to import a name from: the outermost package of grpo_lab that exports it, else `module`."""
     parts, value = module.split("."), getattr(importlib.import_module(module), name, None)
     packages = [".".join(parts[:depth]) for depth in range(2, len(parts))] if parts[0] == "grpo_lab" else []
     exporting = (package for package in packages if vars(importlib.import_module(package)).get(name) is value)

@@ -1,13 +1,14 @@
-r"""Variants: exercises with another formula, drawn for a class, with a key for the teacher alone.
+r"""Variants: exercises with a formula of their own for each class, and a key for the teacher.
 
-    grpo-lab course release DIR --assignment 05 --variant SECRET    the students' notebook, with the class's formula
-    grpo-lab course grade DIR --variant SECRET                      judges by it
-    grpo-lab course key --variant SECRET                            what was drawn: formulas and functions
+    grpo-lab course release DIR --assignment 05 --variant SECRET    write the notebook with the formulas of the class
+    grpo-lab course grade DIR --variant SECRET                      mark submissions by these formulas
+    grpo-lab course key --variant SECRET                            print the formulas and the right functions
 
-A variant puts another equation, and the line that computes it, at a tag of the reference. It has the reference's name,
-arguments and inputs, so notebooks, checks and grading stay as they are. The formulas lie in a file of the repository,
-or in one of the teacher's, and not in the package: a released notebook holds their *results* on the inputs that
-students see, and `check` compares with these.
+A variant replaces one equation of the reference, and the line that computes it. It keeps the reference's name,
+arguments and inputs, so notebooks, checks and grading work as without variants. The secret of the class decides which
+formulas are drawn. The formulas are in a file of the repository or of the teacher, and not in the package. Students'
+notebooks have no right function either: they hold its *results* on the inputs of seed 0, and `check` compares with
+these.
 """
 
 import base64
@@ -34,20 +35,27 @@ from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.stub import solution_body, stub_head
-from grpo_lab.course.wrong_answers import built_anew, source_of
+from grpo_lab.course.wrong_answers import function_from_source, source_of
 from grpo_lab.formulas.lines import with_lines
 
-VARIANTS = Path(grpo_lab.__file__).parents[1] / "docs" / "teaching" / "variants.yaml"  # of a checkout, for teachers
+# The file of formulas for teachers, which only a checkout of the repository has.
+VARIANTS = Path(grpo_lab.__file__).parents[1] / "docs" / "teaching" / "variants.yaml"
 LESSON = "formula-of-the-lesson"
 LESSON_SAYS = (
     "This is the formula of the lesson. Your class has another one: it stands above the cell, and in the docstring."
 )
-REQUIRED, OPTIONAL = {"equation", "formula", "line", "says"}, ("draw", "title", "hints")
+REQUIRED_KEYS = {"equation", "formula", "line", "says"}
+OPTIONAL_KEYS = {"draw", "title", "hints"}
 
 
 @dataclass(frozen=True)
 class ClassKey:
-    """The key of a class: a secret, and the file of variants from which it draws."""
+    """The key of a class, from which its variants follow.
+
+    Attributes:
+        secret: A text that only the teacher knows; it decides which formulas are drawn.
+        file: The YAML file of the formulas.
+    """
 
     secret: str
     file: Path = VARIANTS
@@ -57,19 +65,24 @@ class ClassKey:
         return read_variants(self.file)
 
     def exercises(self, notebook: str) -> dict[str, Exercise]:
-        """The variants of this class in a notebook, such as "05", by the name of the function."""
+        """Return the variants of this class in a notebook, such as "05", by the name of the function."""
         names = [name for name in exercises.NAMES.get(notebook, ()) if name in self._entries]
         return {name: variant_of(name, self._drawn(name)) for name in names}
 
     def translations(self, notebook: str, target: str) -> dict[str, str]:
-        """Return what a notebook of this class says of its formulas, by its English, in another language."""
+        """Return the translations of the sentences about the class's formulas in a notebook, by the English sentence.
+
+        Args:
+            notebook: The number of the notebook, such as "05".
+            target: The language to translate to, such as "zh_CN".
+        """
         entries = (self._drawn(name) for name in exercises.NAMES.get(notebook, ()) if name in self._entries)
-        return {str(says): in_language(says, target) for says in map(_class_says, entries)}
+        return {str(sentence): in_language(sentence, target) for sentence in map(_class_sentence, entries)}
 
-    def mark(self, notebook: str) -> str:
-        """Eight characters that tell this notebook of a class from that of another one; "" without a variant.
+    def fingerprint(self, notebook: str) -> str:
+        """Return eight characters that identify the formulas of a notebook; "" if it has no variants.
 
-        They depend on the formulas alone, which the class has, and say nothing about the secret.
+        Classes with different formulas have different fingerprints. The secret cannot be derived from a fingerprint.
         """
         names = exercises.NAMES.get(notebook, ())
         formulas = {name: self._drawn(name)["formula"] for name in names if name in self._entries}
@@ -83,14 +96,15 @@ class ClassKey:
         return entry
 
     def _number(self, purpose: str, below: int) -> int:
+        """Derive a number from 0 to `below` - 1 from the secret; each purpose has a number of its own."""
         return int.from_bytes(sha256(f"{self.secret}/{purpose}".encode()).digest()) % below
 
 
 def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
-    """The variants of a file, by the name of the function.
+    """Read the entries of a file of variants, by the name of the function.
 
     Raises:
-        InputError: if there is no such file, and for an entry that is not of the form of docs/teaching/variants.yaml.
+        InputError: If the file does not exist, or an entry does not have the form of docs/teaching/variants.yaml.
     """
     if not file.is_file():
         raise InputFileError("variants", str(file), "name a file of variants: docs/teaching is in a checkout only")
@@ -100,48 +114,56 @@ def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
         raise InputError("variants", str(file), "expected YAML", found=f"cannot be read ({error})") from None
     if not isinstance(content, dict):
         raise InputError("variants", str(file), "expected a list of entries for each function")
-    known = [name for names in exercises.NAMES.values() for name in names]
+    known_names = [name for names in exercises.NAMES.values() for name in names]
     for name, entries in content.items():
-        check_choice("variants", name, known)
-        for entry in entries if isinstance(entries, list) and entries else [{}]:
-            if not isinstance(entry, dict) or not REQUIRED <= entry.keys() <= {*REQUIRED, *OPTIONAL}:
-                raise InputError("variants", name, f"expected a list of entries with {', '.join(sorted(REQUIRED))}")
+        check_choice("variants", name, known_names)
+        if not (isinstance(entries, list) and entries and all(map(_is_entry, entries))):
+            allowed = f"expected a list of entries with {', '.join(sorted(REQUIRED_KEYS))}"
+            raise InputError("variants", name, allowed)
     return content
 
 
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and REQUIRED_KEYS <= entry.keys() <= REQUIRED_KEYS | OPTIONAL_KEYS
+
+
 def variant_of(name: str, entry: Mapping[str, Any]) -> Exercise:
-    """The exercise with the formula of this entry.
+    """Return the exercise of this name with the formula of an entry.
 
     Raises:
-        InputError: if the function has no such equation.
+        InputError: If the function has no equation with the entry's tag.
     """
     exercise = exercises.lesson_exercise(name)
     reference = inspect.unwrap(exercise.function)
     source = _source(source_of(reference), name, entry)
     file = f"<{name}, variant {sha256(source.encode()).hexdigest()[:8]}>"
-    function = built_anew(reference, source, file)
+    function = function_from_source(reference, source, file)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exercise = replace(exercise, function=function, task=f"{exercise.task}\n\n{_class_says(entry)}")
+    exercise = replace(exercise, function=function, task=f"{exercise.task}\n\n{_class_sentence(entry)}")
     return _as_variant(exercise, reference, entry.get("hints", ()))
 
 
-def _class_says(entry: Mapping[str, Any]) -> Phrase:
+def _class_sentence(entry: Mapping[str, Any]) -> Phrase:
     values = str(entry["equation"]), entry["says"]
     return fill("**The formula of your class:** Eq. ({0}) is not that of the lesson. {1}", *values)
 
 
-def _as_variant(exercise: Exercise, lesson: Callable, hints: Any) -> Exercise:
-    """The exercise with one known mistake, the function of the lesson: the others are lines of another formula."""
+def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Any) -> Exercise:
+    """Return the exercise as a variant, whose one known mistake is the lesson's function.
+
+    The other known mistakes are dropped, because they are changed lines of the lesson's formula.
+    """
     return replace(
-        exercise, variant=True, mistakes={LESSON: lesson}, says={LESSON: LESSON_SAYS}, equations={},
+        exercise, is_variant=True, mistakes={LESSON: lesson_function}, says={LESSON: LESSON_SAYS}, equations={},
         hints=[*hints] or exercise.hints,
     )  # fmt: skip
 
 
 def _source(source: str, name: str, entry: Mapping[str, Any]) -> str:
-    """The source of the reference with the formula in its docstring, and the line in its code.
+    """Return the source of the reference with the entry's formula in its docstring and the entry's line in its code.
 
-    Of the docstring, what speaks of the lesson's formula goes: the prose behind the equations, and the source.
+    The docstring keeps its equations and its sections, such as "Args:". Its prose is removed, because it explains the
+    formula of the lesson and cites where that one comes from.
     """
     tag = str(entry["equation"])
     try:
@@ -154,13 +176,13 @@ def _source(source: str, name: str, entry: Mapping[str, Any]) -> str:
     lines = [line.removeprefix("    ") for line in docstring[1].splitlines()]
     lines = [rf"{entry['formula']} \tag{{{tag}}}" if rf"\tag{{{tag}}}" in line else line for line in lines]
     first, *paragraphs = "\n".join(lines).split("\n\n")
-    stays = [p for p in paragraphs if r"\tag{" in p or p.startswith(("Args:", "Returns:", "Raises:"))]
-    text = textwrap.indent("\n\n".join([entry.get("title", first).strip(), *stays]).strip(), "    ").strip()
+    remaining = [p for p in paragraphs if r"\tag{" in p or p.startswith(("Args:", "Returns:", "Raises:"))]
+    text = textwrap.indent("\n\n".join([entry.get("title", first).strip(), *remaining]).strip(), "    ").strip()
     return f'{source[: docstring.start()]}r"""{text}\n    """{source[docstring.end() :]}'
 
 
 def _with_word(entry: Mapping[str, Any], word: str, value: Any) -> dict[str, Any]:
-    """The entry with a value in the place of a word."""
+    """Return the entry with a number in the place of a word, wherever the word occurs in its texts."""
 
     def filled(content: Any) -> Any:
         if isinstance(content, list):
@@ -171,16 +193,19 @@ def _with_word(entry: Mapping[str, Any], word: str, value: Any) -> dict[str, Any
 
 
 def key_text(key: ClassKey, notebook: str) -> str:
-    """The key that a teacher keeps: of each variant of a notebook its sentence and its function."""
-    parts = []
+    """Return the teacher's key to a notebook: for each variant, the sentence on its formula and the right function."""
+    solutions = []
     for name, exercise in key.exercises(notebook).items():
-        says = exercise.task.rpartition("\n\n")[2].replace("**", "")
-        parts.append(f"# {notebook}, {name}. {says}\n\n{stub_head(exercise)}{solution_body(exercise)}")
-    return "\n\n".join(parts)
+        sentence = exercise.task.rpartition("\n\n")[2].replace("**", "")
+        solutions.append(f"# {notebook}, {name}. {sentence}\n\n{stub_head(exercise)}{solution_body(exercise)}")
+    return "\n\n".join(solutions)
 
 
 def results_of(variants: Mapping[str, Exercise], target: str = "en") -> str:
-    """The results of these variants on the inputs that students see, and hints, as text for `class_variant`."""
+    """Return the results of these variants on the inputs that students see, and their hints, as text.
+
+    The text goes into a cell of the released notebook, which passes it to `class_variant`.
+    """
     content = {}
     for name, exercise in variants.items():
         hints = [in_language(hint, target) for hint in exercise.hints]
@@ -190,13 +215,13 @@ def results_of(variants: Mapping[str, Exercise], target: str = "en") -> str:
 
 
 def class_variant(results: str) -> None:
-    """Let `check` and `hint` take these functions as your class has them; a cell of your notebook calls it.
+    """Make `check` and `hint` use the formulas of your class. A cell of your notebook calls this function.
 
     Args:
-        results: as that cell has them.
+        results: The text that `results_of` wrote into that cell.
 
     Raises:
-        InputError: if they are not as they were handed out.
+        InputError: If the text was changed.
     """
     try:
         content = json.loads(zlib.decompress(base64.b64decode("".join(results.split()), validate=True)))

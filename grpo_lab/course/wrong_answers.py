@@ -1,9 +1,9 @@
-"""Wrong answers that are the right one but for a line: written as the line that stands there instead.
+"""Wrong answers that differ from the right one in a few lines: each is written as its changed lines alone.
 
-    changed(token_entropy, {"1.8": "entropy = (logp.exp() * logp).sum(-1)"})
+    with_changed_lines(token_entropy, {"1.8": "entropy = (logp.exp() * logp).sum(-1)"})
 
-The difference is applied to the live source of the reference, so the two cannot drift apart: an address that is that of
-no line is an error.
+The changes are applied to the current source of the reference, so a wrong answer follows every change of the reference.
+An address that fits no line of the reference is an error.
 """
 
 import ast
@@ -16,24 +16,26 @@ from types import FunctionType
 from grpo_lab.formulas.lines import with_lines
 
 
-def changed(reference: Callable, lines: Mapping[str, str]) -> Callable:
-    """A function with the arguments of the reference that makes the mistake; built when it is first called.
+def with_changed_lines(reference: Callable, lines: Mapping[str, str]) -> Callable:
+    """Return a function that computes what the reference computes with these lines in the place of its own.
+
+    The function has the reference's signature. It is compiled when it is called for the first time.
 
     Args:
-        reference: a function with its own source.
-        lines: by address (see `grpo_lab.formulas.lines`), what stands there instead.
+        reference: The right answer, a function whose source can be read.
+        lines: The changed lines, by their address in the reference (see `grpo_lab.formulas.lines`).
 
     Raises:
-        ValueError: when it is called, if an address is that of no line, or of several.
+        ValueError: When the function is called, if an address fits no line of the reference, or several.
     """
 
     @cache
-    def built() -> Callable:
+    def compiled() -> Callable:
         right = inspect.unwrap(reference)
-        return built_anew(right, with_lines(source_of(right), lines))
+        return function_from_source(right, with_lines(source_of(right), lines))
 
     def wrong(*args, **kwargs):
-        return built()(*args, **kwargs)
+        return compiled()(*args, **kwargs)
 
     wrong.__signature__ = inspect.signature(reference)
     wrong.__name__ = wrong.__qualname__ = f"changed_{reference.__name__}"
@@ -41,17 +43,21 @@ def changed(reference: Callable, lines: Mapping[str, str]) -> Callable:
 
 
 def source_of(function: FunctionType) -> str:
-    """The live source of a function, at the margin."""
+    """Return the current source of a function, without the indentation that it has in its file."""
     return textwrap.dedent(inspect.getsource(function))
 
 
-def built_anew(reference: FunctionType, source: str | ast.Module, file: str = "") -> Callable:
-    """The function of this source that has the reference's name, undecorated, among the names that its module has.
+def function_from_source(reference: FunctionType, source: str | ast.Module, file: str = "") -> Callable:
+    """Compile source in the namespace of the reference's module, and return its function of the reference's name.
 
-    file: the name that a traceback gives to the source.
+    Args:
+        reference: The function whose module supplies the global names.
+        source: The source, or its syntax tree; its functions lose their decorators.
+        file: The file name that a traceback shows for this source; "" names it after the reference.
     """
-    names, tree = dict(reference.__globals__), ast.parse(source) if isinstance(source, str) else source
+    tree = ast.parse(source) if isinstance(source, str) else source
     for node in tree.body:
         node.decorator_list = []
-    exec(compile(tree, file or f"<{reference.__name__}, changed>", "exec"), names)
-    return names[reference.__name__]
+    namespace = dict(reference.__globals__)
+    exec(compile(tree, file or f"<{reference.__name__}, changed>", "exec"), namespace)
+    return namespace[reference.__name__]

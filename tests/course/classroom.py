@@ -1,15 +1,15 @@
-"""A class for tests: three students, and a stand-in for the sandbox that runs their notebooks in this process."""
+"""A class for tests: answers of students, and a stand-in for the sandbox that runs notebooks in this process."""
 
 import csv
 import io
 from pathlib import Path
 
-from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.grading import command
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Sandbox
 from grpo_lab.course.release.notebooks import of_notebook
 from grpo_lab.course.stub import imports_of
+from tests.course.proof.trials import outcomes
 from tests.course.submitted import solution
 
 POINTS = {name: exercise.points for name, exercise in of_notebook("01").items()}
@@ -22,10 +22,13 @@ OPTIONS = {"output": None, "assignment": None, "seed": None, "jobs": 1, "time_li
 
 
 class InProcess(Sandbox):
-    """Stands for the sandbox: runs the cells here. `before` is called with their text first."""
+    """A stand-in for the sandbox that runs the cells in this process.
+
+    before_run: A function that is called with the text of the cells before they run; a test may replace it.
+    """
 
     def __init__(self):
-        self.before = lambda cells: None
+        self.before_run = lambda cells: None
 
     def __call__(self, exercises, wall, *settings):
         self.exercises, self.wall = exercises, wall
@@ -38,18 +41,17 @@ class InProcess(Sandbox):
         pass
 
     def run(self, cells, seeds):
-        self.before("".join(cell.source for cell in cells))
-        names: dict = {}
+        self.before_run("".join(cell.source for cell in cells))
+        namespace: dict = {}
         for cell in cells:
             if "def " in cell.source or "import" in cell.source:
-                exec(cell.source, names)
+                exec(cell.source, namespace)
         answers = {}
         for name, exercise in self.exercises.items():
-            answers[name] = (
-                MISSING
-                if name not in names
-                else {s: [outcome_of(names[name], exercise, i, s) for i in range(len(exercise.cases))] for s in seeds}
-            )
+            if name in namespace:
+                answers[name] = {seed: outcomes(exercise, namespace[name], seed) for seed in seeds}
+            else:
+                answers[name] = MISSING
         return answers, {}
 
 

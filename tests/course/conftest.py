@@ -1,4 +1,4 @@
-"""What the tests of the course share."""
+"""Fixtures that the tests of the course share: a stand-in for the sandbox, and a folder of submissions."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def sandbox(monkeypatch) -> InProcess:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Three students: all right; one right and one wrong; nothing written."""
+    """A class of three students: alice is right in everything, bob in one of two answers, carol has written nothing."""
     submit(tmp_path / "class" / "alice" / file_name("01"), **RIGHT)
     submit(
         tmp_path / "class" / "bob" / file_name("01"), token_entropy=RIGHT["token_entropy"], reinforce_loss=WRONG_RLOO

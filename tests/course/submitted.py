@@ -1,4 +1,4 @@
-"""Submissions made up for the tests: an assignment in which some stubs have been replaced."""
+"""Submissions for the tests: assignment notebooks in which some stubs are replaced by answers."""
 
 import inspect
 import json
@@ -15,30 +15,35 @@ LINUX = sys.platform == "linux"
 
 
 def submit(path: Path, number: str = "01", cells: tuple[str, ...] = (), key=None, **written: Callable | str) -> Path:
+    """Write a submission to a file and return its path; the other arguments are those of `submission`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(submission(number, cells, key, **written))
     return path
 
 
 def submission(number: str = "01", cells: tuple[str, ...] = (), key=None, **written: Callable | str) -> bytes:
-    """The notebook of an assignment with these functions in the place of stubs, and these cells in front.
+    """Return the notebook of an assignment in which students have written functions and added cells.
 
-    key: a `ClassKey`, for a notebook with its variants.
+    Args:
+        number: The number of the assignment.
+        cells: The sources of cells that are added after the import cell.
+        key: The `ClassKey` of a notebook with variants.
+        written: The functions, or their sources, that replace the stubs of these names.
     """
     notebook = json.loads(notebook_text(number, key))
     for cell in notebook["cells"]:
-        mark = cell["metadata"].get("grpo_lab", {})
-        if set(mark) == {"exercise"} and mark["exercise"] in written:
-            cell["source"] = source_of(mark["exercise"], written.pop(mark["exercise"]))
+        metadata = cell["metadata"].get("grpo_lab", {})
+        is_stub = set(metadata) == {"exercise"}
+        if is_stub and metadata["exercise"] in written:
+            cell["source"] = source_of(metadata["exercise"], written.pop(metadata["exercise"]))
     assert not written, f"no stub for {', '.join(written)}"
-    blank = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
-    extra = [blank | {"id": f"x{i}", "source": source} for i, source in enumerate(cells)]
-    notebook["cells"][2:2] = extra
+    empty_cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    notebook["cells"][2:2] = [empty_cell | {"id": f"x{i}", "source": source} for i, source in enumerate(cells)]
     return json.dumps(notebook).encode()
 
 
 def solution(exercise: Exercise) -> str:
-    """The stub with the lines that it lacks."""
+    """Return the source of an exercise's function: the stub with the lines that it lacks."""
     return stub_head(exercise) + solution_body(exercise)
 
 
@@ -47,7 +52,10 @@ def file_name(number: str) -> str:
 
 
 def source_of(name: str, function: Callable | str) -> str:
-    """The text of the cell; of a function, its whole module, so that its imports and helpers are there too."""
+    """Return the source of the cell that defines an answer under the name of its exercise.
+
+    If the answer is a function, the cell has its whole module, with the imports and helpers that it needs.
+    """
     if isinstance(function, str):
         return textwrap.dedent(function)
     module, answer = inspect.getmodule(function), function.__name__

@@ -1,4 +1,4 @@
-"""The assignment notebooks: made from the exercises, always the same, and harmless to run untouched."""
+"""The assignment notebooks are what the exercises give, always the same, and run without errors when untouched."""
 
 import ast
 import json
@@ -65,7 +65,7 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
 
 
 def test_a_demonstration_binds_all_that_it_names(tmp_path):
-    """Behind the import cell of its notebook, as a linter sees it."""
+    """A linter finds no undefined name in a demonstration below the import cell of its notebook."""
     for number in NUMBERS:
         setup = next(source for _, source, mark in cells_of(number) if mark == {"role": "setup"})
         (tmp_path / f"d{number}.py").write_text(f"{setup}\n{demonstration(number)[1]}\n", encoding="utf-8")
@@ -85,7 +85,8 @@ def test_a_demonstration_binds_all_that_it_names(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", sorted({*of_notebook("09")} - {"learn_to_stop"}))  # whose figure stands at the end
+# learn_to_stop is left out: its task shows no lines of Python, since its figure is at the end of the notebook.
+@pytest.mark.parametrize("name", sorted({*of_notebook("09")} - {"learn_to_stop"}))
 def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
     lines = re.search(r"```python\n(.*?)```", EXERCISES[name].task, re.DOTALL)[1]
     right, outputs = vars(sys.modules[EXERCISES[name].function.__module__]), []
@@ -96,7 +97,7 @@ def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
 
 
 def assert_imports_exist(cell: ast.Module) -> None:
-    """Import what a cell imports of this package: a name that moved would be missed only where the notebook is run."""
+    """Execute a cell's imports of grpo_lab, so that a name that has moved is noticed without running the notebook."""
     for node in ast.walk(cell):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("grpo_lab"):
             exec(ast.unparse(node), {})
@@ -110,7 +111,7 @@ def test_names_are_those_of_the_lecture_notebooks_and_nothing_is_left_out():
 
 
 def run(path: Path) -> list:
-    """Execute every cell; no exception in any of them. Returns the text of each cell's outputs."""
+    """Execute every cell, raise if one fails, and return the outputs of each cell as text."""
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
     return [json.dumps(cell.get("outputs", [])) for cell in notebook.cells]
@@ -119,7 +120,7 @@ def run(path: Path) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", ["01", "04", "05", "09"])
 def test_untouched_notebook_runs_from_top_to_bottom(number, tmp_path):
-    """Each kind of demonstration once."""
+    """The numbers cover each kind of demonstration once."""
     outputs = run(submit(tmp_path / "untouched.ipynb", number))
     assert sum("not done yet" in text for text in outputs) >= len(of_notebook(number))
     assert any("none yet" in text for text in outputs)

@@ -1,4 +1,4 @@
-"""A cell that was run again and failed, that has another function by now, or was changed and saved: check sees it."""
+"""`check` notices if the function in memory is not the one of the page: its cell failed, or was changed and saved."""
 
 import json
 import os
@@ -29,13 +29,13 @@ NAME = "sequence_logprob"
 
 @pytest.fixture
 def shell():
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     InteractiveShell.clear_instance()
     new = InteractiveShell.instance()
     CELLS.watch()
     yield new
     InteractiveShell.clear_instance()
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     CELLS.forget()
 
 
@@ -53,7 +53,7 @@ def row() -> str:
     "failing", [RIGHT.replace("):", ")"), f"{RIGHT}raise ValueError", RIGHT.replace("torch\n", "torchh\n")]
 )
 def test_a_cell_that_failed_is_not_the_function_in_memory(shell, failing, capsys):
-    """By a mistake of syntax, or before it came to the function; but one that failed behind it has defined it."""
+    """The cell fails by a syntax error or before the function. A cell that fails after the function has defined it."""
     assert check(run(shell, RIGHT)).right and "2 / 2" in row()
     mine = run(shell, failing)
     verdict = check(mine)
@@ -78,7 +78,7 @@ def test_progress_sees_a_change_since_the_check(shell, capsys):
 
 
 def test_the_library_s_function_under_the_same_name_is_no_change(shell, capsys):
-    """Cells that put the functions to work import it."""
+    """Cells that train with the functions import it."""
     assert check(run(shell, RIGHT)).right
     run(shell, "from grpo_lab.policy_gradient import sequence_logprob")
     assert "2 / 2" in row()
@@ -91,13 +91,13 @@ def test_what_no_cell_defined_is_never_stale(shell, capsys):
 
 
 def test_a_function_that_took_the_place_of_one_that_failed_is_judged(shell, capsys):
-    """The cell failed, and then the name was given to another function: that one is no older one."""
+    """The cell of the name failed, and then the name was assigned to a newer function."""
     run(shell, RIGHT, f"raise ValueError\n{RIGHT}", RIGHT.replace(NAME, "mine"), f"{NAME} = mine")
     assert check(shell.user_ns[NAME], NAME).right
 
 
 def test_the_same_function_in_another_cell_is_no_change(shell, capsys):
-    """As where somebody pastes all functions into each cell."""
+    """Some students paste all of their functions into each cell."""
     assert check(run(shell, RIGHT)).right
     run(shell, f"{RIGHT}\n\ndef another():\n    return 1")
     assert "2 / 2" in row()
@@ -110,7 +110,7 @@ def test_definition_and_check_in_one_cell(shell, capsys):
 
 
 def test_the_first_line_names_the_cell(shell, capsys):
-    """By its number, as the notebook shows it; nothing for what no cell made."""
+    """The number is the one that the notebook shows. A function that no cell defined has no number."""
     run(shell, "1", RIGHT)
     head = repr(check(shell.user_ns[NAME])).splitlines()[0]
     assert "right" in head and "judged: the cell that ran as In [2]" in head
@@ -120,7 +120,7 @@ def test_the_first_line_names_the_cell(shell, capsys):
 
 
 def test_the_same_cell_that_failed_the_second_time_is_no_mismatch(shell, capsys):
-    """It was interrupted before it came to the function, which is what it was."""
+    """The cell was interrupted before the function, and has not changed, so the function in memory is the page's."""
     cell = f"if interrupted:\n    raise KeyboardInterrupt\n{RIGHT}"
     run(shell, "interrupted = False", cell, "interrupted = True")
     assert check(run(shell, f"# again\n{cell}")).right and "2 / 2" in row()
@@ -147,8 +147,8 @@ def test_magics_are_no_mismatch(shell, magic, capsys):
 
 @pytest.mark.parametrize("defined", ["before", "after"])
 def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
-    """The package may be imported after the functions were run, so that nobody listened."""
-    session.ENTRIES.clear()
+    """The package may be imported after the cells of the functions ran, so that their runs were not recorded."""
+    session.LAST_CHECKS.clear()
     CELLS.forget()
     InteractiveShell.clear_instance()
     new = InteractiveShell.instance()
@@ -161,12 +161,12 @@ def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
         assert "changed since it was checked" in row()
     finally:
         InteractiveShell.clear_instance()
-        session.ENTRIES.clear()
+        session.LAST_CHECKS.clear()
         CELLS.forget()
 
 
 class SavedNotebook:
-    """A notebook in JupyterLab: cells have an id, and the file is what was saved last."""
+    """A notebook in JupyterLab, whose cells have ids, and whose file has the state of the last save."""
 
     def __init__(self, shell, path, monkeypatch, **cells: str):
         self.shell, self.path, self.cells, self.saves = shell, path, cells, 0
@@ -178,7 +178,7 @@ class SavedNotebook:
         cells = [nbformat.v4.new_code_cell(source, id=name) for name, source in self.cells.items() if source]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), self.path)
         self.saves += 1
-        os.utime(self.path, ns=(self.saves, self.saves))  # whatever the clock says, each save is another one
+        os.utime(self.path, ns=(self.saves, self.saves))  # each save has a time of its own, even within a clock tick
 
     def run(self, *names: str):
         for name in names or self.cells:
@@ -216,14 +216,14 @@ def test_a_cell_that_was_changed_and_saved_is_seen(notebook, capsys):
     ],
 )
 def test_other_changes_of_the_file_are_no_mismatch(notebook, change, capsys):
-    """Saved with outputs, another cell changed, comments, a cell cut and pasted, deleted, split, a check added."""
+    """Such changes are: a save with outputs, another cell, comments, a cell moved, deleted or split, an added check."""
     assert check(notebook.run()).right
     notebook.save(**change)
     assert check(notebook.shell.user_ns[NAME]).right and "2 / 2" in row()
 
 
 def test_what_was_run_and_not_saved_is_judged(notebook, capsys):
-    """JupyterLab does not save when a cell runs: the file of before says nothing."""
+    """JupyterLab does not save when a cell runs, so a file from before the run is not compared."""
     notebook.save(stub=WRONG)
     notebook.cells["stub"] = RIGHT
     assert check(notebook.run()).right and "2 / 2" in row()
@@ -232,12 +232,12 @@ def test_what_was_run_and_not_saved_is_judged(notebook, capsys):
 
 
 def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys):
-    """It stands below, or was deleted by now: what the page had is still what is in memory."""
+    """The attempt did not replace the function in memory, which is still that of the first cell."""
     assert check(notebook.run()).right
     notebook.cells["attempt"] = WRONG.replace("):", ")")
     notebook.run("attempt")
     verdict = check(notebook.shell.user_ns[NAME])
-    assert verdict.right and "another one with this name failed (In [4])" in verdict.judged and "2 / 2" in row()
+    assert verdict.right and "another one with this name failed (In [4])" in verdict.judged_cell and "2 / 2" in row()
     notebook.cells["stub"] = WRONG.replace("):", ")")
     assert check(notebook.run("stub")).fault == "stale"
 
@@ -250,7 +250,7 @@ def test_a_file_that_cannot_be_read_says_nothing(notebook, content, capsys):
 
 
 def test_without_an_id_the_file_says_nothing(notebook, capsys):
-    """VS Code and nbclient give none; a kernel in a notebook's terminal has the name of a notebook, too."""
+    """VS Code and nbclient give cells no ids, and a kernel in a notebook's terminal has the notebook's name, too."""
     mine = run(notebook.shell, RIGHT)
     notebook.save(stub=WRONG)
     assert check(mine).right and "2 / 2" in row()
@@ -258,7 +258,7 @@ def test_without_an_id_the_file_says_nothing(notebook, capsys):
 
 @pytest.mark.parametrize("frontend", ["JupyterLab", "VS Code", "script"])
 def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeypatch, capsys):
-    """Run All twice, saved with other bytes between any two cells."""
+    """All cells run twice, and the notebook is saved with other bytes after each cell."""
     number, path = "02", tmp_path / "02.ipynb"
     answers = {name: solution(exercise) for name, exercise in of_notebook(number).items()}
     cells = nbformat.read(submit(path, number, **answers), as_version=4).cells

@@ -1,4 +1,4 @@
-"""What a check says: the status, the mistake by its name, the smallest input that shows it, and never the answer."""
+"""The verdict of a check: status, name of the mistake, the smallest input that shows it, and never the answer."""
 
 import inspect
 import re
@@ -12,15 +12,15 @@ from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.checking.shown import lines
-from grpo_lab.course.checking.verdict import html_of
+from grpo_lab.course.checking.shown import full_lines
+from grpo_lab.course.checking.verdict_parts import html_of
 from grpo_lab.course.exercises import EXERCISES, find_exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_mistake_is_recognised_by_what_it_computes(seed):
-    for mistake in MEAN.misconceptions.values():
+    for mistake in MEAN.known_mistakes.values():
         verdict = check(mistake.wrong, MEAN, seed=seed)
         assert verdict.status == "wrong" and verdict.misconceptions == (mistake.name,) and verdict.points <= 0.5
         assert mistake.says in verdict.message and f"Eq. ({mistake.equation or '1.92'})" in verdict.details
@@ -165,7 +165,7 @@ def test_what_is_shown_is_bounded():
     verdict = check(accuracy_reward)
     assert verdict.fault != "signature", "nobody sees the name of what takes the rest"
     assert "5000" in verdict.message and len(repr(verdict)) < 2000
-    shown = lines("result", {"x": [torch.zeros(2)] * 500})
+    shown = full_lines("result", {"x": [torch.zeros(2)] * 500})
     assert len(shown) == 101 and shown[-1] == "… and 900 lines more"
 
 
@@ -193,14 +193,14 @@ def test_the_library_s_own_function_is_no_answer_whatever_the_way_to_it():
 
 
 def reference_lines(function) -> set[str]:
-    """Lines of code that give something away: long enough not to be anybody's."""
+    """Return the lines of the reference that are long enough to be recognised as its own."""
     code = inspect.getsource(inspect.unwrap(function)).split('"""')[-1]
     return {line.split("  #")[0].strip() for line in code.splitlines() if len(line.split("  #")[0].strip()) > 25}
 
 
 @pytest.mark.parametrize("task", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
 def test_no_verdict_contains_source_of_the_reference(task):
-    answers = [lambda: None, *(m.wrong for m in task.misconceptions.values())]
+    answers = [lambda: None, *(m.wrong for m in task.known_mistakes.values())]
     verdicts = [check(answer, task) for answer in answers]
     text = "\n".join(verdict.details + verdict._repr_html_() for verdict in verdicts)
     assert not [line for line in reference_lines(task.function) if line in text] and "secret_" not in text
@@ -219,7 +219,10 @@ def test_html_says_the_status_in_words_and_escapes_what_students_write():
 
 
 def test_general_mistakes_are_named_in_every_exercise(recwarn):
-    """A choice taken for another, an argument ignored, a mean for a sum; else the inputs that are wrong."""
+    """Such mistakes take one choice for another, ignore an argument, or take a mean for a sum.
+
+    If none fits, the verdict says for which choices of an argument the answer is wrong.
+    """
 
     def batch_forgotten(rewards, scale="group", ddof=1, eps=1e-4):
         centred = rewards - rewards[:, :1]
@@ -287,7 +290,7 @@ def aggregate(values, mask, loss_type, max_completion_length=None, num_items=Non
 
 @pytest.mark.parametrize("calls", ["clipped_surrogate(values, values, 0.2)", "ratio_and_surrogate(values)"])
 def test_an_earlier_function_whose_cell_did_not_run_is_lent(calls, monkeypatch):
-    """As in the grading, where all cells run; and it is gone again afterwards."""
+    """The check lends the library's version, as the grading does, and removes it afterwards."""
     namespace: dict = {"torch": torch}
     exec(
         "def importance_ratio(*a):\n    raise NotImplementedError\n" + NEEDS_OTHERS.format(expression=calls), namespace

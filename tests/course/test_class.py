@@ -1,6 +1,6 @@
-"""A class from a folder to tables and pages: right, partly right, wrong, empty and broken; one sum everywhere.
+"""The grading of a class, from a folder of submissions to tables and pages that agree with each other.
 
-The notebooks run in this process here, by a stand-in for the sandbox; what the walls hold is tested elsewhere.
+The notebooks run in this process, in a stand-in for the sandbox. The sandbox itself is tested in test_sandbox.py.
 """
 
 import csv
@@ -19,7 +19,7 @@ from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading import similar as similar_module
-from grpo_lab.course.grading.classpage import class_page
+from grpo_lab.course.grading.class_page import class_page
 from grpo_lab.course.grading.command import page_names
 from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
@@ -62,7 +62,7 @@ def sequence_logprob(logp, mask):
 
 
 def test_what_is_partly_right_is_not_called_wrong(tmp_path, sandbox):
-    """Right values without a gradient, in an exercise that asks for one."""
+    """An answer has right values but no gradient, in an exercise that compares gradients."""
     detached = RIGHT_LOGPROB.replace(".sum(-1)", ".sum(-1).detach()")
     for student, written in (("a", RIGHT_LOGPROB), ("b", detached), ("c", RIGHT_LOGPROB.replace("sum", "mean"))):
         submit(tmp_path / "class" / student / file_name("01"), "01", sequence_logprob=written)
@@ -93,14 +93,14 @@ def test_the_page_of_the_class(folder, sandbox, capsys):
 
 
 def test_the_pages_are_in_the_language_that_is_asked_for(folder, sandbox, monkeypatch):
-    """Headings, states, mistakes by what is said of them. Tables stay in English."""
+    """Headings, states and mistakes are translated, while tables stay in English."""
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     run(folder)
     in_class, bob, words = (page(folder, name) for name in ("class.html", "students/bob.html", "written.html"))
     for text in (in_class, bob, words):
         assert '<html lang="zh-CN">' in text and not re.search(r"<(?:th|h2)[^>]*>[^<]*[A-Za-z]{3,} [a-z]{3,}", text)
     assert "3 名学生" in in_class and "✓ 正确" in bob and "完整的回答包括" in words
-    mistake = EXERCISES["reinforce_loss"].misconceptions["ascends"]
+    mistake = EXERCISES["reinforce_loss"].known_mistakes["ascends"]
     assert mistake.name not in in_class and mistake.says[:20] not in in_class
     assert rows(folder)["alice"]["points"] == "23" and "student" in (folder.parent / "out" / "grades.csv").read_text()
 
@@ -110,18 +110,18 @@ def test_a_fault_in_one_notebook_is_that_notebooks(folder, sandbox):
         if "completion_mask" in cells and WRONG_RLOO not in cells and "raise NotImplementedError" not in cells:
             raise RecursionError("as deep as you like")
 
-    sandbox.before = fail
+    sandbox.before_run = fail
     assert run(folder) == 0
     assert rows(folder)["bob"]["points"] == "3" and rows(folder)["alice"]["points"] == ""
     assert "could not be graded (RecursionError: as deep as you like)" in rows(folder)["alice"]["remarks"]
 
 
 def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbox, tmp_path, capsys):
-    """A regrade of bob alone, into the same folder: the class stays, and the table of before is kept."""
+    """Bob alone is graded again, into the same folder: the other students stay, and so does the earlier table."""
     run(folder)
     first, alice = (folder.parent / "out" / "grades.csv").read_bytes(), page(folder, "students/alice.html")
     (folder.parent / "out" / "students" / "my notes.html").write_text("mine", encoding="utf-8")
-    (folder.parent / "out" / "grades-before-2.csv").write_text("older", encoding="utf-8")  # its number 1 was moved away
+    (folder.parent / "out" / "grades-before-2.csv").write_text("older", encoding="utf-8")  # number 1 is free again
     submit(tmp_path / "again" / "bob" / file_name("01"), **RIGHT)
     run(tmp_path / "again", output=folder.parent / "out")
     assert {name: row["points"] for name, row in rows(folder).items()} == {"alice": "23", "bob": "23", "carol": "0"}
@@ -141,9 +141,9 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
 
 def test_a_cell_that_fails_is_told_at_its_function():
     work = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
-    assert grade_module._missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
-    assert grade_module._missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
-    assert grade_module._missing(work, "g", MISSING, {"4": "SyntaxError"}) == MISSING
+    assert grade_module._explain_missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
+    assert grade_module._explain_missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
+    assert grade_module._explain_missing(work, "g", MISSING, {"4": "SyntaxError"}) == MISSING
 
 
 def test_a_renamed_function_is_recognised_by_its_cell(folder, sandbox):
@@ -167,7 +167,7 @@ def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
     def interrupt(cells):
         raise KeyboardInterrupt
 
-    sandbox.before = interrupt
+    sandbox.before_run = interrupt
     with pytest.raises(KeyboardInterrupt):
         run(folder)
     assert not (folder.parent / "out").exists()
@@ -187,7 +187,7 @@ NOTHING = "\n".join(
     ],
 )
 def test_a_platform_gets_the_table_that_it_imports(platform, name, row, tmp_path, sandbox):
-    """With the numbers that stand in the names of its own download."""
+    """The table has the numbers that the platform put into the names of its download."""
     submit(tmp_path / "class" / name)
     run(tmp_path / "class")
     written = list(csv.reader((tmp_path / "out" / f"{platform}.csv").open(encoding="utf-8")))
@@ -236,7 +236,7 @@ def test_after_a_regrade_the_page_names_each_seed(folder, sandbox, tmp_path):
     ],
 )
 def test_the_table_says_what_a_cell_tried(why, kind):
-    graded = GradedSubmission(Submission("x"), {}, cells={"3": why})
+    graded = GradedSubmission(Submission("x"), {}, failed_cells={"3": why})
     assert graded.remarks == [f"cell 3 failed: {kind} ({why})" if kind else f"cell 3 failed: {why}"]
 
 
@@ -252,7 +252,7 @@ def test_an_answer_turned_into_text_is_named(folder, sandbox):
 
 
 def test_the_folder_of_one_student_is_that_students(folder, sandbox, capsys):
-    """A regrade of `class/carol` alone, without a word about where to: in the folder of the class."""
+    """Without `--output`, the grades of `class/carol` alone go into the folder of the class's grades."""
     run(folder, output=None)
     submit(folder / "carol" / file_name("01"), **RIGHT)
     submit(folder / "carol" / file_name("01").replace(".ipynb", " (1).ipynb"), **RIGHT)
@@ -272,7 +272,7 @@ def test_each_student_is_a_line_while_it_runs(folder, sandbox, capsys):
 
 
 def test_one_total_over_assignments_and_words(folder, sandbox, tmp_path, capsys):
-    """The points for words stay through a regrade; who is missing somewhere is said, and not a 0."""
+    """Points for words survive a regrade. A missing assignment is remarked, and is not counted as 0 points."""
     second = tmp_path / "second"
     submit(second / "alice" / file_name("02"), "02")
     (second / "bob.ipynb").write_text("{", encoding="utf-8")
@@ -333,7 +333,7 @@ def token_entropy(logits, temperature=1.0):
 
 
 HEAD, BODY = SHAPE.strip().split("\n", 1)
-# The same answer with other names, with other words, and behind the lines that the stub gives.
+# The same answer: as it is, with other names and a comment, with a docstring, and below the lines of the stub.
 COPIES = (
     SHAPE,
     f"{HEAD}\n    # x\n{BODY}".replace("best =", "b =").replace(", best", ", b").replace("kept", "out"),
@@ -349,7 +349,7 @@ def test_the_shape_of_an_answer_is_bounded():
 
 
 def class_of(*answers: str) -> ClassGrades:
-    """Students a, b, ... with these answers."""
+    """Return the grades of a class in which the students a, b, ... have these answers."""
     submissions = [Submission(chr(97 + i), cells=[Cell(1, answer)]) for i, answer in enumerate(answers)]
     return ClassGrades(
         "01_policy_gradient", 7, "none", [GradedSubmission(submission, {}) for submission in submissions]
@@ -366,7 +366,7 @@ def completion_mask(completion_ids, eos_token_id):
     return torch.stack(columns, 1)
 """
 needs_copydetect = pytest.mark.skipif(find_spec("copydetect") is None, reason="the extra teach")
-# Right answers to one exercise that were written apart.
+# Right answers to one exercise that were written independently.
 APART = (
     "p = torch.softmax(logits / temperature, dim=-1)\n    return -torch.special.xlogy(p, p).sum(dim=-1)",
     "return torch.distributions.Categorical(logits=logits / temperature, validate_args=False).entropy()",
@@ -380,7 +380,7 @@ APART = (
 
 
 def own(number: int) -> str:
-    """An answer like nobody else's."""
+    """Return a right answer that is not like the others."""
     return f"def token_entropy(logits, temperature=1.0):\n    {APART[number]}\n"
 
 
@@ -395,7 +395,7 @@ def test_every_pair_of_copies_is_found_and_nobody_else(copies, students):
 
 @needs_copydetect
 def test_who_agrees_with_two_others_brings_them_into_no_connection():
-    """b has an answer of a's and another one of c's; a and c have nothing in common."""
+    """Student b shares one answer with a and another one with c, while a and c have nothing in common."""
     pairs = similar(class_of(SHAPE, SHAPE + MASK, MASK, *(own(number) for number in range(5))))
     assert pairs == [("a", "b", ["token_entropy"]), ("b", "c", ["completion_mask"])]
 
@@ -411,7 +411,7 @@ def test_other_names_and_one_more_line_hide_nothing():
 @needs_copydetect
 @pytest.mark.slow
 def test_right_answers_that_were_written_apart_are_not_alike():
-    """The library's, and the second keys of every exercise: nobody is accused for being right."""
+    """The library's answer and the published ones are compared, for every exercise."""
     for exercise in EXERCISES.values():
         keys = [*_keys(exercise), _library(exercise)]
         texts = {str(number): key.text for number, key in enumerate(keys)}
@@ -434,7 +434,7 @@ def test_what_is_no_hint(answer):
 
 
 def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, sandbox):
-    """Whole, without comments, with a word exchanged; a long one also with other names."""
+    """The source is recognised whole and without comments; a long one also with a changed name."""
     library = {name: solution(EXERCISES[name]) for name in POINTS}
     whole, bare = library["token_entropy"], re.sub(" *#.*", "", library["token_entropy"])
     renamed = whole.replace("logp ", "q ").replace("logp.", "q.").replace("* logp", "* q")
@@ -453,7 +453,7 @@ def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, 
 
 @pytest.mark.parametrize("name", ["group_advantages", "rloo_advantages"])
 def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
-    """A key that was copied, without its comments too; not the lesson's function, nor other names, nor another line."""
+    """A copy of the key is shown, with or without comments. The lesson's function and a renamed key are not."""
     variants = ClassKey("a class").exercises("02")
     key, lesson = solution(variants[name]), solution(EXERCISES[name])
     renamed = re.sub(r"\brewards\b", "r", key)
@@ -467,7 +467,7 @@ def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
 
 
 def test_a_published_key_is_seen_under_the_name_of_the_exercise():
-    """The second keys lie in the tests of this repository; some are short, and say nothing."""
+    """Right answers in the tests of this repository are recognised, unless they are short."""
     for name, number, key in (
         ("completion_mask", "01_policy_gradient", mask_by_shifting),
         ("train_on_batch", "09_find_the_bug", None),

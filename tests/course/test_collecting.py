@@ -1,4 +1,7 @@
-"""What students and platforms really send: names, archives, a class around them; graded, or listed with a reason."""
+"""Files as students and platforms send them: with all kinds of names, in archives, in outer folders.
+
+Each is either graded or listed with a reason.
+"""
 
 import io
 import json
@@ -28,7 +31,7 @@ def submissions_in(folder: Path, assignment: str | None = "01") -> dict[str, Sub
 
 
 def written(folder: Path, files: dict[str, bytes]) -> Path:
-    """The folder with these files in it."""
+    """Write files into a folder, and return the folder."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -98,7 +101,7 @@ def test_a_class_as_an_archive(outer, tmp_path):
 
 
 def flip_a_byte(content: bytes) -> bytes:
-    """The archive with one byte of its member turned over."""
+    """Return an archive with one changed byte in the content of its file."""
     return content[:200] + bytes([content[200] ^ 0xFF]) + content[201:]
 
 
@@ -143,7 +146,7 @@ def test_encodings(content, tmp_path):
 
 
 def test_two_files_of_one_student(tmp_path):
-    """The assignment's own name counts if it can be read; or else the first by name; what was left out is said."""
+    """A readable file with the assignment's own name counts, else the first by name; notes list the others."""
     own = file_name("01")
     good = ("alice/01-final.ipynb", f"alice/{own}", "alice/01-other.ipynb", "bob/01-b.ipynb", "bob/01-a.ipynb")
     files = dict.fromkeys([*good, "carol/01-again.ipynb"], notebook())
@@ -172,7 +175,7 @@ def test_an_untouched_copy_never_counts_before_work(number, has_variants, tmp_pa
 
 
 def test_what_was_begun_is_work(tmp_path):
-    """A broken cell, one that is text now, an answer in words: each counts before an untouched copy."""
+    """A broken cell, a cell that was turned into text, or an answer in words counts before an untouched copy."""
     blank, own = submission("01"), file_name("01")
     for change in ("broken", "text", "words"):
         document = json.loads(blank)
@@ -243,7 +246,7 @@ def test_moodles_download_below(above, tmp_path):
 
 
 def test_nobody_packs_a_class_into_a_submission(tmp_path):
-    """Else one student could hand in for another."""
+    """Otherwise one student could hand in work under another's name."""
     written(tmp_path / "a", {"Ada_1_assignsubmission_file_/x.zip": zipped(MOODLE)})
     assert set(submissions_in(tmp_path / "a")) == {"Ada"}
     written(tmp_path / "b", {"eve.zip": zipped(MOODLE), "Bob.ipynb": notebook()})

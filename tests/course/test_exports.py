@@ -1,4 +1,4 @@
-"""The export, as Gradescope runs it."""
+"""The autograder for Gradescope, run as Gradescope runs it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Grading without its processes: what is read of a submission, what its process may import, and what a mark needs."""
+"""The grading without its processes: the copy of the package, the cells of a submission, the points of an answer."""
 
 import ast
 import functools
@@ -11,7 +11,7 @@ import pytest
 
 import grpo_lab
 from grpo_lab.course.exercises import EXERCISES, earlier
-from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.grading.runner import Channel, run_cells
 from grpo_lab.course.release import ASSIGNMENTS
@@ -28,7 +28,7 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
         body = functions(package / file_of(exercise.function))[exercise.name].body
         statements = body[1:] if isinstance(body[0], ast.Expr) else body
         assert len(statements) == 1 and isinstance(statements[0], ast.Raise), exercise.name
-        for name, mistake in exercise.misconceptions.items():
+        for name, mistake in exercise.known_mistakes.items():
             wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
             assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {name}"
     for path in (package / "course" / "exercises").glob("nb*.py"):
@@ -40,7 +40,7 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
 
 @pytest.mark.slow
 def test_every_input_can_be_built_in_that_copy(tmp_path):
-    """What `build` calls is still there: neither the function of an exercise nor a helper that only mistakes use."""
+    """The copy keeps all that `Case.build` calls; it calls no function of an exercise and no helper of mistakes."""
     make_copy(tmp_path / "copy", EXERCISES.values())
     code = f"""if True:
         import sys
@@ -65,7 +65,7 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
 
 
 def test_an_exercise_calls_only_those_before_it():
-    """They are lent to it in grading, once they have been judged themselves."""
+    """The grading restores the library's versions of earlier exercises only, after they have been tried."""
     for names in ASSIGNMENTS.values():
         for name in names:
             called = {n.id for n in ast.walk(ast.parse(library_source(EXERCISES[name]))) if isinstance(n, ast.Name)}
@@ -82,23 +82,23 @@ def test_an_exercise_calls_only_those_before_it():
     ],
 )
 def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden):
-    earned, verdict = mark(MEAN, {0: outcomes(MEAN, visible, 0), 7: outcomes(MEAN, fresh, 7)}, 7)
+    earned, verdict = grade_answer(MEAN, {0: outcomes(MEAN, visible, 0), 7: outcomes(MEAN, fresh, 7)}, 7)
     assert earned == points
     assert ("Right on the inputs that you see" in verdict.message) == hidden
     assert not hidden or all(part.kind == "say" for part in verdict.parts), "nothing of the fresh inputs is shown"
 
 
 def test_what_cannot_be_judged_earns_nothing_and_ends_nothing():
-    points, verdict = mark(MEAN, "It took longer than the time limit.", 7)
+    points, verdict = grade_answer(MEAN, "It took longer than the time limit.", 7)
     assert points == 0 and verdict.fault == "stopped" and "time limit" in repr(verdict)
-    points, verdict = mark(MEAN, {0: outcomes(MEAN, scaled_mean, 0)[:1], 7: []}, 7)
+    points, verdict = grade_answer(MEAN, {0: outcomes(MEAN, scaled_mean, 0)[:1], 7: []}, 7)
     assert points == 0 and "could not be judged" in verdict.message
 
 
 class NoChannel(Channel):
     def __init__(self): ...
 
-    def say(self, message, content=b""): ...
+    def send(self, message, content=b""): ...
 
 
 def names_of(*sources):

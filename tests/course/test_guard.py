@@ -1,4 +1,4 @@
-"""Whatever a function does, the check comes back, says what it was, and leaves everything as it found it."""
+"""Whatever a function does, the check returns, names the fault, and restores the process's state."""
 
 import itertools
 import sys
@@ -30,7 +30,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("function", "fault"), FAULTS)
 def test_each_fault_is_stopped_and_named_and_the_next_check_is_not_disturbed(function, fault):
-    """The clock counts processor time, so a busy machine ends nothing early."""
+    """The limit is on processor time, so that a busy machine stops no call early."""
     out, err = sys.stdout, sys.stderr
     outcomes = run_student(function, MEAN, seconds=0.2 if fault == "endless" else 60.0)
     assert [o.fault for o in outcomes] == [fault]

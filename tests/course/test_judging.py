@@ -1,11 +1,11 @@
-"""Points by property, values first; and two mistakes in one answer: each is named, and none that it speaks against."""
+"""The points of each property, where values come first, and the names of mistakes that come together in one answer."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from grpo_lab.course.checking import judge, worth
+from grpo_lab.course.checking import earned_points, judge
 from grpo_lab.course.checking.mistakes import likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
 from grpo_lab.course.exercise import Case
@@ -51,9 +51,9 @@ def detached_product(values, mask, scale=1.0):
     ],
 )
 def test_each_property_has_its_weight_and_values_come_first(answer, missing, points, status):
-    """A missing gradient costs more than a missing guard against extremes."""
+    """A missing gradient costs more than a failure on extreme inputs."""
     verdict = judge(MEANS, outcomes(MEANS, answer))
-    assert {name for name, share in verdict.properties.items() if share < 1} == missing
+    assert {name for name, share in verdict.shares.items() if share < 1} == missing
     assert (verdict.points, verdict.status) == (points, status)
     assert (f"partly right, {points} of 10 points" in repr(verdict)) == (0 < points < 10)
 
@@ -72,12 +72,12 @@ def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
     verdict = judge(task, outcomes(task, ddof_ignored))
     assert verdict.status == "wrong" and 0.2 * task.points < verdict.points < 0.5 * task.points
     assert f"not right yet, {verdict.points:g} of {task.points} points" in repr(verdict)
-    visible, fresh = (replace(verdict, properties={"values": share}) for share in (1.0, 0.9))
-    assert worth(visible, fresh) == 0, "written down for the inputs that are seen"
-    assert worth(visible) == task.points and worth(verdict, fresh) == worth(verdict)
-    earned = [worth(replace(verdict, properties={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
+    visible, fresh = (replace(verdict, shares={"values": share}) for share in (1.0, 0.9))
+    assert earned_points(visible, fresh) == 0, "written down for the inputs that are seen"
+    assert earned_points(visible) == task.points and earned_points(verdict, fresh) == earned_points(verdict)
+    earned = [earned_points(replace(verdict, shares={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
     assert earned == [0, task.points / 4, round(0.45 * task.points, 1)]
-    assert worth(replace(verdict, properties={"values": 1.0, "gradients": 0.8})) == task.points / 2
+    assert earned_points(replace(verdict, shares={"values": 1.0, "gradients": 0.8})) == task.points / 2
     assert judge(MEANS, [outcomes(MEANS, scaled_mean)[0], Outcome(fault="endless")]).points == 2.5
 
 
@@ -97,22 +97,22 @@ def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
 )
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
     task = find_exercise(name)
-    answer = task.misconceptions[mistake].wrong
-    assert judge(task, outcomes(task, answer)).properties.items() >= {"values": 1, "gradients": 1}.items()
+    answer = task.known_mistakes[mistake].wrong
+    assert judge(task, outcomes(task, answer)).shares.items() >= {"values": 1, "gradients": 1}.items()
 
 
 def cold_entropy(logits, temperature=1.0):
-    p = torch.softmax(logits, -1)  # no temperature, and a logarithm of zero
+    p = torch.softmax(logits, -1)  # two mistakes: no temperature, and below a logarithm of zero
     return -(p * torch.log(p)).sum(-1)
 
 
 def attached_estimate(logp, ref_logp, estimator="k3"):
-    d = ref_logp - logp  # every value is right; two gradients are not
+    d = ref_logp - logp  # all values are right, but two gradients are wrong
     return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d, "k3+": d.exp() - 1 - d}[estimator]
 
 
 def policy_detached(seq_logp, weights):
-    return -(seq_logp.detach() * weights).mean()  # that nothing arrives at the policy is said, and no mistake's name
+    return -(seq_logp.detach() * weights).mean()  # the verdict says that no gradient arrives, and names no mistake
 
 
 def nonsense(logp, mask):
@@ -140,6 +140,6 @@ def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
 
     expected = expected_outcomes(MEAN)
     assert named(expected) == []
-    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # like one mistake, then like another
+    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # a different mistake on each case
     assert named(mixed) == []
     assert named([replace(o, gradients={"values": None}) for o in expected]) == []

@@ -1,4 +1,4 @@
-"""Outcomes: what is compared, when it counts as equal, and the bytes that carry it."""
+"""Outcomes: which data they contain, when two of them are equal, and how they are stored as bytes."""
 
 import json
 import math
@@ -52,11 +52,11 @@ def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
     content = plain(tree)
     sent = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"EmtFp")
     received, empty = from_bytes(to_bytes([sent, Outcome()]))
-    for name in ("value", "gradients", "changed", "observed"):
+    compared_as_plain_data = ("value", "gradients", "changed_arguments", "observed")
+    for name in compared_as_plain_data:
         assert same(getattr(received, name), getattr(sent, name), 0.0)
-    assert replace(received, value=0, gradients={}, changed={}, observed={}) == replace(
-        sent, value=0, gradients={}, changed={}, observed={}
-    )
+    without_them = dict.fromkeys(compared_as_plain_data)
+    assert replace(received, **without_them) == replace(sent, **without_them)
     assert empty == Outcome()
 
 
@@ -147,11 +147,11 @@ def numbers(*values: float) -> torch.Tensor:
         ({"a": 1}, {"b": 1}, False),
         ([1], [1, 2], False),
         (10**400, 10**400, True),
-        # The tolerance goes by the largest number.
-        (numbers(1.0, 1e-8), numbers(1.0, 2e-8), True),  # beside a 1 this is rounding
-        (numbers(1e-8), numbers(2e-8), False),  # by itself it is not
+        # The tolerance is relative to the largest number.
+        (numbers(1.0, 1e-8), numbers(1.0, 2e-8), True),  # a difference of 1e-8 is rounding beside a 1
+        (numbers(1e-8), numbers(2e-8), False),  # the same difference is an error if there is no larger number
         (1e-8, 1e-8 * (1 + 1e-7), True),
-        (numbers(1e-14), numbers(0.0), True),  # what two nearly equal numbers leave
+        (numbers(1e-14), numbers(0.0), True),  # a difference of two nearly equal numbers leaves about this much
         (numbers(1.0), numbers(1.0 + 1e-5), False),
         (1e9, 1e9 + 1, True),
         (numbers(math.inf, 1e-8), numbers(math.inf, 2e-8), False),

@@ -1,4 +1,4 @@
-"""What has been tried is counted; hints come one at a time; both can be read without colours, light or dark."""
+"""`progress` counts the points of what was checked, and `hint` shows hints one at a time."""
 
 import re
 from dataclasses import replace
@@ -12,16 +12,15 @@ from grpo_lab.course.checking import session
 from grpo_lab.course.exercise import Case
 from tests.course.toys import MEAN, not_masked, stub, written_differently
 
-# Of a notebook that has no exercises of its own.
-ALONE = replace(MEAN, notebook="99")
+ALONE = replace(MEAN, notebook="99")  # an exercise in a notebook without other exercises
 
 
 @pytest.fixture(autouse=True)
 def _a_new_session():
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     registry._loaded["scaled_mean"] = ALONE
     yield
-    session.ENTRIES.clear()
+    session.LAST_CHECKS.clear()
     session._hints_shown.clear()
     del registry._loaded["scaled_mean"]
 
@@ -66,7 +65,7 @@ def test_exercises_of_the_same_notebook_are_listed_before_they_are_tried():
     assert re.findall(r"^\| (\w+) ", repr(progress("04")), re.MULTILINE) == ["exercise", *names]
     with pytest.raises(ValueError, match="notebook is '77'; expected one of '01', "):
         progress("77")
-    check(not_masked, MEAN)  # of notebook 01
+    check(not_masked, MEAN)  # an exercise of notebook 01
     rows = [line for line in repr(progress()).splitlines() if line.startswith("| ")][2:]
     assert len(rows) > 3 and sum("scaled_mean" in line for line in rows) == 1
     assert all("○ not done yet |" in line for line in rows if "scaled_mean" not in line)

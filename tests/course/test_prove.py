@@ -1,4 +1,4 @@
-"""The promise of the check, exercise by exercise: right answers accepted, wrong ones rejected and called by name."""
+"""Proof of every exercise: its check accepts right answers, and rejects wrong ones with the name of the mistake."""
 
 import ast
 import inspect
@@ -13,10 +13,10 @@ from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import expected_outcomes
-from grpo_lab.course.exercise import TESTS
+from grpo_lab.course.exercise import TESTED_PROPERTIES
 from grpo_lab.course.exercises import EXERCISES
 from grpo_lab.course.stub import given_checks
-from grpo_lab.course.wrong_answers import built_anew, source_of
+from grpo_lab.course.wrong_answers import function_from_source, source_of
 from grpo_lab.formulas.lines import line_at
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
@@ -24,22 +24,22 @@ from tests.course.proof.mutants import tree_of
 from tests.mutants.errata import errata_mutants
 
 SEEN, FRESH = trials.SEEDS
-# One of masks, one of texts, one of gradients: the rest needs a minute.
+# Exercises on masks, texts and gradients that are always tried. The others are slow: together they take a minute.
 QUICK = ("completion_mask", "format_fault", "kl_in_reward")
 QUICK_FIRST = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXERCISES]
-# Each case trains a policy: two thirds of the time of all exercises.
+# Exercises whose cases train a policy. They take two thirds of the time of all exercises.
 TRAINING = ("train_by_grpo", "learn_by_grpo", "learn_by_playing")
 TRAINING_LAST = [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING else name for name in EXERCISES]
 
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
 def test_right_accepted_wrong_rejected_and_named(name):
-    """On the inputs that students see and on hidden ones."""
+    """This holds on the inputs that students see and on hidden ones."""
     exercise = EXERCISES[name]
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
     assert len(answers) >= 2, "the reference, and one that is written differently"
     gaps = [trials.accepts(exercise, answer, seed) for seed in trials.SEEDS for answer in answers]
-    wrong = exercise.misconceptions.values()
+    wrong = exercise.known_mistakes.values()
     gaps += [trials.rejects(exercise, mistake, seed) for seed in trials.SEEDS for mistake in wrong]
     gaps += [trials.rejects_form(exercise, answer, fault) for fault, answer in faults.items()]
     assert [gap for of_answer in gaps for gap in of_answer] + trials.kills_mutants(exercise, SEEN) == []
@@ -47,16 +47,18 @@ def test_right_accepted_wrong_rejected_and_named(name):
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
 def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
-    """For every mistake and fault of form, no English sentence is left, and none is torn by a value in it."""
+    """No sentence on any mistake or fault of form stays English, whatever values it contains."""
     exercise = EXERCISES[name]
     verdicts = [
         judge(exercise, trials.outcomes(exercise, answer, SEEN)) for answer in faults_of_form(exercise).values()
     ]
-    for mistake in exercise.misconceptions.values():
+    for mistake in exercise.known_mistakes.values():
         wrong = [wrong_outcome(exercise, mistake, index, SEEN) for index in range(len(exercise.cases))]
         verdicts.append(judge(exercise, wrong, SEEN))
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
-    for part in (part for verdict in verdicts for part in (*verdict.parts, *verdict.folded) if part.kind == "say"):
+    for part in (
+        part for verdict in verdicts for part in (*verdict.parts, *verdict.folded_parts) if part.kind == "say"
+    ):
         chinese = _(part.text)
         prose = re.sub(r"`[^`]*`|\([^)]*\)|\[[^\]]*\]", "", chinese)
         assert re.search("[\u4e00-\u9fff]", prose), chinese
@@ -76,12 +78,12 @@ def test_a_value_with_words_of_a_message_in_it_tears_no_message(monkeypatch):
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_the_formula_alone_gets_all_points(name):
-    """The lines of the reference behind the checks, and nothing else."""
+    """A student writes only the lines of the reference below its argument checks."""
     exercise = EXERCISES[name]
     function = inspect.unwrap(exercise.function)
     tree = tree_of(function)
     tree.body, tree.decorator_list = tree.body[len(given_checks(tree)) :], []
-    verdict = judge(exercise, trials.outcomes(exercise, built_anew(function, ast.unparse(tree)), SEEN))
+    verdict = judge(exercise, trials.outcomes(exercise, function_from_source(function, ast.unparse(tree)), SEEN))
     assert verdict.right and verdict.points == exercise.points, verdict.details
 
 
@@ -95,26 +97,26 @@ def test_hidden_inputs_differ_from_the_visible_ones(name):
 
 def test_an_exercise_has_all_its_parts_in_order():
     for name, exercise in EXERCISES.items():
-        kinds = [TESTS.index(case.tests) for case in exercise.cases]
+        kinds = [TESTED_PROPERTIES.index(case.tests) for case in exercise.cases]
         assert kinds == sorted(kinds) and kinds[0] == 0 and len(exercise.hints) >= 2, name
-        assert len(exercise.misconceptions) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
+        assert len(exercise.known_mistakes) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_every_mistake_fits_its_reference_and_is_named_in_a_few_lines(name):
     exercise = EXERCISES[name]
-    for mistake in exercise.misconceptions.values():
+    for mistake in exercise.known_mistakes.values():
         assert trials.rejects(exercise, mistake, SEEN) == []
         assert "expected one" not in wrong_outcome(exercise, mistake, 0, SEEN).message
 
 
 def test_a_local_variable_of_the_reference_may_be_renamed():
-    """No address of a mistake says a name that could change."""
+    """The addresses of mistakes find the same lines after all local variables were renamed."""
     for exercise in EXERCISES.values():
         source = source_of(inspect.unwrap(exercise.function))
         renamed = with_new_locals(source)
-        for address in {address for mistake in exercise.misconceptions.values() for address in mistake.lines}:
+        for address in {address for mistake in exercise.known_mistakes.values() for address in mistake.lines}:
             assert line_at(source, address) == line_at(renamed, address), f"{exercise.name}: {address}"
 
 
@@ -129,10 +131,11 @@ def with_new_locals(source: str) -> str:
     return "\n".join(rows)
 
 
-# How numbers are spelt, which notebook 06 shows; a fault that notebook 09 plants; how rows are packed; a model's mode.
+# Errata without an exercise: how numbers are spelt (notebook 06), a fault that notebook 09 plants, how rows are packed,
+# and the mode of a model.
 WITHOUT_EXERCISE = {"string-equality", "answers-mixed", "always-fast", "uncounted", "padding-shown", "dropout-on"}
 
 
 def test_every_mistake_in_circulation_is_recognised_somewhere():
-    known = {name for exercise in EXERCISES.values() for name in exercise.misconceptions}
+    known = {name for exercise in EXERCISES.values() for name in exercise.known_mistakes}
     assert {mutant.name.split(":")[0] for mutant in errata_mutants()} - known == WITHOUT_EXERCISE

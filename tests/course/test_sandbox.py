@@ -1,4 +1,4 @@
-"""Notebooks that attack the grading: no mark changes, nothing is read or written, and the others are graded."""
+"""Notebooks that attack the grading change no points, read and write nothing, and do not keep others from grading."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ import yaml
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.grading.grade import ClassGrades, grade
-from grpo_lab.course.grading.sandbox import CROWD, ENDLESS
+from grpo_lab.course.grading.sandbox import OVER_TIME, TOO_MANY_TASKS
 from grpo_lab.sandbox import walls
 from grpo_lab.sandbox.walls import AS_NOBODY, strongest_wall
 from tests.course.classroom import POINTS, RIGHT
@@ -25,7 +25,7 @@ RLOO = {"reinforce_loss": attacks.RIGHT_RLOO}
 
 
 def hand_in(folder: Path) -> None:
-    """A folder of submissions: one honest student among many who are not."""
+    """Write submissions into a folder: one of an honest student, one untouched, and many that attack the grading."""
     submit(folder / "honest" / file_name("01"), cells=(attacks.USUAL,), **RIGHT)
     submit(folder / "untouched" / file_name("01"))
     known = attacks.RIGHT_RLOO.replace("reinforce_loss", "RIGHT") + attacks.HARD_CODED
@@ -47,7 +47,7 @@ def hand_in(folder: Path) -> None:
 
 @pytest.fixture
 def listener():
-    """A port of this machine at which a visitor would be noticed."""
+    """An open port of this machine, which shows whether a submission has connected to it."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -92,11 +92,11 @@ def grade_in(folder: Path, **settings) -> ClassGrades:
 
 @needs_bubblewrap
 def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
-    """The quick case of the test below, in one process."""
+    """The quick part of the test below, with one submission."""
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, seconds=60.0)
     (spy,) = grading.students
-    assert spy.cells == {} and points(spy) == {"token_entropy": POINTS["token_entropy"]}
+    assert spy.failed_cells == {} and points(spy) == {"token_entropy": POINTS["token_entropy"]}
     assert findings(grading) == []
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -111,9 +111,9 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     graded = {student.submission.student: student for student in students}
     names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
     assert set(graded) == names, "everybody has an entry"
-    assert points(graded["honest"]) == POINTS and graded["honest"].cells == {}
+    assert points(graded["honest"]) == POINTS and graded["honest"].failed_cells == {}
     assert {verdict.status for verdict in graded["untouched"].verdicts.values()} == {"not started"}
-    assert not graded["untouched"].cells
+    assert not graded["untouched"].failed_cells
 
     # No mark is changed from inside, and what a cell replaces excuses no answer.
     for student in ("patching", "forging", "cheating"):
@@ -129,17 +129,23 @@ def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
         assert "ended the whole process" in dying.verdicts[name].message
     assert dying.verdicts["completion_mask"].fault == "stopped"
     assert wild.verdicts["token_entropy"].fault == "endless"
-    assert "time limit" in wild.cells["3"] and "SystemExit" in wild.cells["4"]
-    assert "ZeroDivisionError" in wild.cells["6"] and "SyntaxError" in wild.cells["7"] and "8" not in wild.cells
+    assert "time limit" in wild.failed_cells["3"] and "SystemExit" in wild.failed_cells["4"]
+    assert (
+        "ZeroDivisionError" in wild.failed_cells["6"]
+        and "SyntaxError" in wild.failed_cells["7"]
+        and "8" not in wild.failed_cells
+    )
     assert any("300,005 characters" in note for note in wild.submission.notes)
 
     # What is too much is stopped, and costs only its author.
     for student in ("crowd", "noise", "slowed", "interrupt", "surrogate"):
         assert points(graded[student]) == {"reinforce_loss": POINTS["reinforce_loss"]}, student
-    assert graded["crowd"].cells == {"3": CROWD} and graded["slowed"].cells == {"3": ENDLESS}
-    assert "File too large" in graded["noise"].cells["3"] and "No space left" in graded["full"].cells["3"]
-    assert set(graded["interrupt"].cells) == {"3"} and "KeyboardInterrupt" in graded["interrupt"].cells["3"]
-    assert set(graded["surrogate"].cells) == {"3"}
+    assert graded["crowd"].failed_cells == {"3": TOO_MANY_TASKS} and graded["slowed"].failed_cells == {"3": OVER_TIME}
+    assert "File too large" in graded["noise"].failed_cells["3"] and "No space left" in graded["full"].failed_cells["3"]
+    assert (
+        set(graded["interrupt"].failed_cells) == {"3"} and "KeyboardInterrupt" in graded["interrupt"].failed_cells["3"]
+    )
+    assert set(graded["surrogate"].failed_cells) == {"3"}
     assert graded["interrupt"].verdicts["token_entropy"].fault == "stopped"
 
     # Nothing was written, and nothing is left running.
@@ -160,14 +166,14 @@ def findings(grading: ClassGrades) -> list[str]:
 
 
 def nothing_is_left_running(folder: Path) -> None:
-    end = time.monotonic() + 60  # a process that was killed is there until the kernel has buried it
+    end = time.monotonic() + 60  # a killed process is listed until the kernel has removed it
     while (processes := running(folder / "temporary")) and time.monotonic() < end:
         time.sleep(0.1)
     assert not processes
 
 
 def running(folder: Path) -> list[Path]:
-    """The processes whose command names the folder: other gradings of this machine do not."""
+    """Return the processes of this grading: those whose command contains the folder."""
     return [path for path in Path("/proc").glob("[0-9]*/cmdline") if _mentions(path, os.fsencode(folder))]
 
 
@@ -180,12 +186,12 @@ def _mentions(path: Path, text: bytes) -> bool:
 
 @pytest.mark.slow
 def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
-    """As on macOS and Windows: still a process of its own, with limits, a clean environment and no answers."""
+    """On macOS and Windows a submission still has its own process, limits, a clean environment and no answers."""
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
     monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
     monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
     (graded,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
-    assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.cells == {}
+    assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.failed_cells == {}
 
 
 def test_the_strongest_wall_is_used_and_root_drops_its_rights(monkeypatch):
@@ -213,7 +219,7 @@ def test_in_a_container_where_the_teacher_is_root_it_belongs_to_nobody(tmp_path)
 
 
 def test_a_container_has_no_network_and_only_the_package():
-    """Not run here: no engine."""
+    """The command is compared as text, because the test machine need not have Docker."""
     command = walls._docker("name", Path("package"))
     assert command[:3] == ["docker", "run", "--rm"] and command[-1] == "grpo-lab-grade"
     for option in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 100", "--user 65534:65534"):

@@ -1,4 +1,4 @@
-"""A stub is the function as it stands, without its body; the answer is what the stub lacks."""
+"""A stub is the function of the package without its body, and the solution is what the stub lacks."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ import pytest
 from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import EXERCISES
-from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.lines import MARKER
@@ -18,7 +18,7 @@ from tests.course.proof.trials import SEEDS, outcomes
 from tests.course.submitted import solution
 from tests.course.toys import MEAN
 
-# One for each of the mathematics' modules: notebooks 01 to 05.
+# One exercise for each of the notebooks 01 to 05, whose references are in different modules of the mathematics.
 NAMES = ("token_logprobs", "group_advantages", "repaired_reward", "kl_estimate", "policy_loss")
 
 
@@ -59,9 +59,9 @@ def test_the_stub_has_no_answer_and_the_solution_is_right(exercise):
 
 @pytest.mark.parametrize("exercise", BROKEN, ids=lambda e: e.name)
 def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
-    """In a check, in progress and in a grading; and a mistake that is left of two is told."""
+    """This holds in a check, in progress and in a grading. If one of two planted mistakes is left, it is named."""
     body = solution_body(exercise)
-    assert set(exercise.misconceptions) >= set(exercise.planted)
+    assert set(exercise.known_mistakes) >= set(exercise.planted)
     assert planted_body(exercise) != body and not MARKER.search(stub_source(exercise))
     namespace: dict = {}
     stub = stub_source(exercise)
@@ -72,9 +72,9 @@ def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     assert "It does what it did" in verdict.message and "yours" in repr(verdict)
     row = next(line for line in str(progress()).splitlines() if exercise.name in line)
     assert f"0 / {exercise.points}" in row and "○ not done yet |" in row
-    points, marked = mark(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
+    points, marked = grade_answer(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
-        left = exercise.misconceptions[name]
+        left = exercise.known_mistakes[name]
         half = judge(exercise, outcomes(exercise, left.wrong))
         assert half.status == "wrong" and half.misconceptions == (name,) and 0 < half.points < exercise.points / 2

@@ -1,6 +1,7 @@
-"""`using` puts functions in everywhere, takes them out again, and a real run shows it.
+"""`using` replaces the library's functions everywhere and restores them, which a real training run confirms.
 
-And what a function calls is the library's: a neighbour that is missing or wrong costs nothing, and earns nothing.
+A check and the grading also replace functions: an answer calls the library's versions of earlier exercises, so the
+student's own versions of them, missing or wrong, neither cost nor earn points.
 """
 
 import sys
@@ -60,7 +61,7 @@ def test_references_come_back_after_an_error_and_after_nested_blocks():
 
 
 def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
-    """It is called by its name in the notebook, where no function of the library stands."""
+    """The call goes through the notebook's own name, where `using` finds no function of the library to replace."""
     notebook = {"torch": torch}
     arguments = "values, mask, loss_type, max_completion_length=None, num_items=None"
     exec(f"def aggregate({arguments}):\n    return values.mean()", notebook)
@@ -135,7 +136,7 @@ def reversed_reward(prompts, responses):
     ],
 )
 def test_a_training_run_is_driven_by_ones_own_function(name, right, wrong):
-    """One that the run calls by name, and one that is the default of an argument."""
+    """The run calls one of these functions by name; the other is the default of an argument."""
     reference = run()
     for function, agrees in ((right, True), (wrong, False)):
         with using(**{name: function}) as report:
@@ -153,12 +154,12 @@ WRONG_NEIGHBOUR = """
 def token_logprobs(logits, token_ids, temperature=1.0):
     return logits.gather(-1, token_ids[..., None])[..., 0]
 """
-# Neither says how it is computed.
+# With `CALLER`, each of two functions is computed from the other one.
 CIRCLE = """
 def token_logprobs(logits, token_ids, temperature=1.0):
     return token_entropy(logits, temperature)
 """
-# Keeps the library's version once it is there, for the exercise that it belongs to.
+# Stores the library's version of an earlier exercise when it is called, to use it as the answer to that exercise.
 THIEF = (
     CALLER.replace("    words =", "    globals()['stolen'] = token_logprobs\n    words =")
     + """
@@ -185,7 +186,7 @@ def test_a_called_earlier_exercise_is_the_librarys(neighbour):
 
 
 def test_a_later_exercise_stays_the_notebook_s_own():
-    """Two that are each computed from the other would both be right otherwise."""
+    """Otherwise two functions that are each computed from the other one would both be right."""
     notebook: dict = {"torch": torch}
     exec(f"{CIRCLE}{CALLER}", notebook)
     assert check(notebook["token_logprobs"]).points == 0

@@ -1,4 +1,4 @@
-"""Variants: every formula against a literal loop; home and grading judge alike; the package has none of the lines."""
+"""Variants: every formula equals a literal loop, check and grading agree, and the package has no variant's line."""
 
 import ast
 import csv
@@ -21,7 +21,7 @@ from grpo_lab.course.__main__ import main
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.grading.grade import mark
+from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.notebook import written_answer
 from grpo_lab.course.release import TITLES
 from grpo_lab.course.release.notebooks import notebook_text
@@ -47,7 +47,7 @@ ENTRIES = [(name, index, entry) for name, entries in LISTS.items() for index, en
 
 
 def drawn(entry):
-    """Every entry that may be drawn of this one, with the number that was put in."""
+    """Yield the drawn number and the entry with it, for each number that the entry allows; None without a number."""
     words = entry.get("draw", {})
     for values in itertools.product(*words.values()):
         filled = entry
@@ -58,11 +58,12 @@ def drawn(entry):
 
 @pytest.fixture
 def at_home(monkeypatch):
-    """The registry of variants that a student's notebook fills, empty before and after."""
+    """An empty registry of variants, which a student's notebook fills; it is restored afterwards."""
     monkeypatch.setattr(exercises, "_class_exercises", {})
 
 
-# What each formula says, in loops over plain numbers. The arguments are those of the function, and the number drawn.
+# Each formula as a loop over plain numbers. The first argument is the number that was drawn, the others are those of
+# the function. A loop returns None for arguments that the formula does not concern.
 def entropy(order, logits, temperature=1.0):
     def entropy_of_row(row):
         powers = [math.exp((z - max(row)) / temperature) for z in row]
@@ -192,7 +193,7 @@ def plain(value):
 
 @pytest.mark.parametrize(("name", "index", "entry"), ENTRIES, ids=lambda value: value if isinstance(value, str) else "")
 def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
-    """On the ordinary inputs, with every number that may be drawn; and its docstring and line still correspond."""
+    """This holds on ordinary inputs, for every number that may be drawn. The docstring has the formula, too."""
     for number, filled in drawn(entry):
         exercise, compared = variant_of(name, filled), 0
         equations = {equation.tag: equation.latex for equation in read_equations(exercise.function)}
@@ -211,7 +212,7 @@ def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_no_two_formulas_agree_on_what_students_see(name):
-    """Neither with each other nor with the lesson: an answer to one is wrong for every other one."""
+    """No formula agrees with another one or with the lesson's, so a right answer to one is wrong for all others."""
     lesson = exercises.find_exercise(name)
     entries = LISTS[name]
     every = [lesson, *(variant_of(name, filled) for entry in entries for _, filled in drawn(entry))]
@@ -232,8 +233,8 @@ def test_the_package_has_no_line_of_a_variant():
 
 
 def _wrong_lines():
-    """What a known mistake of the lesson writes: all-right in `pass_at_k` is one, and is a right formula elsewhere."""
-    changes = exercises.find_exercise("pass_at_k").misconceptions.values()
+    """Return the lines of the lesson's known mistakes in `pass_at_k`, of which one is the formula of a variant."""
+    changes = exercises.find_exercise("pass_at_k").known_mistakes.values()
     return [line for mistake in changes for line in mistake.lines.values()]
 
 
@@ -267,7 +268,7 @@ def written(exercise, source):
 
 @pytest.mark.parametrize("number", ["02", "05"])
 def test_home_and_grading_give_one_verdict(number, at_home, capsys):
-    """On the key, on the lesson's function, on a stub and on slips; the lesson's is named as such in both."""
+    """They agree on the key, the lesson's function, a stub and small mistakes; both name the lesson's function."""
     exec(class_cell(number), {})
     assert "formulas of your class" in capsys.readouterr().out
     for name, teacher in KEY.exercises(number).items():
@@ -278,7 +279,7 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
         for source in (right, solution(exercises.lesson_exercise(name)), stub, *slips):
             function = written(teacher, source)
             home = check(function)
-            points, graded = mark(teacher, {s: run_student(function, teacher, s) for s in (0, 7)}, 7)
+            points, graded = grade_answer(teacher, {s: run_student(function, teacher, s) for s in (0, 7)}, 7)
             assert (home.status, home.message, home.details) == (graded.status, graded.message, graded.details), source
             assert points <= home.points
             verdicts.append(home)
@@ -305,7 +306,7 @@ def key_answers(number, key=KEY):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A class: one by the key, one with the lesson's functions, one with a notebook of no class."""
+    """A class: ada has the key's functions, bob the lesson's, and eve the key's in a notebook without variants."""
     lesson = {name: solution(exercise) for name, exercise in exercises.of_notebook("02").items()}
     imports = ("import torch\nfrom grpo_lab.advantages import *\nfrom grpo_lab.advantages import check_shapes\n",)
     for student, answers, key in (
@@ -383,20 +384,22 @@ def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
     entry = {"equation": "4.16", "formula": "R'_b = R_b", "line": "penalised = rewards + 0 * beta", "says": "Nothing."}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({"kl_in_reward": [entry]}), encoding="utf-8")
     key = ClassKey("x", tmp_path / "own.yaml")
-    assert [*key.exercises("04")] == ["kl_in_reward"] and key.mark("05") == "" and len(key.mark("04")) == 8
+    assert (
+        [*key.exercises("04")] == ["kl_in_reward"] and key.fingerprint("05") == "" and len(key.fingerprint("04")) == 8
+    )
     assert r"R'_b = R_b \\tag{4.16}" in notebook_text("04", key), "as JSON writes it"
     with pytest.raises(InputError, match=r"equation is '9\.9'; expected the tag of one line"):
         variant_of("kl_in_reward", entry | {"equation": "9.9"})
 
 
 def test_every_class_gets_some_of_the_formulas():
-    drawn_formulas = {ClassKey(str(n)).mark("05") for n in range(40)}
+    drawn_formulas = {ClassKey(str(n)).fingerprint("05") for n in range(40)}
     assert len(drawn_formulas) > 20
     assert all(set(TITLES) >= {exercises.find_exercise(name).notebook} for name in LOOPS)
 
 
 def test_the_pages_for_teachers_list_what_may_be_drawn(tmp_path):
-    """In both languages: every function and how many formulas; and the file that they show works."""
+    """Both pages list every function and the number of formulas, and their example of a file works."""
     pages = [VARIANTS.with_name(f"variants{ending}").read_text(encoding="utf-8") for ending in (".md", ".zh-CN.md")]
     total = sum(len(list(drawn(entry))) for _, _, entry in ENTRIES)
     examples = [re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1] for page in pages]
@@ -417,7 +420,7 @@ def test_gradescope_judges_by_the_class(tmp_path):
 
 
 def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home):
-    """Released in Chinese: every text, the sentence on the class's formula and the hints; code as in English."""
+    """All texts, the sentence on the class's formula and the hints are Chinese; code is as in English."""
     pytest.importorskip("babel")
     for number in ("02", "05"):
         english, ours = (json.loads(notebook_text(number, KEY, lang))["cells"] for lang in ("en", "zh_CN"))
@@ -449,7 +452,7 @@ def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home
 
 
 def test_every_variant_has_its_chinese():
-    """All that is said of a formula is in the catalogue, and the teacher's own formulas may stay as they are."""
+    """The catalogue has every sentence on a formula. A sentence of a teacher's own formula stays as it is."""
     pytest.importorskip("babel")
     for entries in LISTS.values():
         for entry in entries:
@@ -470,9 +473,9 @@ def test_the_command_releases_in_chinese(tmp_path):
 
 @pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, _, entry in ENTRIES], ids=range(len(ENTRIES)))
 def test_the_function_of_the_lesson_earns_nothing(name, entry):
-    """However near the class's formula is to it: a middle is a mean where there are two others."""
+    """This holds even if the formulas agree on some inputs, as a mean and a midrange do for two numbers."""
     for _, filled in drawn(entry):
         exercise = variant_of(name, filled)
-        lesson = exercise.misconceptions[LESSON].wrong
+        lesson = exercise.known_mistakes[LESSON].wrong
         verdicts = [check(lesson, exercise, seed=seed) for seed in (0, 3)]
         assert all(verdict.misconceptions == (LESSON,) and verdict.points == 0 for verdict in verdicts)

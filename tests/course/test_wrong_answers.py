@@ -1,4 +1,4 @@
-"""Wrong answers as people wrote them, which earlier checks accepted: refused, and some called by name."""
+"""Wrong answers that earlier checks accepted are rejected, and some of them are named; right ones are accepted."""
 
 import inspect
 import math
@@ -13,7 +13,7 @@ from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.exercises import find_exercise
-from grpo_lab.course.wrong_answers import built_anew, source_of
+from grpo_lab.course.wrong_answers import function_from_source, source_of
 from grpo_lab.logprobs import completion_mask as library_mask
 from grpo_lab.rewards import completion_text, normalise_text
 from grpo_lab.rewards import extract_answer as library_extract
@@ -117,7 +117,7 @@ def skips_above(most):
 
 
 def loop(fixed=None, draw=None, zero="before", sign=-1, change_advantages=lambda A: A):
-    """A whole loop; `fixed` are settings that it does not read."""
+    """Return a training loop. `fixed` has constants that replace the arguments of these names."""
 
     def learn_by_grpo(policy, optimizer, prompts, reward, rounds, P=16, G=8, inner=4, epsilon=0.2):
         s = {"P": P, "G": G, "epsilon": epsilon} | (fixed or {})
@@ -142,7 +142,7 @@ def loop(fixed=None, draw=None, zero="before", sign=-1, change_advantages=lambda
 
 
 def player(sign=-1, order=torch.Tensor.repeat_interleave, stop=True, words=False, centre=True, greedy=False, zero=True):
-    """A whole step in the world of higher or lower, without a mask: what is pushed is added up while it is played."""
+    """Return a training loop for the game higher or lower that adds up log-probabilities during play."""
 
     def learn_by_playing(policy, optimizer, world, secrets, steps, num_generations=8):
         rows = order(secrets, num_generations)
@@ -273,7 +273,7 @@ def estimate(k3_plus):
 
 
 def sampler(shift=0, mask_of=lambda mask: mask, uniform_of=lambda u: u):
-    """A sampler of its own style, that looks candidates up in a sorted table."""
+    """Return a sampler that finds the candidates of top-p in a sorted table."""
 
     def sample_tokens(model, prompt_ids, prompt_mask, uniform, end, temperature=1.0, top_p=1.0):
         B, T = uniform.shape
@@ -315,7 +315,7 @@ def batch_of(teaches, mean_of_all=True, limit=True, may_be_empty=True):
 
 
 def paid(worth):
-    """A reward that pays worth(text, expected)."""
+    """Return a reward function whose reward for a completion is worth(text, expected)."""
 
     def design_reward(completions, answer, **kwargs):
         return [None if a is None else float(worth(y, a)) for y, a in zip(completions, answer, strict=True)]
@@ -329,7 +329,7 @@ def block_is(text, expected):
 
 
 def called_by(order):
-    """Questions about a log, in an order of their own."""
+    """Return a function that tests a log for faults in this order."""
     questions = {
         "not finite": lambda log: any(x != x or abs(x) == math.inf for v in log.values() for x in v),
         "no spread": lambda log: set(log["zero_std"]) == {1.0},
@@ -425,7 +425,7 @@ def test_a_wrong_answer_is_refused_at_home_and_in_grading(name, answer, mistake,
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert not verdict.right
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
-    assert verdict.points <= find_exercise(name).points / 2 or verdict.properties["values"] == 1
+    assert verdict.points <= find_exercise(name).points / 2 or verdict.shares["values"] == 1
 
 
 def first_position(logits):
@@ -482,7 +482,7 @@ def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is
         assert equal(outcome_of(answer, task, index, seed), expected, task)
     for description, column in WHERE.items():
         source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {column}])")
-        outcome = outcome_of(built_anew(reference, source), task, index, seed)
+        outcome = outcome_of(function_from_source(reference, source), task, index, seed)
         assert outcome.observed[subject] is False, description
 
 

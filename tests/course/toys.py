@@ -1,4 +1,4 @@
-"""A small exercise of the tests' own; its reference is a copy, so that an answer may call the function itself."""
+"""A small exercise for the tests. Its reference is a copy, so that answers may call the original `scaled_mean`."""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from grpo_lab.course.exercise import Case, Exercise
 
 
 def copy_of(function: Callable) -> FunctionType:
-    """A function that does the same, and is not the library's."""
+    """Return a copy of a function, which a check does not recognise as the library's."""
     bare = inspect.unwrap(function)
     copied = FunctionType(bare.__code__, bare.__globals__, bare.__name__, bare.__defaults__, bare.__closure__)
     copied.__kwdefaults__, copied.__annotations__ = bare.__kwdefaults__, bare.__annotations__

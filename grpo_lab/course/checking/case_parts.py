@@ -1,4 +1,4 @@
-"""Show the case that a verdict is about: its input, the result and what is expected, in short and in full."""
+"""The parts of a verdict that show a case: its input, the result and what is expected, in short and in full."""
 
 import textwrap
 from typing import Any
@@ -7,17 +7,28 @@ from grpo_lab.base.language import fill
 from grpo_lab.course.checking.difference import Difference
 from grpo_lab.course.checking.outcome import Outcome, inputs
 from grpo_lab.course.checking.plain_data import Other
-from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, lines
-from grpo_lab.course.checking.verdict import WIDTH, Part, Row, rows_part
+from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, full_lines
+from grpo_lab.course.checking.verdict_parts import WIDTH, Part, Row, rows_part
 from grpo_lab.course.exercise import Exercise
 
-LABEL_WIDTH = 10  # of a line of values
+LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values
 
 
 def short_parts(
     exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int, sentence: str
 ) -> list[Part]:
-    """The first input that shows it, and both results, in a line each; the input in two if the sentence is short."""
+    """Return the parts that are shown at once: the input of a case, the result, and what is expected, a line each.
+
+    The input gets a second line if `sentence`, which is shown above it, is short.
+
+    Args:
+        exercise: The exercise.
+        outcome: The outcome of the answer on the case.
+        difference: The difference between the outcome and the expected one.
+        index: The index of the case.
+        seed: The seed from which the input is drawn.
+        sentence: The first sentence of the verdict.
+    """
     width, label = WIDTH - 4 - LABEL_WIDTH, exercise.cases[index].label
     input_width = 2 * width - 20 if len(textwrap.wrap(sentence, WIDTH)) <= 3 else width
     text = brief_arguments(_shown_arguments(exercise, index, seed), input_width)
@@ -35,13 +46,17 @@ def short_parts(
 
 
 def _value_row(label: str, value: str, subject: str = "", case: str = "") -> Row:
-    """A line of the short parts, in which all values begin in one column."""
+    """Return a line of the short parts; all of their values begin in the same column."""
     return Row(value, label, " " * (LABEL_WIDTH - len(label)), subject, case)
 
 
 def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
+    """Return the parts that are shown folded: input, error, result and what is expected in full.
+
+    The arguments are those of `short_parts`.
+    """
     arguments = _shown_arguments(exercise, index, seed)
-    text = "\n".join(line for name, value in arguments.items() for line in lines(name, value))
+    text = "\n".join(line for name, value in arguments.items() for line in full_lines(name, value))
     label = exercise.cases[index].label
     parts = [Part("values", text, fill("Input ({0}):", label) if label else "Input:")]
     if outcome.trace:
@@ -57,14 +72,14 @@ def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, ind
 
 
 def _full_rows(label: str, value: Any) -> list[Row]:
-    """A value in full, as `lines` shows it; those of its lines that begin with its name begin with the label."""
+    """Return the lines of a value in full, with `label` in the place of the value's name."""
     rows = []
-    for line in lines("", value):
+    for line in full_lines("", value):
         if line.startswith(" = "):
             rows.append(Row(line.removeprefix(" = "), label, " = "))
         else:
-            goes_on = line.startswith(("    ", "…"))
-            rows.append(Row(line, "" if goes_on else label))
+            continues_value = line.startswith(("    ", "…"))
+            rows.append(Row(line, "" if continues_value else label))
     return rows
 
 

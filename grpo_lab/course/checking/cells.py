@@ -1,8 +1,13 @@
-"""Which text of a notebook's cells is in memory: what IPython says of each cell, and what the saved notebook says.
+"""Find out whether a function in memory is the one that the student sees on the notebook page.
 
-A cell that failed before it came to its function leaves the older one in memory. A cell that was changed and not run is
-seen once the notebook is saved: the file has then been written since the cell ran, and has another text under the
-cell's id. The kernel cannot see what was neither run nor saved. Without an id (VS Code, a terminal) no file is read.
+Two things can make them differ:
+
+- A cell failed before it defined its function, so an older function is still in memory. IPython reports each run.
+- A cell was changed and not run again. This is seen once the notebook is saved: the file has then been written since
+  the run, and has another text under the cell's id.
+
+A change that was neither run nor saved cannot be seen. Frontends without cell ids (VS Code, a terminal) are not
+compared with a file.
 """
 
 import ast
@@ -23,46 +28,68 @@ from typing import Any
 
 DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-RUN_HERE = re.compile(r"\A%%(?:time|capture|prun)\b.*")  # magics that run their cell in the notebook's own names
+MAGICS_IN_NAMESPACE = re.compile(r"\A%%(?:time|capture|prun)\b.*")  # magics that run their cell in the notebook's names
 
 
 @dataclass
 class CellRun:
-    """A run of a cell."""
+    """A run of a cell.
+
+    Attributes:
+        cell_id: The id of the cell; None from a frontend without cell ids.
+        texts: The normalised text of each function at the top level of the cell, by name.
+        code: The code of the whole cell, without comments and layout.
+        previous_objects: The objects that had the names of these functions before the run.
+        file_state: The state of the notebook's file when the run began; None without a file.
+        count: The number that the notebook shows, such as 7 for In [7]; None during the run.
+        has_failed: Whether the run ended with an exception.
+    """
 
     cell_id: str | None
-    texts: dict[str, str]  # of the functions at its top level, by name
-    code: str  # of all of it, without comments and layout
-    previous_objects: dict[str, Any]  # those that had the names of its functions
-    saved: tuple | None  # the state of the notebook's file when the run began
-    count: int | None = None  # the number in In [7]; None while it runs
-    failed: bool = False
+    texts: dict[str, str]
+    code: str
+    previous_objects: dict[str, Any]
+    file_state: tuple | None
+    count: int | None = None
+    has_failed: bool = False
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A function in memory that is not the one of the page."""
+    """A function in memory that is not the one of the page.
 
-    kind: str  # "failed" or "edited"
-    name: str  # of the function
-    count: int | None  # of the run that made the one in memory
-    other_count: int | None = None  # of the run that failed
+    Attributes:
+        kind: "failed" if a later run of the cell failed, "edited" if the saved cell has another text.
+        name: The name of the function.
+        count: The number of the run that defined the function in memory.
+        failed_count: The number of the run that failed.
+    """
+
+    kind: str
+    name: str
+    count: int | None
+    failed_count: int | None = None
 
 
 class Cells:
-    """Keeps, by the name of a function, the last run of a cell that has it, and the run that it is from in memory."""
+    """A record of the runs of cells, by the names of the functions that the cells define.
+
+    Attributes:
+        last_runs: The last run of a cell that contains the function, by the function's name.
+        definitions: The run that defined the function in memory, and the function itself, by its name.
+    """
 
     def __init__(self) -> None:
         self._shell: Any = None
         self.forget()
 
     def forget(self) -> None:
-        self.last: dict[str, CellRun] = {}
-        self.sources: dict[str, tuple[CellRun, Any]] = {}
+        self.last_runs: dict[str, CellRun] = {}
+        self.definitions: dict[str, tuple[CellRun, Any]] = {}
         self._running: list[CellRun] = []
 
     def watch(self) -> None:
-        """Listen to IPython from now on, where there is one; it is not imported for the question."""
+        """Record the runs of the current IPython shell from now on. Outside IPython, this does nothing."""
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
         if shell is None or shell is self._shell:
@@ -73,90 +100,99 @@ class Cells:
         shell.events.register("post_run_cell", self._end)
 
     def mismatch(self, function: Any) -> Mismatch | None:
-        """Say how the function, or one of the notebook that it calls, is not the one of the page; None if it is."""
+        """Return how the function differs from the page, or the first function of the notebook that it calls does.
+
+        None means that all of them are those of the page.
+        """
         mismatches = map(self._mismatch, self._reachable(function))
         return next((mismatch for mismatch in mismatches if mismatch), None)
 
     def origin(self, function: Any) -> tuple[int | None, int | None] | None:
-        """The number of the run that made the function, and of a later one that failed to, in another cell.
+        """Return the numbers of the run that defined the function and of a later run that failed to define its name.
 
-        None for a function that no cell made; a number is None while the cell runs, and where nothing failed.
+        The first number is None while the cell runs; the second is None if no later run failed. For a function that no
+        cell defined, the result is None.
         """
-        source = self._source(function)
-        if source is None:
+        definition = self._definition(function)
+        if definition is None:
             return None
-        name, run = source
-        last = self.last.get(name, run)
-        return run.count, last.count if last.failed and last is not run else None
+        name, run = definition
+        last_run = self.last_runs.get(name, run)
+        return run.count, last_run.count if last_run.has_failed and last_run is not run else None
 
     def current(self, name: str) -> Any:
-        """The function of this name that is in memory; None if there is none, or outside of IPython."""
+        """Return the object in memory that has this name; None if there is none, and outside IPython."""
         return self._shell.user_ns.get(name) if self._shell is not None else None
 
     def text(self, name: str) -> str | None:
-        """The text of the function of this name that is in memory; None where no cell made it."""
+        """Return the normalised text of the function in memory that has this name; None if it cannot be read."""
         function = self.current(name)
-        source = self._source(function)
-        if source is not None:
-            return source[1].texts[source[0]]
-        return _text_of(function)
+        definition = self._definition(function)
+        if definition is None:
+            return _text_of(function)
+        name_in_cell, run = definition
+        return run.texts[name_in_cell]
 
     def _begin(self, info: Any) -> None:
         texts = defined_in(info.raw_cell or "")
         previous_objects = {name: self._shell.user_ns.get(name) for name in texts}
-        code, saved = (_code(info.raw_cell), _stamp(_notebook())) if texts else ("", None)
-        run = CellRun(getattr(info, "cell_id", None), texts, code, previous_objects, saved)
+        code, file_state = (_code(info.raw_cell), _file_state(_notebook())) if texts else ("", None)
+        run = CellRun(getattr(info, "cell_id", None), texts, code, previous_objects, file_state)
         self._running.append(run)
-        self.last |= dict.fromkeys(texts, run)
+        self.last_runs |= dict.fromkeys(texts, run)
 
     def _end(self, result: Any) -> None:
-        if not self._running:  # the cell in which the watch began
+        if not self._running:  # this cell called `watch`, so its beginning was not recorded
             return
         run = self._running.pop()
         if result is None:  # IPython itself failed
             return
-        run.count, run.failed = result.execution_count, not result.success
+        run.count, run.has_failed = result.execution_count, not result.success
         for name in run.texts:
             function = self._shell.user_ns.get(name)
             if function is not None and function is not run.previous_objects[name]:
-                self.sources[name] = run, function
+                self.definitions[name] = run, function
         run.previous_objects = {}
 
-    def _source(self, function: Any) -> tuple[str, CellRun] | None:
-        """The name under which a cell made this very function, and the run of the cell."""
+    def _definition(self, function: Any) -> tuple[str, CellRun] | None:
+        """Return the name under which a cell defined this function object, and the run; None if no cell did."""
         if function is None:
             return None
         for run in reversed(self._running):
             for name, previous in run.previous_objects.items():
                 if self._shell.user_ns.get(name) is function and function is not previous:
                     return name, run
-        return next(((name, run) for name, (run, defined) in self.sources.items() if defined is function), None)
+        return next(((name, run) for name, (run, defined) in self.definitions.items() if defined is function), None)
 
     def _mismatch(self, function: Any) -> Mismatch | None:
-        source = self._source(function)
-        if source is None:
+        definition = self._definition(function)
+        if definition is None:
             return None
-        name, run = source
-        last = self.last.get(name, run)
-        other_cell = None not in (last.cell_id, run.cell_id) and last.cell_id != run.cell_id
-        if last.failed and last is not run and not other_cell and last.code != run.code:
-            return Mismatch("failed", name, run.count, last.count)
+        name, run = definition
+        last_run = self.last_runs.get(name, run)
+        has_failed_later = last_run.has_failed and last_run is not run
+        is_other_cell = None not in (last_run.cell_id, run.cell_id) and last_run.cell_id != run.cell_id
+        if has_failed_later and not is_other_cell and last_run.code != run.code:
+            return Mismatch("failed", name, run.count, last_run.count)
         return Mismatch("edited", name, run.count) if self._is_edited(name, run) else None
 
     def _is_edited(self, name: str, run: CellRun) -> bool:
-        """Say whether the notebook was saved since, with another text of the function in this cell."""
+        """Return True if the notebook was saved after the run with another text of the function in the cell.
+
+        A function that has moved to another cell with the same text is not edited.
+        """
         notebook = _notebook()
-        if run.cell_id is None or run.saved is None or notebook is None:
+        if run.cell_id is None or run.file_state is None or notebook is None:
             return False
-        stamp = _stamp(notebook)
-        if stamp is None or stamp == run.saved:
+        file_state = _file_state(notebook)
+        if file_state is None or file_state == run.file_state:
             return False
-        texts = {cell_id: defined.get(name) for cell_id, defined in _saved_definitions(notebook, stamp).items()}
-        on_page = texts.get(run.cell_id)
-        return on_page is not None and run.texts[name] not in texts.values()
+        texts = {cell_id: defined.get(name) for cell_id, defined in _saved_definitions(notebook, file_state).items()}
+        saved_text = texts.get(run.cell_id)
+        return saved_text is not None and run.texts[name] not in texts.values()
 
     def _reachable(self, function: Any) -> Iterator[Any]:
-        """The function, and those of the notebook that it calls, directly or through others."""
+        """Yield the function and the functions of the notebook that it calls, directly or through others."""
         pending, seen = [function], set()
         while pending:
             current = pending.pop()
@@ -164,18 +200,19 @@ class Cells:
                 continue
             seen.add(id(current))
             yield current
-            plain = inspect.unwrap(current) if callable(current) else None
-            if self._source(current) is not None and isinstance(plain, FunctionType):
-                called = (plain.__globals__.get(name) for name in _global_names(plain.__code__))
+            undecorated = inspect.unwrap(current) if callable(current) else None
+            if self._definition(current) is not None and isinstance(undecorated, FunctionType):
+                called = (undecorated.__globals__.get(name) for name in _global_names(undecorated.__code__))
                 pending += [value for value in called if isinstance(value, FunctionType)]
 
 
 def defined_in(cell: str) -> dict[str, str]:
-    """The functions at the top level of a cell, each as Python sees it: without comments, layout and docstring.
+    """Return the functions at the top level of a cell: by name, the text without comments, layout and docstring.
 
-    Where the cell cannot be read, the text is the cell; a magic that takes it as no code of this notebook has none.
+    If the cell cannot be parsed, the text of each function is the whole cell. A cell that a magic does not run in the
+    notebook's namespace defines no function.
     """
-    cell = RUN_HERE.sub("", cell.lstrip(), count=1)
+    cell = MAGICS_IN_NAMESPACE.sub("", cell.lstrip(), count=1)
     if cell.startswith("%%"):
         return {}
     for text in (cell, _without_magics(cell)):
@@ -192,7 +229,7 @@ def _code(cell: str) -> str:
 
 
 def _without_magics(cell: str) -> str:
-    """The cell without the lines that are for IPython: `%matplotlib inline`, `!ls`, `?print`."""
+    """Return the cell with `pass` for lines that only IPython understands: `%matplotlib inline`, `!ls`, `?print`."""
     return re.sub(r"^(\s*)[%!?].*$", r"\1pass", cell, flags=re.MULTILINE)
 
 
@@ -211,12 +248,12 @@ def _text_of(function: Any) -> str | None:
 
 
 def unwrapped(function: Any) -> Any:
-    """The function behind its decorators, which has the namespace that it reads; what cannot be called as it is."""
+    """Return the function without its decorators, so that its namespace can be read; other objects unchanged."""
     return inspect.unwrap(function) if callable(function) else function
 
 
 def global_names_of(function: Any) -> set[str]:
-    """The global names that a function reads, also by way of others that stand in the same namespace."""
+    """Return the global names that a function reads, itself or through functions of the same namespace."""
     names: set[str] = set()
     pending = [unwrapped(function)]
     namespace = getattr(pending[0], "__globals__", {})
@@ -235,13 +272,13 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def _notebook() -> Path | None:
-    """The notebook of this kernel, as the server of JupyterLab says; None elsewhere."""
+    """Return the path of this kernel's notebook, which JupyterLab's server sets; None for other frontends."""
     name = os.environ.get("JPY_SESSION_NAME", "")
     return Path(name) if name.endswith(".ipynb") else None
 
 
-def _stamp(path: Path | None) -> tuple | None:
-    """Return time, size and number of a file, which a save changes; None where there is no file."""
+def _file_state(path: Path | None) -> tuple | None:
+    """Return the time, size and inode number of a file, which change when it is saved; None without a file."""
     try:
         status = path.stat() if path is not None else None
     except OSError:
@@ -250,8 +287,11 @@ def _stamp(path: Path | None) -> tuple | None:
 
 
 @lru_cache(maxsize=1)
-def _saved_definitions(path: Path, stamp: tuple) -> dict[str, dict[str, str]]:
-    """Return what each cell of code defines, by its id, as it was last saved; empty where the file cannot be read."""
+def _saved_definitions(path: Path, file_state: tuple) -> dict[str, dict[str, str]]:
+    """Return the functions in each code cell of the saved notebook, by cell id; empty if the file cannot be read.
+
+    file_state: The state of the file, which makes the cache read a changed file again.
+    """
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]

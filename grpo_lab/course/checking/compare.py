@@ -1,4 +1,4 @@
-"""Compare results and outcomes within a tolerance, and say which properties of an exercise hold."""
+"""Compare results and outcomes within a tolerance, and compute the share of cases that are right."""
 
 import math
 from collections.abc import Sequence
@@ -12,63 +12,81 @@ from torch import Tensor
 from grpo_lab.course.checking.plain_data import Outcome
 from grpo_lab.course.exercise import Exercise
 
-ROUNDING = 1e-4  # of a sum in float32
-NOISE = 1e-11  # of a difference of two nearly equal numbers in float64
-NEARLY = 1e-3  # as an epsilon that stands in another place leaves it
+ROUNDING = 1e-4  # rounding error of a sum in float32
+NOISE = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
+NEARLY = 1e-3  # the relative tolerance within which a number counts as nearly right
 
 
-def properties(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
-    """The share of cases that are right, for each property that this exercise asks for. `outcomes` may end early.
+def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
+    """Return the share of cases that are right for each property: "values", "gradients" and "stability".
 
-    Right values come first: without them nothing else counts, as an answer that returns zeros is stable, too.
+    Gradients and stability count only if all values are right: an answer that returns zeros is stable, too.
+
+    Args:
+        exercise: The exercise, whose cases decide which properties there are.
+        outcomes: The outcomes of an answer on the first cases; missing ones count as wrong.
+        expected: The outcomes of the reference on all cases.
     """
     missing = [Outcome(fault="unreached")] * (len(expected) - len(outcomes))
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
     ordinary = [(got, right) for case, got, right in rows if case.tests == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
-    telling = _telling([right for _, right in ordinary])
-    shares = {"values": fmean(_share(got, right, exercise, telling) for got, right in ordinary)}
+    varying = _varying_observations([right for _, right in ordinary])
+    shares = {"values": fmean(_case_share(got, right, exercise, varying) for got, right in ordinary)}
     if exercise.gradient_of:
         shares["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in ordinary)
-    if extreme:  # gradients that are wrong everywhere cost their own share only
+    if extreme:
+        # If gradients are wrong on ordinary inputs, they already cost their own share, and stability is judged by
+        # values alone.
         agree = equal if shares.get("gradients", 1) == 1 else equal_values
         shares["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
     return shares if shares["values"] == 1 else dict.fromkeys(shares, 0.0) | {"values": shares["values"]}
 
 
-def _share(got: Outcome, expected: Outcome, exercise: Exercise, telling: set[str]) -> float:
-    """The share of a case: 1 if it is right; else how much of it is nearly right, at most 3/4; below a half 0."""
+def _case_share(got: Outcome, expected: Outcome, exercise: Exercise, varying: set[str]) -> float:
+    """Return how right a case is: 1 if it is right, else the share that is nearly right.
+
+    That share is at most 3/4, and counts as 0 below a half.
+    """
     if equal_values(got, expected, exercise):
         return 1.0
-    nearly = 0.0 if got.fault or got.error else agreement(_results(got, telling), _results(expected, telling))
+    nearly = 0.0 if got.fault or got.error else agreement(_results(got, varying), _results(expected, varying))
     return min(nearly, 0.75) if nearly >= 0.5 else 0.0
 
 
-def _telling(expected: Sequence[Outcome]) -> set[str]:
-    """Return the observed parts that differ between cases: one that is the same in all of them is right for nothing."""
-    observed = [outcome.observed for outcome in expected if outcome.observed]
-    names = {name for parts in observed for name in parts}
-    differing = set()
-    for name in names:
-        first, *others = (parts.get(name) for parts in observed)
-        if any(not same(part, first, 0.0) for part in others):
-            differing.add(name)
-    return differing or names
+def _varying_observations(expected: Sequence[Outcome]) -> set[str]:
+    """Return the names of the observations that differ between cases, or all names if none differs.
 
-
-def idle_share(exercise: Exercise, expected: Sequence[Outcome], nothing: Sequence[Outcome]) -> float:
-    """The share of right values that is there for nothing: of constants, of the opposite, or of doing nothing.
-
-    nothing: the outcomes of a function that returns None.
+    An observation that is the same in all cases can be right without any work, so no share is given for it.
     """
-    idle = [[_filled(outcome, fill) for outcome in expected] for fill in (0, 1, -1)]
-    return max(properties(exercise, outcomes, expected)["values"] for outcomes in (*idle, nothing))
+    observed = [outcome.observed for outcome in expected if outcome.observed]
+    names = {name for observations in observed for name in observations}
+    varying = set()
+    for name in names:
+        first, *others = (observations.get(name) for observations in observed)
+        if any(not same(value, first, 0.0) for value in others):
+            varying.add(name)
+    return varying or names
+
+
+def effortless_share(exercise: Exercise, expected: Sequence[Outcome], returning_none: Sequence[Outcome]) -> float:
+    """Return the largest share of right values that an answer gets without any work.
+
+    Such answers are: zeros everywhere, ones everywhere, the opposite of what is expected, and None.
+
+    Args:
+        exercise: The exercise.
+        expected: The outcomes of the reference on all cases.
+        returning_none: The outcomes of a function that returns None.
+    """
+    constant = [[_filled(outcome, fill) for outcome in expected] for fill in (0, 1, -1)]
+    return max(property_shares(exercise, outcomes, expected)["values"] for outcomes in (*constant, returning_none))
 
 
 def _filled(outcome: Outcome, fill: int) -> Outcome:
-    """The outcome with every number 0, every number 1 (False, True), or, for -1, with its opposite."""
+    """Return the outcome with every number replaced: by 0 or 1 (False or True), or for -1 by its opposite."""
     observed = outcome.observed and _with_numbers(outcome.observed, fill)
-    return replace(outcome, value=_with_numbers(outcome.value, fill), observed=observed, changed={})
+    return replace(outcome, value=_with_numbers(outcome.value, fill), observed=observed, changed_arguments={})
 
 
 def _with_numbers(tree: Any, fill: int) -> Any:
@@ -87,9 +105,9 @@ def _with_numbers(tree: Any, fill: int) -> Any:
 
 
 def agreement(got: Any, expected: Any) -> float:
-    """The share of the parts that agree to one in a thousand, whatever their type and shape.
+    """Return the share of the parts that agree to one in a thousand; types and shapes may differ.
 
-    A tensor counts where at least three quarters of its numbers agree.
+    A tensor counts by the share of its numbers that agree, if that is at least three quarters.
     """
     got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):
@@ -105,32 +123,36 @@ def agreement(got: Any, expected: Any) -> float:
 
 
 def _without_wrapping(result: Any) -> Any:
-    """The values of a dictionary as a list, and the number in a tensor of one."""
+    """Return the values of a dictionary as a list, the number of a one-element tensor, and other results unchanged."""
     if isinstance(result, dict):
         return [*result.values()]
     return result.item() if isinstance(result, Tensor) and result.numel() == 1 else result
 
 
-def _results(outcome: Outcome, telling: set[str]) -> Any:
+def _results(outcome: Outcome, varying: set[str]) -> Any:
     if outcome.observed is None:
         return outcome.value
-    return {name: outcome.observed.get(name) for name in sorted(telling)}
+    return {name: outcome.observed.get(name) for name in sorted(varying)}
 
 
 def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Compare value, gradients, changes in place and observations; or the type of an exception."""
+    """Return True if value, gradients, changed arguments and observations agree, or both raised the same error type."""
     if not equal_values(got, expected, exercise):
         return False
     return bool(expected.error) or equal_gradients(got, expected, exercise)
 
 
 def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Compare as `equal` does, but for the gradients."""
+    """Compare two outcomes as `equal` does, but without their gradients."""
     if got.fault or expected.fault:
         return False
     if got.error or expected.error:
         return got.error == expected.error
-    pairs = ((got.value, expected.value), (got.changed, expected.changed), (got.observed, expected.observed))
+    pairs = (
+        (got.value, expected.value),
+        (got.changed_arguments, expected.changed_arguments),
+        (got.observed, expected.observed),
+    )
     return all(same(a, b, exercise.tolerance) for a, b in pairs)
 
 
@@ -142,19 +164,22 @@ def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool
 
 
 def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
-    """Compare two gradients; none at all and one of zeros are the same."""
+    """Compare two gradients. A missing gradient equals a gradient of zeros."""
     if got is None or expected is None:
         return no_gradient(got) and no_gradient(expected)
     return same(got, expected, tolerance)
 
 
 def no_gradient(gradient: Any) -> bool:
-    """Recognise a gradient that is None, or zero everywhere."""
+    """Return True for a gradient that is None or zero everywhere."""
     return gradient is None or (isinstance(gradient, Tensor) and not gradient.any())
 
 
 def same(a: Any, b: Any, tolerance: float) -> bool:
-    """Compare plain data: same structure, shapes and dtypes, numbers within the tolerance, NaN where NaN is."""
+    """Compare plain data: structure, shapes and dtypes have to agree, and numbers within the tolerance.
+
+    NaN equals NaN.
+    """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, tolerance).all())
     if isinstance(a, dict) and isinstance(b, dict):
@@ -167,10 +192,16 @@ def same(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
-    """Compare two tensors of one shape, number by number; integers agree exactly.
+    """Compare two tensors of one shape number by number, and return a tensor of booleans.
 
-    `tolerance` is relative to each number of `b`, or to the largest of them if that is below 1. In float32 sums in
-    another order differ by more than in float64, so the tolerance is larger there, and absolute, unless it is 0.
+    Integers and booleans have to agree exactly. In float32 the tolerance is at least `ROUNDING`, relative and absolute,
+    since the order of a sum changes its result there; a tolerance of 0 stays 0.
+
+    Args:
+        a: The numbers to compare.
+        b: The numbers that are right.
+        tolerance: The tolerance relative to each number of `b`. It is also the absolute tolerance, multiplied by the
+            largest number of `b` if that is below 1.
     """
     if not a.is_floating_point():
         return a == b
@@ -187,7 +218,7 @@ def is_number(value: Any) -> bool:
 
 
 def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Compare two numbers: exactly if they are whole or the tolerance is 0; floats as in `close`."""
+    """Compare two numbers: integers exactly, floats within the tolerance as `close` does."""
     if a == b or (a != a and b != b):
         return True
     if not tolerance or (isinstance(a, int) and isinstance(b, int)):
@@ -200,5 +231,5 @@ def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
 
 
 def _absolute(tolerance: float, size: float) -> float:
-    """The absolute tolerance for a number that stands beside one of this size."""
+    """Return the absolute tolerance for numbers of which the largest has this size."""
     return min(tolerance, max(tolerance * size, NOISE))

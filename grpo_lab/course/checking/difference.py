@@ -1,4 +1,4 @@
-"""The first thing in which an outcome differs from the expected one, and a sentence about it."""
+"""Find the first difference between an outcome and the expected one, and describe it in a sentence."""
 
 import inspect
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import is_number, no_gradient, same, same_gradient
-from grpo_lab.course.checking.outcome import AFTERWARDS, expected_outcomes
+from grpo_lab.course.checking.outcome import UNUSABLE_RESULT, expected_outcomes
 from grpo_lab.course.checking.plain_data import Other, Outcome
 from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.shown import dtype_name
 from grpo_lab.course.exercise import Exercise
 
-CUT = (
+GRADIENT_CUT_OFF = (
     "The value is right, but it carries no gradient. Something on the way cuts it off: detach, item, tolist, numpy, "
     "no_grad, or a new tensor made from numbers."
 )
@@ -25,8 +25,12 @@ CUT = (
 class Difference:
     """A difference between an outcome and the expected one.
 
-    subject: "the result", "the gradient of logp" ...; finding: a sentence about it, "" for nothing; fault: "error",
-    "kind", "shape", "dtype", "inplace", "detached" or "".
+    Attributes:
+        subject: The name of what differs, such as "the result" or "the gradient of logp".
+        got: The value in the outcome.
+        expected: The value that is expected.
+        finding: A sentence about the difference; "" if there is nothing to say.
+        fault: "error", or a fault of form: "kind", "shape", "dtype", "inplace" or "detached"; "" for wrong numbers.
     """
 
     subject: str
@@ -37,27 +41,35 @@ class Difference:
 
 
 def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Difference:
-    """The first difference on case `index`, in the order of mending: errors, form, values, gradients."""
+    """Return the first difference on case `index`, in the order in which it helps to repair them.
+
+    The order is: errors, faults of form, arguments changed in place, values, gradients.
+    """
     expected = expected_outcomes(exercise, seed)[index]
-    # Arguments that it is the function's task to change, with some inputs.
-    changing = {name for outcome in expected_outcomes(exercise, seed) for name in outcome.changed}
+    # The arguments that the function has to change in place for some inputs.
+    changing = {name for outcome in expected_outcomes(exercise, seed) for name in outcome.changed_arguments}
     if got.error:
         return _error_difference(got, expected)
-    view = _View(exercise.tolerance, may_be_none(exercise))
+    comparison = _Comparison(exercise.tolerance, may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
-    in_values = [_value_difference(subject, *results, view) for subject, *results in pairs]
+    in_values = [_value_difference(subject, *results, comparison) for subject, *results in pairs]
     in_form = [difference for difference in in_values if difference and difference.fault]
-    in_arguments = _argument_differences(got, expected, view, changing)
-    in_gradients = _gradient_differences(got, expected, exercise, view)
+    in_arguments = _argument_differences(got, expected, comparison, changing)
+    in_gradients = _gradient_differences(got, expected, exercise, comparison)
     return next(difference for difference in [*in_form, *in_arguments, *in_values, *in_gradients] if difference)
 
 
-class _View(NamedTuple):
-    """Settings of the comparison. none: whether the function may return None, or a list with None in it."""
+class _Comparison(NamedTuple):
+    """The settings of a comparison.
+
+    Attributes:
+        tolerance: The tolerance of the exercise.
+        allows_none: Whether the function may return None, or a list with None in it.
+    """
 
     tolerance: float
-    none: bool
+    allows_none: bool
 
 
 def may_be_none(exercise: Exercise) -> bool:
@@ -65,9 +77,9 @@ def may_be_none(exercise: Exercise) -> bool:
 
 
 def _error_difference(got: Outcome, expected: Outcome) -> Difference:
-    message = next(iter(got.message.splitlines()), "")  # the rest is told in the details
+    message = next(iter(got.message.splitlines()), "")  # the details show all lines
     text = fill("It raises {0}: {1}", got.error, message[:300]) if message else fill("It raises {0}.", got.error)
-    if got.message.startswith(AFTERWARDS):
+    if got.message.startswith(UNUSABLE_RESULT):
         text = fill("It returns, but {0}", message[:300])
         if "inplace operation" in got.message:
             text += " Something that the gradient needs was changed in place."
@@ -78,57 +90,59 @@ def _error_difference(got: Outcome, expected: Outcome) -> Difference:
     return Difference("the result", Other(got.error), expected.value, text, "error")
 
 
-def _value_difference(subject: str, got: Any, expected: Any, view: _View) -> Difference | None:
-    if same(got, expected, view.tolerance):
+def _value_difference(subject: str, got: Any, expected: Any, comparison: _Comparison) -> Difference | None:
+    if same(got, expected, comparison.tolerance):
         return None
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
-        return _tensor_difference(subject, got, expected, view)
+        return _tensor_difference(subject, got, expected, comparison)
     if is_number(got) and is_number(expected):
         numbers = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
-        return Difference(subject, got, expected, relation(*numbers, view.tolerance))
-    parts = _parts(got), _parts(expected)
+        return Difference(subject, got, expected, relation(*numbers, comparison.tolerance))
+    parts = _as_dict(got), _as_dict(expected)
     if type(got) is type(expected) and None not in parts:
-        return _part_difference(subject, *parts, view)
+        return _part_difference(subject, *parts, comparison)
     if isinstance(got, bool) and isinstance(expected, bool) and subject.startswith("whether "):
         text = fill(
             "The check asks {0}: here {1}, and {2} is expected.", subject, _yes_or_no(got), _yes_or_no(expected)
         )
         return Difference(subject, got, expected, text)
-    if _name(got) == _name(expected):
+    if _kind_name(got) == _kind_name(expected):
         return Difference(subject, got, expected)
-    text = fill("{0} is {1}; {2} is expected.", _capital(subject), _name(got), _name(expected))
-    if view.none and (got is None or (expected is None and isinstance(got, str | float))):
+    text = fill("{0} is {1}; {2} is expected.", _capitalised(subject), _kind_name(got), _kind_name(expected))
+    if comparison.allows_none and (got is None or (expected is None and isinstance(got, str | float))):
         return Difference(subject, got, expected, text)
     if got is None:
         text += " If you did not mean to return None: does every way through the function end in a return?"
     return Difference(subject, got, expected, text, "kind")
 
 
-def _part_difference(subject: str, got: dict, expected: dict, view: _View) -> Difference:
+def _part_difference(subject: str, got: dict, expected: dict, comparison: _Comparison) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
         text = fill("{0} entries in {1}; {2} are expected.", len(got), subject, len(expected))
         return Difference(subject, list(got.values()), list(expected.values()), text, "kind")
-    missing, extra = [[str(k) for k in a if k not in b] for a, b in ((expected, got), (got, expected))]
+    missing = [str(key) for key in expected if key not in got]
+    extra = [str(key) for key in got if key not in expected]
     if missing or extra:
-        sentences = [fill("{0} lacks {1}.", _capital(subject), ", ".join(missing[:6]))] if missing else []
-        sentences += [fill("{0} has {1} too much.", _capital(subject), ", ".join(extra[:6]))] if extra else []
+        sentences = [fill("{0} lacks {1}.", _capitalised(subject), ", ".join(missing[:6]))] if missing else []
+        sentences += [fill("{0} has {1} too much.", _capitalised(subject), ", ".join(extra[:6]))] if extra else []
         text = sentences[0] if len(sentences) == 1 else Phrase(sentences[0], " ", sentences[1])
         return Difference(subject, list(got), list(expected), text, "kind")
-    inside = subject.removeprefix("the ")
-    differences = [
-        d for key in expected if (d := _value_difference(f"{inside}[{key!r}]", got[key], expected[key], view))
-    ]
-    return next((d for d in differences if d.fault), differences[0])
+    container = subject.removeprefix("the ")
+    compared = (_value_difference(f"{container}[{key!r}]", got[key], expected[key], comparison) for key in expected)
+    differences = [difference for difference in compared if difference]
+    return next((difference for difference in differences if difference.fault), differences[0])
 
 
-def _tensor_difference(subject: str, got: Tensor, expected: Tensor, view: _View) -> Difference:
+def _tensor_difference(subject: str, got: Tensor, expected: Tensor, comparison: _Comparison) -> Difference:
     if got.shape != expected.shape:
-        text = fill("{0} has shape {1}; {2} is expected.", _capital(subject), tuple(got.shape), tuple(expected.shape))
+        text = fill(
+            "{0} has shape {1}; {2} is expected.", _capitalised(subject), tuple(got.shape), tuple(expected.shape)
+        )
         return Difference(subject, got, expected, text + _about_shapes(got, expected), "shape")
     if got.dtype != expected.dtype:
-        text = fill("{0} has dtype {1}; {2} is expected.", _capital(subject), dtype_name(got), dtype_name(expected))
+        text = fill("{0} has dtype {1}; {2} is expected.", _capitalised(subject), dtype_name(got), dtype_name(expected))
         return Difference(subject, got, expected, text, "dtype")
-    return Difference(subject, got, expected, relation(got, expected, view.tolerance))
+    return Difference(subject, got, expected, relation(got, expected, comparison.tolerance))
 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
@@ -143,23 +157,30 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
     return " A single number is expected." if not expected.ndim else ""
 
 
-def _argument_differences(got: Outcome, expected: Outcome, view: _View, changing: set[str]) -> list[Difference | None]:
-    """Arguments changed in place that should stay as they are; then those that should be changed, and how."""
+def _argument_differences(
+    got: Outcome, expected: Outcome, comparison: _Comparison, changing: set[str]
+) -> list[Difference | None]:
+    """Return the differences in arguments: first those that should not be changed in place, then those that should.
+
+    changing: The names of the arguments that the function has to change for some inputs.
+    """
     differences = []
-    for name in [name for name in got.changed if name not in expected.changed]:
+    for name in [name for name in got.changed_arguments if name not in expected.changed_arguments]:
         text = fill("Your function changes its argument {0} in place; the caller still needs it as it was.", name)
-        if isinstance(got.changed[name], Tensor):
+        if isinstance(got.changed_arguments[name], Tensor):
             text += " Operations that end in _ and += on a tensor do that: x = x + y makes a new tensor."
         if name in changing:
             text = fill("With this input, the argument {0} has to stay unchanged, and your function changes it.", name)
         fault = "" if name in changing else "inplace"
         differences.append(
-            Difference(fill("{0} after the call", name), got.changed[name], Other("unchanged"), text, fault)
+            Difference(fill("{0} after the call", name), got.changed_arguments[name], Other("unchanged"), text, fault)
         )
-    for name, expected_value in expected.changed.items():
-        if name in got.changed:
+    for name, expected_value in expected.changed_arguments.items():
+        if name in got.changed_arguments:
             differences.append(
-                _value_difference(fill("{0} after the call", name), got.changed[name], expected_value, view)
+                _value_difference(
+                    fill("{0} after the call", name), got.changed_arguments[name], expected_value, comparison
+                )
             )
         else:
             text = fill("Your function leaves its argument {0} unchanged, where it has to be changed in place.", name)
@@ -167,21 +188,22 @@ def _argument_differences(got: Outcome, expected: Outcome, view: _View, changing
     return differences
 
 
-def _gradient_differences(got: Outcome, expected: Outcome, exercise: Exercise, view: _View) -> list[Difference]:
+def _gradient_differences(
+    got: Outcome, expected: Outcome, exercise: Exercise, comparison: _Comparison
+) -> list[Difference]:
     differences = []
     for name in exercise.gradient_of:
         gradients = got.gradients.get(name), expected.gradients.get(name)
         if not same_gradient(*gradients, exercise.tolerance):
-            cut = expected.attached and not got.attached
-            text = CUT if cut else _about_gradient(name, *gradients, view)
+            is_cut_off = expected.has_gradient and not got.has_gradient
+            text = GRADIENT_CUT_OFF if is_cut_off else _about_gradient(name, *gradients, comparison)
             displayed = (Other("no gradient") if gradient is None else gradient for gradient in gradients)
-            differences.append(
-                Difference(fill("the gradient of {0}", name), *displayed, text, "detached" if cut else "")
-            )
+            fault = "detached" if is_cut_off else ""
+            differences.append(Difference(fill("the gradient of {0}", name), *displayed, text, fault))
     return differences
 
 
-def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
+def _about_gradient(name: str, got: Any, expected: Any, comparison: _Comparison) -> str:
     start = "The value is right, but the gradient is not."
     if isinstance(got, Tensor) and got.isnan().any():
         return Phrase(start, " ", fill("NaN arrives at {0}.", name))
@@ -191,33 +213,35 @@ def _about_gradient(name: str, got: Any, expected: Any, view: _View) -> str:
     if no_gradient(got):
         return Phrase(start, " ", fill("None arrives at {0}: it is zero everywhere.", name))
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
-        sentence = relation(got, expected, view.tolerance)
+        sentence = relation(got, expected, comparison.tolerance)
         return Phrase(start, " ", fill("That of {0}: {1}", name, Phrase(sentence))) if sentence else start
     return start
 
 
-def _parts(value: Any) -> dict | None:
+def _as_dict(value: Any) -> dict | None:
+    """Return a dictionary, or a list as a dictionary by index; None for a value without parts."""
     if isinstance(value, list):
         return dict(enumerate(value))
     return value if isinstance(value, dict) else None
 
 
-def _name(value: Any) -> str:
+def _kind_name(value: Any) -> str:
+    """Return the words for the kind of a value, such as "a number"."""
     if isinstance(value, Other):
         return value.kind
-    words = {bool: "True or False", int: "a number", float: "a number", str: "a text", list: "a list or tuple"}
-    words |= {dict: "a dictionary", Tensor: "a tensor"}
-    return "None" if value is None else words[type(value)]
+    kinds = {bool: "True or False", int: "a number", float: "a number", str: "a text", list: "a list or tuple"}
+    kinds |= {dict: "a dictionary", Tensor: "a tensor"}
+    return "None" if value is None else kinds[type(value)]
 
 
 def _yes_or_no(answer: bool) -> str:
     return "yes" if answer else "no"
 
 
-def _capital(text: str) -> str:
+def _capitalised(text: str) -> str:
     if not text.startswith("the "):
         return text
     if isinstance(text, Phrase):
         (message,) = text.pieces
-        return Phrase(message._replace(text=_capital(message.text)))
+        return Phrase(message._replace(text=_capitalised(message.text)))
     return f"The {text[4:]}"

@@ -1,4 +1,4 @@
-"""Explain a wrong result: by a known mistake, by a relation of all numbers, or by the first difference."""
+"""Explain a wrong answer: by a known mistake, by a relation between all numbers, or by the first difference."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,23 +13,43 @@ from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import choices, likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
 from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
-from grpo_lab.course.checking.verdict import Part
-from grpo_lab.course.exercise import TESTS, Exercise, Misconception
+from grpo_lab.course.checking.verdict_parts import Part
+from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake
 
 HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
 
 class Explanation(NamedTuple):
-    """The case that is shown, its difference, the mistakes that explain it, and sentences, the first said at once."""
+    """The explanation of a wrong answer.
+
+    Attributes:
+        index: The index of the case that is shown.
+        difference: The difference on that case.
+        mistakes: The known mistakes that explain the answer; empty if none does.
+        sentences: The sentences of the explanation. The first is shown at once, the others are folded.
+    """
 
     index: int
     difference: Difference
-    mistakes: list[Misconception]
+    mistakes: list[Mistake]
     sentences: list[Part]
 
 
 def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares: dict) -> Explanation:
-    """Explain by one mistake that fits every case, else by a relation of all numbers, else by several mistakes."""
+    """Explain a wrong answer by the first of these that applies.
+
+    1. One known mistake that fits every case.
+    2. A relation between all numbers, such as a constant factor.
+    3. Several known mistakes that together explain most cases.
+    4. The choices of an argument for which the answer is wrong, or the first difference.
+
+    Args:
+        exercise: The exercise.
+        outcomes: The outcomes of the answer on all cases.
+        failing: The indices of the cases on which the answer is wrong.
+        seed: The seed from which the inputs were drawn.
+        shares: The share of right cases by property.
+    """
     expected = expected_outcomes(exercise, seed)
     index = _simplest_case(exercise, outcomes, expected, failing)
     difference = first_difference(outcomes[index], exercise, index, seed)
@@ -43,29 +63,36 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
         cases_by_mistake = likely(exercise, outcomes, seed)
         if cases_by_mistake:
             mistakes = list(cases_by_mistake)
-            index = cases_by_mistake[mistakes[0]][0]  # a case that shows the mistake that is named first
+            index = cases_by_mistake[mistakes[0]][0]  # show a case with the mistake that is named first
             difference = first_difference(outcomes[index], exercise, index, seed)
             return Explanation(index, difference, mistakes, _mistake_sentences(mistakes, False, difference))
     finding = relation or difference.finding
-    where = "" if difference.fault else _failing_choices(exercise, failing)
-    if where:
+    choice_sentence = "" if difference.fault else _failing_choices(exercise, failing)
+    if choice_sentence:
         pairs = _result_pairs(difference.subject, outcomes, expected, failing)
         if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
             finding = everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
-        finding = Phrase(where, " ", finding) if finding else where
+        finding = Phrase(choice_sentence, " ", finding) if finding else choice_sentence
     return Explanation(index, difference, [], [_difference_sentence(exercise.cases[index].tests, difference, finding)])
 
 
 def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
-    """The failing case to show: ordinary before extreme; then wrong values before wrong gradients, small ones first."""
-    only_gradient = {index: equal_values(outcomes[index], expected[index], exercise) for index in failing}
-    return min(failing, key=lambda index: (TESTS.index(exercise.cases[index].tests), only_gradient[index]))
+    """Return the failing case to show: ordinary before extreme ones, then wrong values before wrong gradients.
+
+    Among equals it is the first one, which has the smallest input.
+    """
+
+    def rank(index: int) -> tuple[int, bool]:
+        has_right_values = equal_values(outcomes[index], expected[index], exercise)
+        return TESTED_PROPERTIES.index(exercise.cases[index].tests), has_right_values
+
+    return min(failing, key=rank)
 
 
-def _mistake_sentences(mistakes: list[Misconception], certain: bool, difference: Difference) -> list[Part]:
-    """Sentences about the mistakes: careful ones, where they explain only some of the cases."""
+def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Difference) -> list[Part]:
+    """Return a sentence about each mistake. If they explain only some of the cases, the first one says so."""
     preamble = "On some inputs the result is as with this mistake: "
-    if certain:
+    if is_certain:
         preamble = ""
     elif difference.subject.startswith("the gradient of"):
         preamble = fill("The value is right here, but {0} is as with this mistake:", difference.subject) + " "
@@ -79,19 +106,21 @@ def _mistake_sentences(mistakes: list[Misconception], certain: bool, difference:
 def _relation_sentence(
     exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome], subject: str, seed: int
 ) -> str:
-    """A sentence on the relation of all numbers: one that is off by a factor says nothing, all of them say much.
+    """Return a sentence on how all numbers of all ordinary cases differ from the expected ones; "" if none fits.
 
-    subject: "the result", or what is observed in its place.
+    The numbers of all cases are taken together, because a single number is always off by some factor.
+
+    subject: "the result", or the name of an observation.
     """
     ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
     pairs = _result_pairs(subject, outcomes, expected, ordinary)
-    own_leaves = {leaf for got, _ in pairs for leaf in _distinct_leaves(got)}
-    expected_leaves = {leaf for _, right in pairs for leaf in _distinct_leaves(right)}
-    if len(own_leaves) == 1 < len(expected_leaves) and None not in own_leaves | expected_leaves:
-        (only,) = own_leaves
-        if only != 0 or isinstance(only, bool):
+    values = {leaf for got, _ in pairs for leaf in _distinct_leaves(got)}
+    expected_values = {leaf for _, right in pairs for leaf in _distinct_leaves(right)}
+    if len(values) == 1 < len(expected_values) and None not in values | expected_values:
+        (constant,) = values
+        if constant != 0 or isinstance(constant, bool):
             text = "Your result is {0} everywhere, for every input: which of the arguments decides it?"
-            return fill(text, str(only))
+            return fill(text, str(constant))
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
     vectors = [_flatten_pair(pair) for pair in pairs]
@@ -99,12 +128,17 @@ def _relation_sentence(
 
 
 def _size_sentence(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]], seed: int) -> str:
-    """Say which axis of which argument has the size by which the result is too large or too small in every case."""
+    """Return a sentence that names the axis by whose size the result is too large or too small in every case.
+
+    It is "" if no axis of an argument has that size.
+
+    vectors: The result and the expected one as vectors, for each ordinary case.
+    """
     indices = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
     factors: list[float] = []
     arguments: list[dict[str, Any]] = []
     for index, (got, right) in zip(indices, vectors, strict=True):
-        if not got.any() and not right.any():  # two results of zeros have no factor, and contradict none
+        if not got.any() and not right.any():  # skipped because zeros agree with any factor
             continue
         constant = factor(got, right) if right.any() and got.isfinite().all() else None
         if constant is None:
@@ -124,7 +158,10 @@ def _size_sentence(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]],
 
 
 def _axis_sizes(arguments: Sequence[dict[str, Any]]) -> Iterator[tuple[str, int, list[int]]]:
-    """Name, axis and its size in each case, of the arguments that are tensors of as many axes in all cases."""
+    """Yield the name of an argument, an axis, and the size of that axis in each case.
+
+    Arguments that are not tensors with the same number of axes in all cases are skipped.
+    """
     for name, first in arguments[0].items():
         tensors = [values.get(name) for values in arguments]
         if not isinstance(first, Tensor) or not all(isinstance(t, Tensor) and t.ndim == first.ndim for t in tensors):
@@ -134,7 +171,10 @@ def _axis_sizes(arguments: Sequence[dict[str, Any]]) -> Iterator[tuple[str, int,
 
 
 def _failing_choices(exercise: Exercise, failing: Sequence[int]) -> str:
-    """Say for which choices of an argument the result is wrong, if it is for all of their cases, and for no other."""
+    """Return a sentence on the choices of an argument for which the answer is wrong.
+
+    It is "" unless the answer is wrong in all ordinary cases with these choices, and right in all others.
+    """
     ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
     wrong = set(failing).intersection(ordinary)
     for name, values in choices(exercise).items():
@@ -156,7 +196,7 @@ def _difference_sentence(tests: str, difference: Difference, finding: str) -> Pa
 def _result_pairs(
     subject: str, outcomes: Sequence[Outcome], expected: Sequence[Outcome], indices: Sequence[int]
 ) -> list[tuple[Any, Any]]:
-    """The result of each of these cases, and what is expected; of the observed part `subject`, where that is none."""
+    """Return pairs of the result and the expected one for these cases, or of the observation named `subject`."""
     return [(_result_of(outcomes[index], subject), _result_of(expected[index], subject)) for index in indices]
 
 
@@ -167,7 +207,7 @@ def _result_of(outcome: Outcome, subject: str) -> Any:
 
 
 def _concatenate(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """All numbers of the results, and all that are expected, each as one vector."""
+    """Concatenate the vectors of all results, and the vectors of all expected results."""
     got, right = zip(*pairs, strict=True)
     return torch.cat(got), torch.cat(right)
 
@@ -184,7 +224,7 @@ def _are_numbers(got: Any, expected: Any) -> bool:
 
 
 def _distinct_leaves(value: Any) -> set:
-    """The different numbers, truth values and texts in a result; None for what else there is."""
+    """Return the distinct numbers, booleans and texts in a result; any other value counts as None."""
     if isinstance(value, Tensor):
         return set(value.flatten().tolist())
     if isinstance(value, list):

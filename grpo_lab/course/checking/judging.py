@@ -1,6 +1,6 @@
-"""Judge what a function did: compare it with the reference, and say what is not right yet, and why.
+"""Compare the outcomes of an answer with the reference's, and return a verdict that explains what is not right yet.
 
-No verdict contains source of the reference.
+No verdict contains source code of the reference.
 """
 
 from collections.abc import Sequence
@@ -9,16 +9,17 @@ from functools import cache
 from grpo_lab.base.language import Phrase, counted, fill
 from grpo_lab.course.checking.case_parts import full_parts, printed_parts, short_parts
 from grpo_lab.course.checking.cells import Mismatch
-from grpo_lab.course.checking.compare import equal, idle_share, properties
+from grpo_lab.course.checking.compare import effortless_share, equal, property_shares
 from grpo_lab.course.checking.explanation import explain
 from grpo_lab.course.checking.mistakes import unrepaired, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
-from grpo_lab.course.checking.verdict import Part, Verdict
-from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.checking.verdict import Verdict
+from grpo_lab.course.checking.verdict_parts import Part
+from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations
 
-# What is said about code that cannot be judged by its numbers.
+# The sentences about code that cannot be judged by its numbers, by `Verdict.fault` or `Mismatch.kind`.
 FAULTS = {
     "signature": "Your function has other arguments than the stub: {message}. Copy the first lines of the stub, and "
     "leave them as they are.",
@@ -36,18 +37,23 @@ PROPERTY_NAMES = {"values": "values", "gradients": "gradients", "stability": "la
 
 
 def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Verdict:
-    """The verdict on outcomes of `run_student`, from this process or from another one.
+    """Return the verdict on outcomes of `run_student`, from this process or from another one.
+
+    Args:
+        exercise: The exercise.
+        outcomes: One outcome for each case. If the function was stopped, they end with the outcome that has a fault.
+        seed: The seed from which the inputs were drawn.
 
     Raises:
-        ValueError: if there is not one outcome for each case, and none of them was stopped.
+        ValueError: If outcomes are missing although none has a fault.
     """
     expected = expected_outcomes(exercise, seed)
-    shares = properties(exercise, outcomes[: len(expected)], expected)
+    shares = property_shares(exercise, outcomes[: len(expected)], expected)
     stopped = [outcome for outcome in outcomes if outcome.fault]
     if stopped:
         first = stopped[0]
-        folded = tuple(printed_parts(first))
-        return fault_verdict(exercise, first.fault, first.message, folded=folded, properties=shares)
+        folded_parts = tuple(printed_parts(first))
+        return fault_verdict(exercise, first.fault, first.message, folded_parts=folded_parts, shares=shares)
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one per case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
@@ -62,15 +68,22 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
 
 
 def mismatch_verdict(exercise: Exercise, mismatch: Mismatch) -> Verdict:
-    """The verdict on a function that is not the one of the page."""
-    counts = {"run": mismatch.count, "failed_run": mismatch.other_count}
+    """Return the verdict on a function in memory that is not the one of the notebook page."""
+    counts = {"run": mismatch.count, "failed_run": mismatch.failed_count}
     runs = {key: "" if count is None else Phrase(" ", fill("(In [{0}])", count)) for key, count in counts.items()}
     sentence = fill(FAULTS[mismatch.kind], name=f"`{mismatch.name}`", **runs)
     return _make_verdict(exercise, "form", [Part("say", sentence)], fault="stale")
 
 
 def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -> Verdict:
-    """The verdict on code that is not judged by its numbers."""
+    """Return the verdict on code that cannot be judged by its numbers.
+
+    Args:
+        exercise: The exercise.
+        fault: The fault, a key of `FAULTS`.
+        message: The details of a signature that differs.
+        fields: More fields of the verdict.
+    """
     sentence = fill(FAULTS[fault], message=Phrase(message))
     return _make_verdict(exercise, "form", [Part("say", sentence)], fault=fault, **fields)
 
@@ -81,10 +94,9 @@ def _right_verdict(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict
     checked = fill("Checked: {0} on {1}.", subject, cases)
     if gradients:
         checked = fill("Checked: {0} on {1}, gradients of {2}.", subject, cases, gradients)
-    folded = tuple(printed_parts(outcomes[0]))
-    return _make_verdict(
-        exercise, "right", [Part("say", Phrase("Well done. ", checked))], folded=folded, properties=shares
-    )
+    folded_parts = tuple(printed_parts(outcomes[0]))
+    sentences = [Part("say", Phrase("Well done. ", checked))]
+    return _make_verdict(exercise, "right", sentences, folded_parts=folded_parts, shares=shares)
 
 
 def _wrong_verdict(
@@ -92,65 +104,71 @@ def _wrong_verdict(
 ) -> Verdict:
     index, difference, mistakes, sentences = explain(exercise, outcomes, failing, seed, shares)
     has_fault_of_form = bool(difference.fault) and difference.fault != "error" and not mistakes
-    folded = [*sentences[1:], *full_parts(exercise, outcomes[index], difference, index, seed)]
-    folded += _equation_parts(exercise, mistakes[0]) if mistakes and not exercise.variant else []
-    unchanged = unrepaired(exercise) in mistakes
-    right_values = shares["values"] == 1
-    if exercise.variant and mistakes:  # the lesson's function earns nothing, however near the class's formula is to it
-        right_values, shares = False, shares | {"values": 0.0}
-    elif not right_values:
-        shares |= {"values": _share_beyond_free(exercise, shares["values"], seed)}
+    folded_parts = [*sentences[1:], *full_parts(exercise, outcomes[index], difference, index, seed)]
+    if mistakes and not exercise.is_variant:
+        folded_parts += _equation_parts(exercise, mistakes[0])
+    is_unchanged = unrepaired(exercise) in mistakes
+    has_right_values = shares["values"] == 1
+    if exercise.is_variant and mistakes:
+        # The lesson's function earns nothing, even if its results are close to those of the class's formula.
+        has_right_values, shares = False, shares | {"values": 0.0}
+    elif not has_right_values:
+        shares |= {"values": _earned_share(exercise, shares["values"], seed)}
     return _make_verdict(
         exercise,
-        _status(unchanged, right_values, has_fault_of_form),
+        _status(is_unchanged, has_right_values, has_fault_of_form),
         [sentences[0], *short_parts(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
-        folded=(*folded, _score_part(outcomes, failing, shares)),
+        folded_parts=(*folded_parts, _score_part(outcomes, failing, shares)),
         fault=difference.fault if has_fault_of_form else "",
-        misconceptions=() if unchanged else tuple(mistake.name for mistake in mistakes),
-        properties=shares,
+        misconceptions=() if is_unchanged else tuple(mistake.name for mistake in mistakes),
+        shares=shares,
     )
 
 
-def _status(unchanged: bool, right_values: bool, has_fault_of_form: bool) -> str:
-    if unchanged:
+def _status(is_unchanged: bool, has_right_values: bool, has_fault_of_form: bool) -> str:
+    if is_unchanged:
         return "not started"
-    if right_values:
+    if has_right_values:
         return "partly"
     if has_fault_of_form:
         return "form"
     return "wrong"
 
 
-def _share_beyond_free(exercise: Exercise, share: float, seed: int) -> float:
-    """The share earned beyond what the stub, a constant or the lesson's function gets.
-
-    The stub counts in a repair, and the lesson's function where a class has another formula.
-    """
+def _earned_share(exercise: Exercise, share: float, seed: int) -> float:
+    """Return the share of right values that an answer earned: 0 for a share that is there without any work."""
     free_share = _free_share(exercise, seed)
     return max(share - free_share, 0) / (1 - free_share) if free_share < 1 else 0.0
 
 
 @cache
 def _free_share(exercise: Exercise, seed: int) -> float:
-    """The share of values that are right without any work, as `_share_beyond_free` lists them."""
+    """Return the share of values that are right without any work.
+
+    In an exercise in repairing this is the share of the stub, in a variant that of the lesson's function, and else that
+    of the best constant answer.
+    """
     expected = expected_outcomes(exercise, seed)
     indices = range(len(expected))
     initial = unrepaired(exercise)
-    if initial is None and exercise.variant:
-        initial = next(iter(exercise.misconceptions.values()))  # the lesson's function
+    if initial is None and exercise.is_variant:
+        initial = next(iter(exercise.known_mistakes.values()))  # a variant's one known mistake is the lesson's function
     if initial is not None:
         initial_outcomes = [wrong_outcome(exercise, initial, index, seed) for index in indices]
-        return properties(exercise, initial_outcomes, expected)["values"]
-    nothing = [outcome_of(lambda *args, **kwargs: None, exercise, index, seed) for index in indices]
-    return idle_share(exercise, expected, nothing)
+        return property_shares(exercise, initial_outcomes, expected)["values"]
+    returning_none = [outcome_of(lambda *args, **kwargs: None, exercise, index, seed) for index in indices]
+    return effortless_share(exercise, expected, returning_none)
 
 
-def _equation_parts(exercise: Exercise, mistake: Misconception) -> list[Part]:
-    """The equation that the mistake breaks: its own, that of the last line that it changes, or the last of all."""
+def _equation_parts(exercise: Exercise, mistake: Mistake) -> list[Part]:
+    """Return the equation that a mistake breaks; no part if the function has no equations.
+
+    This is the equation that the mistake names, else that of the last line that it changes, else the last of all.
+    """
     equations = read_equations(exercise.function)
-    changed = [equation for equation in equations if equation.tag in mistake.lines]
-    own = [equation for equation in equations if equation.tag == mistake.equation]
-    for candidates in (own, changed, equations):
+    of_changed_lines = [equation for equation in equations if equation.tag in mistake.lines]
+    named_by_mistake = [equation for equation in equations if equation.tag == mistake.equation]
+    for candidates in (named_by_mistake, of_changed_lines, equations):
         if candidates:
             return [Part("equation", candidates[-1].latex, candidates[-1].tag)]
     return []
@@ -163,4 +181,4 @@ def _score_part(outcomes: Sequence[Outcome], failing: list[int], shares: dict[st
 
 
 def _make_verdict(exercise: Exercise, status: str, parts: list[Part], **fields) -> Verdict:
-    return Verdict(exercise.name, status, tuple(parts), full=exercise.points, **fields)
+    return Verdict(exercise.name, status, tuple(parts), max_points=exercise.points, **fields)

@@ -1,8 +1,8 @@
-"""Name the mistake that explains every case; or mistakes that come together, since many wrong answers make two.
+"""Find the known mistake that explains all cases of a wrong answer, or several mistakes that explain them together.
 
-Values are looked at before gradients: where a value is wrong, its gradient says nothing new. And a mistake is named
-only if nothing speaks against it: wherever it would show, the answer is wrong, and mostly in the same way. What a
-misconception computes is asked for case by case, and no longer than it may still be the one.
+Values are compared before gradients, since the gradient of a wrong value tells nothing new. A mistake is named only if
+no case contradicts it: on every case where it changes the result, the answer is wrong, and on most of them in the same
+way. A mistake is computed case by case, until a case rules it out.
 """
 
 import inspect
@@ -16,37 +16,43 @@ from typing import Any
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
-from grpo_lab.course.exercise import Exercise, Misconception
+from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import planted_lines
-from grpo_lab.course.wrong_answers import changed
+from grpo_lab.course.wrong_answers import with_changed_lines
 
 _MAX_NAMED = 3
-_NOT_EXCHANGED = ("", "int", "bool", "str", "typing.Any")  # kinds of arguments that say nothing of what they are
+_UNSPECIFIC_TYPES = ("", "int", "bool", "str", "typing.Any")  # arguments of these types are not taken for each other
 _NAME = re.compile(r"[\w+-]{1,20}")
 _Agree = Callable[[Outcome, Outcome], bool]
 
 
 @lru_cache(maxsize=2000)
-def wrong_outcome(exercise: Exercise, mistake: Misconception, index: int, seed: int) -> Outcome:
-    """The outcome of a misconception on case `index`; computed once."""
+def wrong_outcome(exercise: Exercise, mistake: Mistake, index: int, seed: int) -> Outcome:
+    """Return the outcome of a mistake on case `index`; it is computed once."""
     return outcome_of(mistake.wrong, exercise, index, seed)
 
 
 @cache
-def unrepaired(exercise: Exercise) -> Misconception | None:
-    """The stub of an exercise in repairing as a misconception: it is said with the first of its mistakes."""
+def unrepaired(exercise: Exercise) -> Mistake | None:
+    """Return the stub of an exercise in repairing as a mistake, with the text of the first planted one.
+
+    None if the exercise has no planted mistakes.
+    """
     if not exercise.planted:
         return None
-    first = exercise.misconceptions[exercise.planted[0]]
-    unchanged = changed(exercise.function, planted_lines(exercise))
+    first = exercise.known_mistakes[exercise.planted[0]]
+    unchanged = with_changed_lines(exercise.function, planted_lines(exercise))
     says = Phrase("It does what it did when you got it. ", first.says)
-    return Misconception("", says, unchanged)
+    return Mistake("", says, unchanged)
 
 
 @cache
-def ignoring(exercise: Exercise) -> list[Misconception]:
-    """One misconception a setting: the reference for which it always has its default, or is 1."""
-    reference, misconceptions = inspect.unwrap(exercise.function), []
+def ignored_settings(exercise: Exercise) -> list[Mistake]:
+    """Return a mistake for each setting that an answer may ignore.
+
+    The mistake is the reference with the setting always at its default, or at 1 if it has none.
+    """
+    reference, mistakes = inspect.unwrap(exercise.function), []
     for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.default is not parameter.empty or parameter.annotation in (float, int):
             value = parameter.annotation(1) if parameter.default is parameter.empty else parameter.default
@@ -57,12 +63,15 @@ def ignoring(exercise: Exercise) -> list[Misconception]:
 
             text = "`{0}` makes no difference to your result: it is as if it were always {1}."
             says = fill(text, name, repr(value))
-            misconceptions.append(Misconception(name.replace("_", "-") + "-ignored", says, wrong))
-    return misconceptions
+            mistakes.append(Mistake(name.replace("_", "-") + "-ignored", says, wrong))
+    return mistakes
 
 
 def _result(reference: Callable, bound: inspect.BoundArguments, changes: Callable[[dict], dict]) -> Any:
-    """The result with changed arguments; where they are refused, one that no answer has: no error is an answer."""
+    """Return the reference's result with changed arguments.
+
+    If the reference refuses them, the result is a text that no answer returns, so that no answer matches.
+    """
     try:
         bound.arguments |= changes(bound.arguments)
         return reference(*bound.args, **bound.kwargs)
@@ -71,41 +80,43 @@ def _result(reference: Callable, bound: inspect.BoundArguments, changes: Callabl
 
 
 def choices(exercise: Exercise) -> dict[str, list]:
-    """The values of each argument that is a choice, a name, a truth value or None, as the cases have them, in order.
+    """Return the values of each argument that is a choice, one for each case.
 
-    Those of a configuration are among them, as "config.scale_rewards". A text that differs in most cases is no choice.
+    The values of a choice are names, booleans or None. A text that differs in most cases is no choice. The settings of
+    a configuration count as arguments, such as "config.scale_rewards".
     """
     arguments = [_settings(exercise, index) for index in range(len(exercise.cases))]
     columns = {name: [values.get(name) for values in arguments] for name in arguments[0]}
-    named = {name: values for name, values in columns.items() if all(map(_is_choice, values))}
-    return {name: values for name, values in named.items() if 2 <= len(set(values)) <= len(values) / 2}
+    candidates = {name: values for name, values in columns.items() if all(map(_may_be_choice, values))}
+    return {name: values for name, values in candidates.items() if 2 <= len(set(values)) <= len(values) / 2}
 
 
-def _is_choice(value: Any) -> bool:
+def _may_be_choice(value: Any) -> bool:
     return value is None or isinstance(value, bool) or (isinstance(value, str) and _NAME.fullmatch(value) is not None)
 
 
 @cache
-def exchanging(exercise: Exercise) -> list[Misconception]:
-    """Misconceptions about an argument: one choice taken for another, a number for its inverse, two exchanged."""
+def exchanged_arguments(exercise: Exercise) -> list[Mistake]:
+    """Return mistakes about arguments: a choice or a number is taken for another one, or two arguments are swapped."""
     reference = inspect.unwrap(exercise.function)
-    misconceptions: list[Misconception] = []
+    mistakes: list[Mistake] = []
     for name, values in choices(exercise).items():
-        misconceptions += _always_one_choice(reference, name, values)
-        misconceptions += _choices_swapped(reference, name, values)
-    return [*misconceptions, *_arguments_swapped(reference), *_numbers_inverted(reference)]
+        mistakes += _always_one_choice(reference, name, values)
+        mistakes += _choices_swapped(reference, name, values)
+    return [*mistakes, *_arguments_swapped(reference), *_numbers_inverted(reference)]
 
 
-def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator[Misconception]:
-    """One misconception a choice: a field of a configuration always has it."""
-    for value in dict.fromkeys(values) if "." in name else ():
+def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
+    """Yield a mistake for each value of a configuration's setting: the setting always has this value."""
+    is_setting = "." in name
+    for value in dict.fromkeys(values) if is_setting else ():
         says = fill("`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value))
         ending = "-".join(("always", str(value))).lower()
         yield _value_changed(reference, name, ending, lambda x, value=value: value, says)
 
 
-def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Misconception]:
-    """One misconception a pair of choices: the first one is taken for the other."""
+def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
+    """Yield a mistake for each pair of choices: the first one is taken for the other."""
     for value, other in permutations(dict.fromkeys(values), 2):
         says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
         ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
@@ -114,17 +125,17 @@ def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[M
         )
 
 
-def _arguments_swapped(reference: Callable) -> Iterator[Misconception]:
-    """One misconception a pair of arguments of the same kind: they have changed places."""
+def _arguments_swapped(reference: Callable) -> Iterator[Mistake]:
+    """Yield a mistake for each pair of arguments of the same type: they are swapped."""
     parameters = inspect.signature(reference).parameters
     for first, second in combinations(parameters, 2):
-        kind = _kind(parameters[first])
-        if kind not in _NOT_EXCHANGED and kind == _kind(parameters[second]):
-            yield _places_changed(reference, first, second)
+        type_name = _type_name(parameters[first])
+        if type_name not in _UNSPECIFIC_TYPES and type_name == _type_name(parameters[second]):
+            yield _swapped(reference, first, second)
 
 
-def _numbers_inverted(reference: Callable) -> Iterator[Misconception]:
-    """Two misconceptions a number: it is taken for its inverse, or has the other sign."""
+def _numbers_inverted(reference: Callable) -> Iterator[Mistake]:
+    """Yield two mistakes for each float: it is taken for its inverse, or has the other sign."""
     for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.annotation is float:
             says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
@@ -133,8 +144,16 @@ def _numbers_inverted(reference: Callable) -> Iterator[Misconception]:
             yield _value_changed(reference, name, "negated", lambda x: -x, says)
 
 
-def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, says: Phrase) -> Misconception:
-    """The reference with another value of an argument, or of a field of one ("config.scale_rewards")."""
+def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, says: Phrase) -> Mistake:
+    """Return the mistake of using another value for an argument, or for a setting of a configuration.
+
+    Args:
+        reference: The right function.
+        name: The name of the argument, or of a setting, such as "config.scale_rewards".
+        ending: The end of the mistake's name.
+        exchange: A function that maps the right value to the one that is used.
+        says: The text that the student reads.
+    """
     argument, _, field = name.partition(".")
 
     def changes(arguments: dict) -> dict:
@@ -148,16 +167,16 @@ def _value_changed(reference: Callable, name: str, ending: str, exchange: Callab
         return _result(reference, bound, changes)
 
     slug = re.sub("[_.]", "-", name)
-    return Misconception(f"{slug}-{ending}", says, wrong)
+    return Mistake(f"{slug}-{ending}", says, wrong)
 
 
-def _kind(parameter: inspect.Parameter) -> str:
-    """The annotation as text, whether None is allowed or not; "" for what has none."""
+def _type_name(parameter: inspect.Parameter) -> str:
+    """Return the annotation of a parameter as text, without " | None"; "" if it has none."""
     annotation = "" if parameter.annotation is parameter.empty else str(parameter.annotation)
     return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
 
 
-def _places_changed(reference: Callable, first: str, second: str) -> Misconception:
+def _swapped(reference: Callable, first: str, second: str) -> Mistake:
     def wrong(*args, **kwargs):
         bound = inspect.signature(reference).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -169,11 +188,11 @@ def _places_changed(reference: Callable, first: str, second: str) -> Misconcepti
         return _result(reference, bound, changes)
 
     says = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
-    return Misconception("-".join((first, second, "exchanged")).replace("_", "-"), says, wrong)
+    return Mistake("-".join((first, second, "exchanged")).replace("_", "-"), says, wrong)
 
 
 def _settings(exercise: Exercise, index: int) -> dict:
-    """The arguments of a case, and the fields of those that are configurations."""
+    """Return the arguments of a case by name, and the fields of configurations as "config.scale_rewards"."""
     bound = inputs(exercise, index, 0)[0]
     bound.apply_defaults()
     settings = dict(bound.arguments)
@@ -184,57 +203,66 @@ def _settings(exercise: Exercise, index: int) -> dict:
 
 
 @cache
-def by_name(exercise: Exercise) -> dict[str, Misconception]:
-    """Every misconception that a verdict on this exercise may name."""
-    return {mistake.name: mistake for mistake in _general(exercise)} | exercise.misconceptions
+def mistakes_by_name(exercise: Exercise) -> dict[str, Mistake]:
+    """Return all mistakes that a verdict on this exercise may name, by name."""
+    return {mistake.name: mistake for mistake in _general_mistakes(exercise)} | exercise.known_mistakes
 
 
-def _general(exercise: Exercise) -> list[Misconception]:
-    """Misconceptions that every exercise may have; none where the answer is the teacher's alone."""
-    return [] if exercise.variant else [*ignoring(exercise), *exchanging(exercise)]
+def _general_mistakes(exercise: Exercise) -> list[Mistake]:
+    """Return the mistakes that are built from the signature; none for a variant.
 
-
-def matching(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Misconception]:
-    """The first misconception that explains every case, if there is one.
-
-    One explains a case if it differs from the reference there and the outcome equals its own, or if it does not
-    differ and the outcome equals the reference's. One that differs nowhere explains nothing.
+    They call the reference, and the reference of a variant is not in the student's notebook.
     """
-    initial = [unchanged] if (unchanged := unrepaired(exercise)) else []
-    known = (*initial, *exercise.misconceptions.values(), *_general(exercise))
-    explanation = next((mistake for mistake in known if _explains(exercise, mistake, outcomes, seed)), None)
+    return [] if exercise.is_variant else [*ignored_settings(exercise), *exchanged_arguments(exercise)]
+
+
+def matching(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Mistake]:
+    """Return a list with the first mistake that explains every case; an empty list if there is none.
+
+    A mistake explains a case if the outcome equals the mistake's own. It has to differ from the reference on at least
+    one case.
+    """
+    unchanged = unrepaired(exercise)
+    candidates = [*exercise.known_mistakes.values(), *_general_mistakes(exercise)]
+    if unchanged is not None:
+        candidates = [unchanged, *candidates]
+    explanation = next((mistake for mistake in candidates if _explains(exercise, mistake, outcomes, seed)), None)
     return [explanation] if explanation else []
 
 
-def _explains(exercise: Exercise, mistake: Misconception, outcomes: Sequence[Outcome], seed: int) -> bool:
-    by_value = mistake in _general(exercise)  # two factors of a product that changed places show in gradients alone
-    shows, expected = False, expected_outcomes(exercise, seed)
+def _explains(exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome], seed: int) -> bool:
+    # A general mistake has to show in a value: two factors of a product, when swapped, change gradients alone.
+    has_to_change_values = mistake in _general_mistakes(exercise)
+    differs_somewhere, expected = False, expected_outcomes(exercise, seed)
     for index, right in enumerate(expected):
         wrong = wrong_outcome(exercise, mistake, index, seed)
         differs = not equal(wrong, right, exercise)
         if not equal(outcomes[index], wrong if differs else right, exercise):
             return False
-        shows = shows or (differs and not (by_value and equal_values(wrong, right, exercise)))
-    return shows
+        if differs and not (has_to_change_values and equal_values(wrong, right, exercise)):
+            differs_somewhere = True
+    return differs_somewhere
 
 
-def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Misconception, tuple[int, ...]]:
-    """The misconceptions that together explain at least half of what is wrong, and the cases that each explains.
+def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Mistake, tuple[int, ...]]:
+    """Return mistakes that together explain at least half of the failing cases, each with the cases that it explains.
 
-    For an answer that `matching` finds no single name for. The one that explains most comes first.
+    This is for an answer to which `matching` finds no single mistake. The mistake that explains most comes first.
     """
     expected = expected_outcomes(exercise, seed)
-    values = partial(equal_values, exercise=exercise)
-    if any(not values(outcome, right) for outcome, right in zip(outcomes, expected, strict=True)):
-        return _cover(exercise, outcomes, seed, values)
-    cases_by_mistake: dict[Misconception, tuple[int, ...]] = {}
+    agree_in_values = partial(equal_values, exercise=exercise)
+    if any(not agree_in_values(outcome, right) for outcome, right in zip(outcomes, expected, strict=True)):
+        return _cover(exercise, outcomes, seed, agree_in_values)
+    cases_by_mistake: dict[Mistake, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
         if all(no_gradient(outcome.gradients.get(argument)) for outcome in outcomes):
             if not all(no_gradient(outcome.gradients.get(argument)) for outcome in expected):
-                return {}  # which is said as such: many a mistake has no gradient with some inputs
+                # Several mistakes have no gradient on some inputs, so none is named: the verdict says that the
+                # gradient is missing.
+                return {}
             continue
-        gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
-        cases_by_mistake = _cover(exercise, outcomes, seed, gradient) | cases_by_mistake
+        agree_in_gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
+        cases_by_mistake = _cover(exercise, outcomes, seed, agree_in_gradient) | cases_by_mistake
     return dict(sorted(cases_by_mistake.items(), key=lambda item: -len(item[1]))[:_MAX_NAMED])
 
 
@@ -242,27 +270,38 @@ def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> b
     return same_gradient(a.gradients.get(argument), b.gradients.get(argument), tolerance)
 
 
-def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Misconception, tuple]:
-    """Choose the mistake that explains most, then the one that explains most of the rest, and so on."""
+def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Mistake, tuple]:
+    """Choose mistakes one by one, always the one that explains most of the cases that are still unexplained.
+
+    The result is empty if they leave more than half of the failing cases unexplained.
+
+    agree: A function that compares two outcomes in what is to be explained: their values, or one gradient.
+    """
     expected = expected_outcomes(exercise, seed)
     failing = {index for index, right in enumerate(expected) if not agree(outcomes[index], right)}
-    known = (*exercise.misconceptions.values(), *([] if exercise.observe else _general(exercise)))  # runs take long
-    explains = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in known}
+    candidates = list(exercise.known_mistakes.values())
+    if exercise.observe is None:  # exercises with observations often train, and general mistakes would take too long
+        candidates += _general_mistakes(exercise)
+    explained = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
     chosen, unexplained = {}, set(failing)
     while unexplained and len(chosen) < _MAX_NAMED:
-        best = max(explains, key=lambda mistake: len(unexplained & explains[mistake]))
-        if not unexplained & explains[best]:
+        best = max(explained, key=lambda mistake: len(unexplained & explained[mistake]))
+        if not unexplained & explained[best]:
             break
-        chosen[best] = tuple(sorted(unexplained & explains[best]))
-        unexplained -= explains.pop(best)
+        chosen[best] = tuple(sorted(unexplained & explained[best]))
+        unexplained -= explained.pop(best)
     return chosen if 2 * len(unexplained) <= len(failing) else {}
 
 
 def _explained(
-    exercise: Exercise, mistake: Misconception, outcomes: Sequence[Outcome], failing: set[int], seed: int,
+    exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome], failing: set[int], seed: int,
     agree: _Agree,
 ) -> set[int]:  # fmt: skip
-    """The cases on which the answer does what the mistake does; none if the mistake is not the answer's."""
+    """Return the failing cases on which the answer has the mistake's outcome.
+
+    The result is empty if the answer is right on a case where the mistake is wrong, or if the outcomes agree on fewer
+    than half of the cases where the mistake is wrong.
+    """
     expected = expected_outcomes(exercise, seed)
     differing = 0
     agreeing = set()

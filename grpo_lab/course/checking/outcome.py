@@ -1,4 +1,4 @@
-"""The outcome of a function on an input: everything about it that is compared, as plain data."""
+"""Run a function on a case, and record everything that is compared as an outcome."""
 
 import random
 import traceback
@@ -19,19 +19,20 @@ from grpo_lab.course.checking.compare import same
 from grpo_lab.course.checking.plain_data import Outcome, plain, tensors
 from grpo_lab.course.exercise import Exercise
 
-CUT_OFF = "cut off from its gradient"  # an argument, by detach_ or requires_grad_
-AFTERWARDS = "the check could not use its result: "  # begins the message of an error that came after the return
+CUT_OFF = "cut off from its gradient"  # the new value of an argument on which detach_ or requires_grad_ was called
+UNUSABLE_RESULT = "the check could not use its result: "  # begins the message of an error in handling the result
 
 
 def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0) -> Outcome:
-    """Run `function` on case `index`.
+    """Run `function` on case `index`, and return the outcome.
 
-    Exceptions of the function become part of the outcome; those that stop a thread or the interpreter pass.
+    An `Exception` of the function becomes part of the outcome. `SystemExit`, `KeyboardInterrupt` and the like are
+    passed on.
     """
     bound, leaves = inputs(exercise, index, seed, track=True)
     arguments_before = plain(dict(bound.arguments))
     with _random_numbers_from(seed + index), torch.enable_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what torch warns of, the verdict says; where a function is not judged, nobody
+        warnings.simplefilter("ignore")  # the verdict explains whatever torch would warn of
         try:
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:
@@ -41,10 +42,10 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
 
 @cache
 def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
-    """The reference's outcome on every case; computed once for each seed.
+    """Return the reference's outcome on every case; they are computed once for each seed.
 
     Raises:
-        InputError: for another seed than 0, where the outcomes are recorded.
+        InputError: If the exercise has recorded outcomes and the seed is not 0.
     """
     if exercise.recorded:
         check_choice("seed", seed, (0,))
@@ -58,28 +59,39 @@ def _collect(
     try:
         arguments_after = plain(dict(bound.arguments))
         changed = {name: v for name, v in arguments_after.items() if not same(arguments_before[name], v, 0.0)}
-        changed |= {name: CUT_OFF for name in leaves if not bound.arguments[name].requires_grad}  # by detach_
+        changed |= {name: CUT_OFF for name in leaves if not bound.arguments[name].requires_grad}
         compared = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
         differentiable = [leaf for leaf in tensors(compared) if leaf.is_floating_point() and leaf.requires_grad]
         value, observed = (None, plain(compared)) if exercise.observe else (plain(compared), None)
         return Outcome(value, _gradients(differentiable, leaves, seed), bool(differentiable), changed, observed)
-    except Exception as error:  # a result that is not what `observe` or autograd can handle
-        return Outcome(error=type(error).__name__, message=f"{AFTERWARDS}{type(error).__name__}: {_short(error)}")
+    except Exception as error:  # `observe` or autograd cannot handle the result
+        return Outcome(error=type(error).__name__, message=f"{UNUSABLE_RESULT}{type(error).__name__}: {_short(error)}")
 
 
 def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, Tensor]]:
-    """The input of a case by argument; with `track`, also the leaves behind the arguments in `gradient_of`."""
+    """Return the input of a case by argument, and the tensors by which gradients are computed.
+
+    Args:
+        exercise: The exercise.
+        index: The index of the case.
+        seed: The seed from which the input is drawn.
+        track: Whether to prepare the arguments in `gradient_of` for gradients. Their leaf tensors are returned by
+            name; without `track` none are.
+    """
     args, kwargs = exercise.cases[index].build(seed)
     bound, leaves = signature(exercise.function).bind(*args, **kwargs), {}
     for name in exercise.gradient_of if track else ():
         if bound.arguments.get(name) is not None:
             leaves[name] = bound.arguments[name].detach().clone().requires_grad_()
-            bound.arguments[name] = leaves[name].clone()  # no leaf: changing it in place is possible
+            bound.arguments[name] = leaves[name].clone()  # a clone is no leaf, so the function may change it in place
     return bound, leaves
 
 
 def _gradients(results: list[Tensor], leaves: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """The gradient of one fixed random weighting of all results, by argument; None where nothing arrives."""
+    """Return the gradients of a random weighted sum of all results by argument; None for one that no gradient reaches.
+
+    The weights are drawn from the seed, so that they are the same for every function.
+    """
     if not leaves or not results:
         return dict.fromkeys(leaves)
     generator = torch.Generator().manual_seed(seed)
@@ -90,9 +102,9 @@ def _gradients(results: list[Tensor], leaves: dict[str, Tensor], seed: int) -> d
 
 @contextmanager
 def _random_numbers_from(seed: int):
-    """Seed the random numbers of torch and Python alike for everybody; restore both states afterwards."""
+    """Seed the random numbers of torch and Python for the length of a block, and restore both states afterwards."""
     torch_state, python_state = torch.get_rng_state(), random.getstate()
-    torch.default_generator.manual_seed(seed)  # of the CPU; torch.manual_seed looks for GPUs, too
+    torch.default_generator.manual_seed(seed)  # seeds the CPU alone; torch.manual_seed would initialise GPUs
     random.seed(seed)
     try:
         yield
@@ -102,7 +114,7 @@ def _random_numbers_from(seed: int):
 
 
 def own_frames(error: BaseException, function: Callable) -> str:
-    """The lines of the student's file on the way to the exception; nothing of any other file."""
+    """Return the lines of the student's own file on the way to the exception; "" for a function of the library."""
     if not isinstance(function, FunctionType) or str(function.__module__).startswith("grpo_lab."):
         return ""
     own_file = function.__code__.co_filename

@@ -1,7 +1,8 @@
-"""Outcomes as bytes of safetensors, with all that is no tensor as JSON in one more tensor. Nothing is unpickled.
+"""Outcomes as bytes in the format of safetensors. Nothing is unpickled.
 
-The bytes may come from a student's program. What is read is held to the limits of `plain`, and anything that is not of
-the form that `to_bytes` writes is a ValueError.
+Each tensor is stored as a tensor. All other data are JSON text, whose bytes are one more tensor, "outcomes".
+The bytes may come from a student's program, so reading applies the limits of `plain`, and raises ValueError for bytes
+that do not have the form that `to_bytes` writes.
 """
 
 import json
@@ -17,26 +18,31 @@ from torch import Tensor
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import MAX_BYTES, MAX_DEPTH, Other, plain
 
-MAX_CONTENT, MAX_TEXT, MAX_OUTCOMES = 4 * MAX_BYTES, 32 * 2**20, 200
-_TEXTS = ("error", "message", "trace", "fault", "printed")
+MAX_CONTENT = 4 * MAX_BYTES  # bytes in all
+MAX_TEXT = 32 * 2**20  # bytes of the JSON text
+MAX_OUTCOMES = 200
+# Fields of `Outcome` whose keys in the JSON text have another name.
+_STORED_KEYS = {"has_gradient": "attached", "changed_arguments": "changed"}
+_FIELDS = {_STORED_KEYS.get(field.name, field.name): field.name for field in fields(Outcome)}
+_TEXT_FIELDS = ("error", "message", "trace", "fault", "printed")
 
 
 def to_bytes(outcomes: Sequence[Outcome]) -> bytes:
     tensors: dict[str, Tensor] = {}
-    rows = [{f.name: _encode(getattr(outcome, f.name), tensors) for f in fields(Outcome)} for outcome in outcomes]
+    rows = [{key: _encode(getattr(outcome, name), tensors) for key, name in _FIELDS.items()} for outcome in outcomes]
     text = bytearray(json.dumps(rows), "ascii")
     return save(tensors | {"outcomes": torch.frombuffer(text, dtype=torch.uint8)})
 
 
 def from_bytes(content: bytes) -> list[Outcome]:
-    """Read what `to_bytes` wrote.
+    """Read the outcomes that `to_bytes` wrote.
 
     Raises:
-        ValueError: if it is too large, broken, or of another form; the message says which.
+        ValueError: If the bytes are too many, broken, or of another form; the message says which.
     """
     try:
-        header = int.from_bytes(content[:8], "little")  # the format begins with its length
-        _check(len(content) <= MAX_CONTENT and header <= MAX_TEXT, f"at most {MAX_CONTENT} bytes")
+        header_length = int.from_bytes(content[:8], "little")  # safetensors begins with the length of its header
+        _check(len(content) <= MAX_CONTENT and header_length <= MAX_TEXT, f"at most {MAX_CONTENT} bytes")
         tensors = load(content)
         text = tensors["outcomes"].numpy().tobytes()
         _check(len(text) <= MAX_TEXT, f"at most {MAX_TEXT} characters")
@@ -50,7 +56,7 @@ def from_bytes(content: bytes) -> list[Outcome]:
 def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, Tensor):
         name = f"t{len(tensors)}"
-        tensors[name] = tree.contiguous().clone()  # the format refuses tensors that share memory
+        tensors[name] = tree.contiguous().clone()  # safetensors refuses tensors that share memory
         return {"tensor": name}
     if isinstance(tree, dict):
         return {"dict": {key: _encode(value, tensors) for key, value in tree.items()}}
@@ -62,13 +68,13 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _outcome(row: Any, tensors: dict[str, Tensor]) -> Outcome:
-    _check(isinstance(row, dict) and row.keys() == {f.name for f in fields(Outcome)}, "the fields of an outcome")
-    values = {
-        name: plain(_decode(value, tensors, 0)) for name, value in row.items()
-    }  # which holds it to the limits, too
-    _check(all(type(values[name]) is str for name in _TEXTS), f"text in {', '.join(_TEXTS)}")
-    _check(type(values["attached"]) is bool, "true or false in attached")
-    _check(isinstance(values["gradients"], dict) and isinstance(values["changed"], dict), "dictionaries by argument")
+    _check(isinstance(row, dict) and row.keys() == _FIELDS.keys(), "the fields of an outcome")
+    # `plain` applies its limits to the data that were read.
+    values = {_FIELDS[key]: plain(_decode(value, tensors, 0)) for key, value in row.items()}
+    _check(all(type(values[name]) is str for name in _TEXT_FIELDS), f"text in {', '.join(_TEXT_FIELDS)}")
+    _check(type(values["has_gradient"]) is bool, "true or false in attached")
+    by_argument = values["gradients"], values["changed_arguments"]
+    _check(all(isinstance(entries, dict) for entries in by_argument), "dictionaries by argument")
     _check(values["observed"] is None or isinstance(values["observed"], dict), "a dictionary in observed")
     return Outcome(**values)
 
@@ -88,6 +94,6 @@ def _decode(node: Any, tensors: dict[str, Tensor], depth: int) -> Any:
     return {"tensor": tensors.__getitem__, "other": Other}[kind](content)
 
 
-def _check(holds: bool, requirement: str) -> None:
-    if not holds:
+def _check(is_met: bool, requirement: str) -> None:
+    if not is_met:
         raise ValueError(f"{requirement} was expected")

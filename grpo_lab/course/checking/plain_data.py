@@ -1,7 +1,8 @@
 """The outcome of a function on an input, as plain data.
 
-Only plain things leave a student's code: numbers, text, and tensors without history; a dataclass is its fields. An
-object of another class, which could claim to equal anything, becomes the name of its class.
+Plain data are numbers, texts, detached tensors, and lists and dictionaries of them. A dataclass becomes the dictionary
+of its fields. Any other object becomes the name of its class: a student's object could define `__eq__` and claim to
+equal anything.
 """
 
 import dataclasses
@@ -11,8 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MAX_DEPTH, MAX_NODES, MAX_BYTES, MAX_TEXT, MAX_KEY = 20, 10_000, 64 * 2**20, 20_000, 200
-MAX_TEXTS = 2**20  # characters of all texts of one result
+MAX_DEPTH = 20  # levels of nested lists and dictionaries in a result
+MAX_NODES = 10_000  # parts of a result, at all levels
+MAX_BYTES = 64 * 2**20  # bytes of all tensors of a result
+MAX_TEXT = 20_000  # characters of one text; the rest is cut off
+MAX_KEY = 200  # characters of a key of a dictionary; the rest is cut off
+MAX_TEXTS = 2**20  # characters of all texts of a result
 
 
 class TooLarge(ValueError):
@@ -21,26 +26,32 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class Other:
-    """A stand-in for an object that is not compared: the name of its type."""
+    """A stand-in for an object that is not plain data; `kind` is the name of its class."""
 
     kind: str
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run on one case.
+    """The outcome of a function on one case.
 
-    value: the result; gradients: by argument; attached: whether the result carries a gradient; changed: the arguments
-    that were changed in place, with what they are now; observed: what `Exercise.observe` returned.
-    error, message, trace: the exception's type, its text, and the student's own frames; all "" without one.
-    fault: what the guard had to stop: "endless", "exit", "signature", or "".
-    printed: what it printed, in bounds.
+    Attributes:
+        value: The result; None if the exercise compares observations.
+        gradients: The gradients of the result by argument; None for an argument that no gradient reaches.
+        has_gradient: Whether the result carries a gradient.
+        changed_arguments: The arguments that were changed in place, with their new values.
+        observed: What `Exercise.observe` returned; None if the exercise compares the result.
+        error: The type of the exception that was raised; "" if there was none.
+        message: The text of the exception.
+        trace: The lines of the student's own code on the way to the exception.
+        fault: The reason why the function was not run or was stopped: "signature", "endless", "exit"; "" without one.
+        printed: The beginning of what the function printed.
     """
 
     value: Any = None
     gradients: dict[str, Any] = field(default_factory=dict)
-    attached: bool = False
-    changed: dict[str, Any] = field(default_factory=dict)
+    has_gradient: bool = False
+    changed_arguments: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] | None = None
     error: str = ""
     message: str = ""
@@ -50,15 +61,22 @@ class Outcome:
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """The tensors in nested lists, tuples and dictionaries, in order."""
+    """Return the tensors in nested lists, tuples and dictionaries, in order."""
     if isinstance(tree, Tensor):
         return [tree]
-    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
-    return [leaf for part in parts for leaf in tensors(part)]
+    if isinstance(tree, dict):
+        return [tensor for part in tree.values() for tensor in tensors(part)]
+    if isinstance(tree, list | tuple):
+        return [tensor for part in tree for tensor in tensors(part)]
+    return []
 
 
 def plain(tree: Any) -> Any:
-    """Copy a result as plain data, apart from the original. Raises TooLarge."""
+    """Return a result as plain data that shares no memory with the original.
+
+    Raises:
+        TooLarge: If the result exceeds one of the limits of this module.
+    """
     budget = {"nodes": MAX_NODES, "bytes": MAX_BYTES, "texts": MAX_TEXTS}
     return _plain(tree, budget, 0)
 
@@ -72,14 +90,17 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
     if tree is None or type(tree) is bool or isinstance(tree, Other):
         return tree
     if isinstance(tree, str):
-        return _counted(str.__str__(tree)[:MAX_TEXT], budget)
+        return _charge_text(str.__str__(tree)[:MAX_TEXT], budget)
     for kind in (int, float):
-        if isinstance(tree, kind):  # of a subclass only the number inside counts, and not what its methods claim
+        if isinstance(tree, kind):  # `kind.__add__` reads the number inside and skips the methods of a subclass
             return kind.__add__(tree, kind())
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
     if isinstance(tree, dict):
-        return {_counted(str(k)[:MAX_KEY], budget): _plain(v, budget, depth + 1) for k, v in list(tree.items())}
+        return {
+            _charge_text(str(key)[:MAX_KEY], budget): _plain(value, budget, depth + 1)
+            for key, value in list(tree.items())
+        }
     if isinstance(tree, list | tuple):
         return [_plain(value, budget, depth + 1) for value in list(tree)]
     if isinstance(tree, torch.dtype | torch.device | torch.Size):
@@ -87,7 +108,8 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
     return Other(type(tree).__name__)
 
 
-def _counted(text: str, budget: dict[str, int]) -> str:
+def _charge_text(text: str, budget: dict[str, int]) -> str:
+    """Return the text, and subtract its length from the budget."""
     budget["texts"] -= len(text)
     if budget["texts"] < 0:
         raise TooLarge(f"the texts of the result have more than {MAX_TEXTS} characters")

@@ -1,4 +1,4 @@
-"""Relations between wrong numbers and the right ones, found from the numbers alone."""
+"""Relations between wrong and right numbers, such as a constant factor, found from the numbers alone."""
 
 import math
 from collections.abc import Iterator
@@ -10,13 +10,11 @@ from torch import Tensor
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import close
 
-LOOSE = 1e-5  # a relation has to hold this well to be named
+LOOSE = 1e-5  # the relative tolerance within which a relation has to hold
 SLIGHTLY = (
     "It is off by very little, less than one part in a hundred thousand of the largest number: look for an epsilon "
     "that does not belong there, or for arithmetic in a lower precision."
 )
-
-
 TINY = (
     "It is a very small number where exactly 0 is expected: look for an epsilon that does not belong there, or for "
     "what is left over by rounding."
@@ -25,43 +23,50 @@ ZERO = "It is 0, and another number is expected."
 
 
 def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
-    """A sentence about two tensors of one shape and dtype that differ; "" if nothing simple connects them."""
+    """Return a sentence on how two tensors of one shape and dtype differ; "" if they have no simple relation."""
     if got.dtype == torch.bool and got.numel() > 1 and torch.equal(got, ~expected):
         return "True and False are exchanged everywhere."
-    wrong, whole = ~close(got, expected, tolerance), not got.is_floating_point()
+    is_wrong, is_float = ~close(got, expected, tolerance), got.is_floating_point()
     got, expected = got.double(), expected.double()
     for word, test in (("NaN", torch.isnan), ("infinity", torch.isinf)):
         if (test(got) & ~test(expected)).any():
             return fill("There is {0} where a number is expected.", word)
         if (test(expected) & ~test(got)).any():
             return fill("There is a number where {0} is expected.", word)
-    if not whole and (got - expected).abs().max() <= LOOSE * expected.abs().max():
+    if is_float and (got - expected).abs().max() <= LOOSE * expected.abs().max():
         return SLIGHTLY
-    if not whole and not expected.any() and got.abs().max() <= LOOSE:
+    if is_float and not expected.any() and got.abs().max() <= LOOSE:
         return TINY
-    right = fill("{0} of {1} entries are right.", int((~wrong).sum()), wrong.numel())
-    partly_right = "" if wrong.all() else Phrase(right, " ", _where(wrong))
-    if len(got.unique()) == len(expected.unique()) == 1:  # as good as a single number
+    right = fill("{0} of {1} entries are right.", int((~is_wrong).sum()), is_wrong.numel())
+    partly_right = "" if is_wrong.all() else Phrase(right, " ", _positions(is_wrong))
+    if not is_float:
+        return partly_right
+    if len(got.unique()) == len(expected.unique()) == 1:  # equal entries tell no more than a single number
         got, expected = got.flatten()[:1], expected.flatten()[:1]
-    return partly_right if whole else everywhere(got, expected) or partly_right
+    return everywhere(got, expected) or partly_right
 
 
-def _where(wrong: Tensor) -> str:
-    """A sentence about the positions of wrong entries: those of one index of an axis, or the first."""
-    indices = wrong.nonzero()
-    for axis in range(wrong.ndim):
-        if wrong.shape[axis] > 1 and len(indices) > 1 and len(indices[:, axis].unique()) == 1:
+def _positions(is_wrong: Tensor) -> str:
+    """Return a sentence on the positions of wrong entries: the index that they share along an axis, or the first."""
+    indices = is_wrong.nonzero()
+    for axis in range(is_wrong.ndim):
+        if is_wrong.shape[axis] > 1 and len(indices) > 1 and len(indices[:, axis].unique()) == 1:
             return fill("All wrong ones have index {0} along axis {1}.", int(indices[0, axis]), axis)
     return fill("The first wrong one is at {0}.", indices[0].tolist())
 
 
 def everywhere(got: Tensor, expected: Tensor) -> str:
-    """One simple operation that takes all of the one to all of the other; "" if there is none."""
-    return next(_operations(got, expected), "") if (got.isfinite() & expected.isfinite()).all() else ""
+    """Return a sentence on a simple relation that holds for all numbers of two tensors; "" if there is none."""
+    if not (got.isfinite() & expected.isfinite()).all():
+        return ""
+    return next(_operations(got, expected), "")
 
 
 def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
-    """Sentences that hold for all numbers; a single number is always off by some factor, which says nothing."""
+    """Yield the sentences that hold for all numbers.
+
+    Factors and offsets are skipped for a single number, because it always has one.
+    """
     if not got.any():
         yield ZERO if got.numel() == 1 else "Everything is zero: do the arguments enter it, or do all terms cancel?"
     if _close(got, -expected):
@@ -75,7 +80,7 @@ def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
 
 
 def factor(got: Tensor, expected: Tensor) -> float | None:
-    """The factor c with got = c * expected in every number, however small; None without one, or if it would be 0."""
+    """Return the factor c with got = c * expected for every number; None if there is none, or if it is 0."""
     largest = expected.abs().argmax()
     constant = float(got.flatten()[largest] / expected.flatten()[largest])
     if not math.isfinite(constant) or constant == 0:

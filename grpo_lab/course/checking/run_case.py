@@ -1,4 +1,4 @@
-"""Run a student's function on every case of an exercise, guarded; the result is data for `judge`."""
+"""Run a student's function on every case of an exercise, under a guard; `judge` takes the outcomes."""
 
 import inspect
 from collections.abc import Callable
@@ -9,31 +9,31 @@ from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
 
-SECONDS = 3.0  # for one case
+SECONDS = 3.0  # the limit on processor time for one case
 
 
 def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: float = SECONDS) -> list[Outcome]:
-    """Run a function on each case, in order: one outcome a case. The list ends with a fault that the guard had to stop.
+    """Run a function on each case in order, and return the outcomes. A fault ends the list early.
 
     Args:
-        function: any callable; a wrong signature is a fault, too.
-        exercise: what to try it on.
-        seed: of the inputs.
-        seconds: allowed for each case.
+        function: The student's function. A wrong signature is a fault, and then nothing runs.
+        exercise: The exercise.
+        seed: The seed from which the inputs are drawn.
+        seconds: The processor time that each case may take.
     """
     if message := signature_fault(function, exercise):
         return [Outcome(fault="signature", message=message)]
     outcomes: list[Outcome] = []
     for index in range(len(exercise.cases)):
-        ran = guarded(lambda index=index: outcome_of(function, exercise, index, seed), seconds)
-        outcomes.append(replace(ran.result or Outcome(fault=ran.fault or "exit"), printed=ran.printed))
+        call = guarded(lambda index=index: outcome_of(function, exercise, index, seed), seconds)
+        outcomes.append(replace(call.result or Outcome(fault=call.fault or "exit"), printed=call.printed))
         if outcomes[-1].fault:
             break
     return outcomes
 
 
 def signature_fault(function: Callable, exercise: Exercise) -> str:
-    """A sentence on names, order, kinds or defaults of arguments that differ from the reference's; "" if none do."""
+    """Return a sentence on how a signature differs from the reference's; "" if a caller sees no difference."""
     if not callable(function) or isinstance(function, type):
         return fill("{0} is not a function", repr(function))
     try:
@@ -42,23 +42,26 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
         return fill("the arguments of {0} cannot be read", repr(function))
     reference_signature = inspect.signature(exercise.function)
     actual, expected = _compared(student_signature), _compared(reference_signature)
-    if _VARIADIC in actual and _VARIADIC not in expected:  # its **settings are the keywords that it does not name
+    if _VARIADIC in actual and _VARIADIC not in expected:
+        # The function's **settings take the keyword arguments that it does not name.
         actual.remove(_VARIADIC)
         expected = [parameter for parameter in expected if parameter in actual or "keyword-only" not in parameter]
     if actual == expected:
         return ""
-    takes = fill("it takes {0}, and {1} is needed", _bare(student_signature), _bare(reference_signature))
+    takes = fill(
+        "it takes {0}, and {1} is needed",
+        _without_annotations(student_signature),
+        _without_annotations(reference_signature),
+    )
     difference = _difference(student_signature, reference_signature)
     return Phrase(difference, "; ", takes) if difference else takes
 
 
 def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
-    """The first difference between two signatures, by the name of an argument; "" for what has no such name."""
-    own, needed = (
-        {name: p for name, p in signature.parameters.items() if not p.kind.description.startswith("variadic")}
-        for signature in (actual, expected)
-    )
-    missing, extra = [n for n in needed if n not in own], [n for n in own if n not in needed]
+    """Return a sentence on the first argument that differs; "" if the difference is in *args or **kwargs."""
+    own, needed = _named_parameters(actual), _named_parameters(expected)
+    missing = [name for name in needed if name not in own]
+    extra = [name for name in own if name not in needed]
     if len(missing) == len(extra) == 1:
         return fill("`{0}` is called `{1}` in the stub", extra[0], missing[0])
     if missing:
@@ -67,29 +70,44 @@ def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
         return fill("the stub has no argument `{0}`", extra[0])
     if list(own) != list(needed):
         return "the order of the arguments is another one"
-    defaults = [
-        n for n in needed if own[n].default != needed[n].default or type(own[n].default) is not type(needed[n].default)
-    ]
-    if defaults:
-        return fill("the default of `{0}` is another one", defaults[0])
-    kinds = [n for n in needed if own[n].kind != needed[n].kind]
-    return fill("`{0}` is {1} here", kinds[0], own[kinds[0]].kind.description) if kinds else ""
+    for name, parameter in needed.items():
+        default = own[name].default
+        if default != parameter.default or type(default) is not type(parameter.default):
+            return fill("the default of `{0}` is another one", name)
+    for name, parameter in needed.items():
+        if own[name].kind != parameter.kind:
+            return fill("`{0}` is {1} here", name, own[name].kind.description)
+    return ""
 
 
 _VARIADIC = "variadic keyword"
 
 
+def _named_parameters(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    """Return the parameters by name, without `*args` and `**kwargs`."""
+    parameters = signature.parameters.items()
+    return {name: parameter for name, parameter in parameters if not _is_variadic(parameter)}
+
+
+def _is_variadic(parameter: inspect.Parameter) -> bool:
+    return parameter.kind.description.startswith("variadic")
+
+
 def _compared(signature: inspect.Signature) -> list:
-    """The parameters as a caller sees them: names do not count of `*args` and `**kwargs`."""
-    parameters = signature.parameters.values()
-    visible = [
-        (p.name, p.kind.description, p.default, isinstance(p.default, bool)) for p in parameters
-    ]  # 1 is not True
-    return [kind if kind.startswith("variadic") else (name, kind, *default) for name, kind, *default in visible]
+    """Return the parameters as a caller sees them: of `*args` and `**kwargs` the kind, of the others all but the type.
+
+    A default of True differs from 1, and False from 0.
+    """
+    return [
+        parameter.kind.description
+        if _is_variadic(parameter)
+        else (parameter.name, parameter.kind.description, parameter.default, isinstance(parameter.default, bool))
+        for parameter in signature.parameters.values()
+    ]
 
 
-def _bare(signature: inspect.Signature) -> str:
-    """Write a signature without annotations."""
+def _without_annotations(signature: inspect.Signature) -> str:
+    """Return a signature as text, without annotations."""
     empty = signature.empty
     parameters = [parameter.replace(annotation=empty) for parameter in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=empty))

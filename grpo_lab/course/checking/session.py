@@ -1,4 +1,4 @@
-"""A student's session: check, hint and progress, and the last verdict of each exercise."""
+"""The functions of a student's session: check, hint and progress, with the last verdict on each exercise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,23 @@ from grpo_lab.course.checking.cells import CELLS
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.checking.stand_ins import neighbours, suspended, without_body
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, Part, Verdict
+from grpo_lab.course.checking.stand_ins import lent_functions, suspended, without_body
+from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
+from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, find_exercise, of_notebook
 
 
 @dataclass
-class Entry:
-    """The last check of an exercise: of which function, and the text of the notebook's function of that name."""
+class LastCheck:
+    """The last check of an exercise.
+
+    Attributes:
+        exercise: The exercise.
+        verdict: The verdict of the check.
+        function: The function that was checked.
+        text: The text, at the time of the check, of the notebook's function that has the exercise's name.
+    """
 
     exercise: Exercise
     verdict: Verdict
@@ -26,18 +34,19 @@ class Entry:
     text: str | None
 
     @property
-    def changed(self) -> bool:
-        """Say whether the notebook has another function by now; then the verdict says nothing of it."""
+    def is_outdated(self) -> bool:
+        """True if the notebook has another function now, so that the verdict does not apply to it."""
         name = self.exercise.name
         current = CELLS.current(name) if getattr(self.function, "__name__", "") == name else None
         if self.verdict.fault == "stale" or CELLS.mismatch(self.function) or CELLS.mismatch(current):
             return True
-        if _is_of_library(CELLS.current(name)):  # imported since, by a cell that puts the functions to work
+        # A cell of the assignment that trains with the functions may have imported the library's under this name.
+        if _is_from_library(CELLS.current(name)):
             return False
         return CELLS.text(name) != self.text
 
 
-def _is_of_library(function: object) -> bool:
+def _is_from_library(function: object) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == "grpo_lab"
 
 
@@ -45,27 +54,29 @@ LENT = (
     "Not defined in your notebook: {0}. The check lent the library's version, as the grading does; your own call "
     "raises NameError until the cell that defines it has run."
 )
-ENTRIES: dict[str, Entry] = {}
+LAST_CHECKS: dict[str, LastCheck] = {}  # the keys are the names of the exercises
 _hints_shown: dict[str, int] = {}
 CELLS.watch()
 
 
 def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
-    """Run `function` on every case of its exercise and say what is right or wrong about it.
+    """Run a function on every case of its exercise, and return a verdict that explains what is right or wrong.
 
-    Other exercises that it calls are always the library's functions: nobody pays for a mistake made elsewhere. One that
-    the notebook has not defined so far is lent as well, as in the grading, and the verdict names it. In a notebook, the
-    first line names the cell whose function is judged. A function is not judged if its cell was run again
-    and failed, or if JupyterLab saved the notebook with another text of it since: then the page has another one. A
-    change that was neither run nor saved is not seen.
+    While the function runs, the earlier exercises of the notebook that it calls are the library's functions, as in the
+    grading. So mistakes in them have no effect on the verdict. The verdict names those that the notebook has not
+    defined.
+
+    In a notebook, the first line of the verdict names the cell that defined the function. The function is not judged if
+    it differs from the page: its cell was run again and failed, or JupyterLab has saved another text of it. A change
+    that was neither run nor saved cannot be seen.
 
     Args:
-        function: what the student wrote.
-        exercise: None looks it up by the function's name.
-        seed: of the inputs.
+        function: The student's function.
+        exercise: The exercise or its name; None looks it up by the function's name.
+        seed: The seed from which the inputs are drawn.
 
     Raises:
-        KeyError: if there is no exercise of that name.
+        KeyError: If there is no exercise of that name.
     """
     if not isinstance(exercise, Exercise):
         exercise = find_exercise(function if exercise is None else exercise)
@@ -74,24 +85,24 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
         verdict = mismatch_verdict(exercise, mismatch)
     else:
         with suspended():
-            expected_outcomes(exercise, seed)  # before anything of the student's runs
-            with neighbours(function, exercise) as lent, without_body(exercise):
+            expected_outcomes(exercise, seed)  # computed before the student's code can change anything
+            with lent_functions(function, exercise) as undefined_names, without_body(exercise):
                 outcomes = run_student(function, exercise, seed)
-            verdict = replace(judge(exercise, outcomes, seed), judged=_judged(function))
-            if lent:
-                verdict = replace(verdict, parts=(*verdict.parts, _lent_part(lent)))
-    ENTRIES[exercise.name] = Entry(exercise, verdict, function, CELLS.text(exercise.name))
+            verdict = replace(judge(exercise, outcomes, seed), judged_cell=_judged_cell(function))
+            if undefined_names:
+                verdict = replace(verdict, parts=(*verdict.parts, _undefined_part(undefined_names)))
+    LAST_CHECKS[exercise.name] = LastCheck(exercise, verdict, function, CELLS.text(exercise.name))
     return verdict
 
 
-def _lent_part(names: Sequence[str]) -> Part:
-    """Say which functions of the notebook were missing: without this check, a call raises NameError."""
+def _undefined_part(names: Sequence[str]) -> Part:
+    """Return a sentence on the functions that the notebook has not defined, and that the check has lent."""
     quoted = ", ".join(f"`{name}`" for name in names)
     return Part("say", fill(LENT, quoted))
 
 
-def _judged(function: Callable) -> str:
-    """Say which cell's function is judged; nothing where no cell made it."""
+def _judged_cell(function: Callable) -> str:
+    """Return a sentence on the cell that defined the function; "" if no cell did."""
     origin = CELLS.origin(function)
     if origin is None:
         return ""
@@ -104,53 +115,58 @@ def _judged(function: Callable) -> str:
 
 
 def finished() -> dict[str, Callable]:
-    """The functions with right values, and gradients where they are asked for, by name.
+    """Return the checked functions whose values and gradients are right on all ordinary inputs, by name.
 
-    `with using(**finished()): ...` trains with them: a formula that is right gets its run, even if it overflows on an
-    extreme input.
+    `with using(**finished()): ...` trains with them. A function that fails on extreme inputs alone is included.
     """
-    return {name: entry.function for name, entry in ENTRIES.items() if _formula_is_right(entry.verdict)}
+    return {name: last.function for name, last in LAST_CHECKS.items() if _formula_is_right(last.verdict)}
 
 
 def _formula_is_right(verdict: Verdict) -> bool:
-    shares = verdict.properties
+    shares = verdict.shares
     return shares.get("values") == 1 and shares.get("gradients", 1) == 1
 
 
 def progress(notebook: str | None = None) -> View:
-    """The exercises of a notebook ("04"), with points and status; None means those of what was checked.
+    """Return a table of the exercises of a notebook with points and status.
+
+    Args:
+        notebook: The number of the notebook, such as "04". None lists the notebooks in which something was checked.
 
     Raises:
-        ValueError: if no notebook of that number has exercises.
+        ValueError: If no notebook of that number has exercises.
     """
     if notebook is not None:
         check_choice("notebook", notebook, list(NAMES))
-    notebooks = {entry.exercise.notebook for entry in ENTRIES.values()} if notebook is None else {notebook}
+    notebooks = {last.exercise.notebook for last in LAST_CHECKS.values()} if notebook is None else {notebook}
     exercises = {name: exercise for number in sorted(notebooks) for name, exercise in of_notebook(number).items()}
-    exercises |= {name: entry.exercise for name, entry in ENTRIES.items() if name not in exercises}
+    exercises |= {name: last.exercise for name, last in LAST_CHECKS.items() if name not in exercises}
     if not exercises:
         return View(text := _("Nothing has been checked yet."), text)
-    entries = [ENTRIES[name] for name in exercises if name in ENTRIES]
-    reached = round(sum(entry.verdict.points for entry in entries if not entry.changed), 1)
-    points = sum(exercise.points for exercise in exercises.values())
+    last_checks = [LAST_CHECKS[name] for name in exercises if name in LAST_CHECKS]
+    points = round(sum(last.verdict.points for last in last_checks if not last.is_outdated), 1)
+    max_points = sum(exercise.points for exercise in exercises.values())
     table = markdown_table((_("exercise"), _("points"), _("status")), map(_row, exercises.values()))
-    return View(text := f"{table}\n\n{_(fill('{0} of {1} points.', format(reached, 'g'), points))}", text)
+    return View(text := f"{table}\n\n{_(fill('{0} of {1} points.', format(points, 'g'), max_points))}", text)
 
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
-    if exercise.name not in ENTRIES:
+    if exercise.name not in LAST_CHECKS:
         return exercise.name, f"0 / {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}"
-    entry = ENTRIES[exercise.name]
-    if entry.changed:
+    last = LAST_CHECKS[exercise.name]
+    if last.is_outdated:
         remark = f"{SIGNS['not started']} {_('changed since it was checked: check it again')}"
         return exercise.name, f"0 / {exercise.points}", remark
-    status = entry.verdict.status
-    points = f"{entry.verdict.points:g} / {exercise.points}"
+    status = last.verdict.status
+    points = f"{last.verdict.points:g} / {exercise.points}"
     return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}"
 
 
 def hint(name_or_function: str | Callable) -> View:
-    """The first hint to an exercise; called again, also the next one."""
+    """Return the hints to an exercise that were shown so far, and one more.
+
+    name_or_function: The name of the exercise, or a function of that name.
+    """
     exercise = find_exercise(name_or_function)
     total = len(exercise.hints)
     number_shown = _hints_shown[exercise.name] = min(_hints_shown.get(exercise.name, 0) + 1, total)

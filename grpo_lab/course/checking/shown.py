@@ -1,4 +1,4 @@
-"""Values as text: in one line, as a verdict shows them at once, and in full, as its details do."""
+"""Values as text: in one line for the short form of a verdict, and in full for its details."""
 
 import dataclasses
 from inspect import BoundArguments
@@ -15,14 +15,17 @@ MAX_LINES = 100
 _COLUMNS = 2 * MAX_COLUMNS
 
 
-def lines(name: str, value: Any) -> list[str]:
-    """A value in full, under its name: small tensors in full, large ones summarised; of many parts the first."""
-    full = _lines(name, value)
-    return full if len(full) <= MAX_LINES else [*full[:MAX_LINES], f"… and {len(full) - MAX_LINES} lines more"]
+def full_lines(name: str, value: Any) -> list[str]:
+    """Return the lines that show a value under its name, at most 100. Large tensors are summarised."""
+    lines = _lines(name, value)
+    return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], f"… and {len(lines) - MAX_LINES} lines more"]
 
 
 def brief(value: Any, width: int, digits: int = 4) -> str:
-    """One line of at most that width: the value if it fits, or else its kind and size."""
+    """Return one line of at most `width` characters: the value if it fits, else its kind and size.
+
+    digits: The significant digits of a float.
+    """
     text = _text(value, digits)
     if len(text) > width and isinstance(value, Tensor):
         text = f"{tuple(value.shape)} {dtype_name(value)}"
@@ -32,7 +35,10 @@ def brief(value: Any, width: int, digits: int = 4) -> str:
 
 
 def brief_arguments(arguments: dict[str, Any], width: int) -> str:
-    """All arguments in that width; where they do not fit, large ones are told by kind and size, longest first."""
+    """Return all arguments as one line of at most `width` characters.
+
+    If they do not fit, arguments that are no numbers are replaced by their kind and size, the longest first.
+    """
     texts = {name: f"{name} = {brief(value, width)}" for name, value in arguments.items()}
     large = [name for name, value in arguments.items() if not isinstance(value, int | float | bool)]
     for name in sorted(large, key=lambda name: -len(texts[name])):
@@ -42,21 +48,34 @@ def brief_arguments(arguments: dict[str, Any], width: int) -> str:
 
 
 def brief_pair(got: Any, expected: Any, width: int) -> tuple[str, str]:
-    """Yours and the expected one in a line each; of tensors that do not fit, the number that differs most."""
+    """Return the result and the expected one as a line each, of at most `width` characters.
+
+    Of two tensors that do not fit, or look the same, only the number that differs most is shown.
+    """
     texts = brief(got, width), brief(expected, width)
-    numbers = isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape and got.numel()
-    full_texts = (_text(got, 4), _text(expected, 4)) if numbers else texts
-    if not numbers or got.dtype != expected.dtype or (texts == full_texts and texts[0] != texts[1]):
-        return texts if texts[0] != texts[1] else (brief(got, width, 9), brief(expected, width, 9))
-    distances = (got.double() - expected.double()).abs()  # NaN where one of them is, and that comes first
+    more_digits = brief(got, width, 9), brief(expected, width, 9)
+    if not _are_comparable(got, expected):
+        return texts if texts[0] != texts[1] else more_digits
+    they_fit = texts == (_text(got, 4), _text(expected, 4))
+    if they_fit and texts[0] != texts[1]:
+        return texts
+    # A distance is NaN if one of the two numbers is NaN, and argmax takes NaN for the largest.
+    distances = (got.double() - expected.double()).abs()
     distances = torch.where(got.isnan() & expected.isnan() | (got == expected), 0, distances)
     index = tuple(int(i) for i in torch.unravel_index(distances.argmax(), got.shape))
     position = f"{list(index)}: " if index else ""
     return f"{position}{got[index]:.9g}", f"{position}{expected[index]:.9g}"
 
 
+def _are_comparable(got: Any, expected: Any) -> bool:
+    """Return True for two tensors of the same shape and dtype that have numbers."""
+    if not (isinstance(got, Tensor) and isinstance(expected, Tensor)):
+        return False
+    return got.shape == expected.shape and got.dtype == expected.dtype and got.numel() > 0
+
+
 def arguments_shown(bound: BoundArguments) -> dict[str, Any]:
-    """The arguments as plain data, without those at their default; of a configuration only settings that differ."""
+    """Return the arguments and the settings of configurations that differ from their defaults, as plain data."""
     defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
     plain_arguments = plain({name: _settings(value) for name, value in bound.arguments.items()})
     return {name: value for name, value in plain_arguments.items() if not same(value, defaults[name], 0.0)}
@@ -67,7 +86,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _settings(value: Any) -> Any:
-    """The settings of a configuration that differ from its defaults, by name; other values as they are."""
+    """Return the settings of a configuration that differ from its defaults, by name; any other value unchanged."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     defaults = vars(type(value)())
@@ -88,10 +107,10 @@ def _lines(name: str, value: Any) -> list[str]:
 
 
 def _text(value: Any, digits: int) -> str:
-    """A value as Python writes it, with fewer digits; booleans of a tensor as 1 and 0."""
+    """Return a value as Python writes it, with fewer digits; booleans of a tensor are 1 and 0."""
     if isinstance(value, Tensor):
         if value.numel() > 60:
-            return "." * 1000  # longer than any line
+            return "." * 1000  # a text that fits in no line, so that kind and size are shown
         return _text((value.int() if value.dtype == torch.bool and value.ndim else value).tolist(), digits)
     if isinstance(value, float):
         return f"{value + 0.0:.{digits}g}"

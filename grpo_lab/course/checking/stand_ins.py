@@ -1,8 +1,9 @@
-"""Put functions of one's own in place of the references, everywhere in grpo_lab, for the length of a block.
+"""Replace functions of grpo_lab by the student's own for the length of a block.
 
-A function imported by name is an attribute of every module that imported it, and it may be an entry of a table or the
-default of an argument. So one function is replaced by another wherever grpo_lab keeps it, at the beginning of a block
-and back at its end: a module that is imported within the block gets the function too, and gives it back as the others.
+A function that is imported by name is an attribute of every module that imported it. It may also be an entry of a table
+or the default of an argument. Therefore `using` searches all modules of grpo_lab and replaces the function wherever it
+occurs. It does so once at the beginning of a block and once, in the other direction, at its end, so that a module that
+is imported within the block gets the library's function back, too.
 """
 
 import functools
@@ -20,59 +21,59 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier, find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE, stub_head
 
-_active: list["using"] = []  # the blocks that are open, the inner ones last
+_active: list["using"] = []  # the blocks that are active now, the innermost one last
 
 
 class using:
-    """`with using(kl_estimate=mine) as report:` trains with your function.
+    """Use your functions in place of the library's in a block: `with using(kl_estimate=mine) as report: ...`.
 
-    Blocks may be nested; the inner one counts. The references come back at the end of the block, whatever happens
-    in it. `report.calls` counts the calls of each function, and the report prints as a sentence.
+    The library's functions are restored at the end of the block, even after an exception. Blocks may be nested; the
+    inner one counts. `report.calls` is the number of calls of each function, and `print(report)` tells them in words.
 
     Args:
-        functions: by the name of the function of grpo_lab that they stand in for.
+        functions: Your functions, by the name of the library's function that each replaces.
 
     Raises:
-        ValueError: naming a function that no exercise has, or whose arguments differ from the reference's.
+        ValueError: If there is no exercise of that name, or a function has other arguments than the library's.
     """
 
     def __init__(self, **functions: Callable):
         self.calls = dict.fromkeys(functions, 0)
         self.stand_ins = {_reference(name, mine): self._counted(name, mine) for name, mine in functions.items()}
-        # Functions of one notebook call each other by the names that they have there.
-        self._own = [
-            (_globals_of(mine), mine, self.stand_ins[_reference(name, mine)]) for name, mine in functions.items()
+        # Functions of a notebook call each other by their names in the notebook, so they are replaced there as well.
+        self._in_notebook = [
+            (_notebook_globals(mine), mine, self.stand_ins[_reference(name, mine)]) for name, mine in functions.items()
         ]
 
     def __enter__(self) -> "using":
         for reference, stand_in in self.stand_ins.items():
-            _replace_everywhere(_in_force(reference), stand_in)
-        for namespace, mine, stand_in in self._own:
+            _replace_everywhere(_current(reference), stand_in)
+        for namespace, mine, stand_in in self._in_notebook:
             _replace_in(namespace, mine, stand_in)
         _active.append(self)
         return self
 
     def __exit__(self, *error) -> None:
         _active.remove(self)
-        for namespace, mine, stand_in in self._own:
+        for namespace, mine, stand_in in self._in_notebook:
             _replace_in(namespace, stand_in, mine)
         for reference, stand_in in self.stand_ins.items():
-            _replace_everywhere(stand_in, _in_force(reference))
+            _replace_everywhere(stand_in, _current(reference))
 
     def __repr__(self) -> str:
         if not self.calls:
             return _("no function of yours was used")
-        return "\n".join(_(self._row(name, calls)) for name, calls in self.calls.items())
+        return "\n".join(_(self._sentence(name, calls)) for name, calls in self.calls.items())
 
-    def _row(self, name: str, calls: int) -> Phrase:
-        """Say how often a function was called; of one that was not, why: another one of yours does without it, or all.
+    def _sentence(self, name: str, calls: int) -> Phrase:
+        """Return a sentence on how often a function was called, and why if it was not.
 
-        The library's functions say which other one calls it.
+        If the library's version of another function calls it, the reason is that your version of that one does not.
         """
         if calls:
             return fill("your {0} was called {1}", name, counted(calls, "time"))
         for caller, caller_calls in self.calls.items():
-            if caller_calls and _names(find_exercise(caller).function, name):
+            if caller_calls and _mentions(find_exercise(caller).function, name):
                 return fill(
                     "your {0} was not called: your {1} does without it, and the library's calls it", name, caller
                 )
@@ -89,7 +90,7 @@ class using:
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Put the references back for the length of a block, as if no `using` were active."""
+    """Restore the library's functions for the length of a block, as if no `using` were active."""
     blocks = _active[:]
     for block in reversed(blocks):
         block.__exit__()
@@ -101,35 +102,34 @@ def suspended() -> Iterator[None]:
 
 
 @contextmanager
-def neighbours(function: Callable, exercise: Exercise) -> Iterator[tuple[str, ...]]:
-    """Lend a function the library's versions of earlier exercises, which it may call, for the length of a block.
+def lent_functions(function: Callable, exercise: Exercise) -> Iterator[tuple[str, ...]]:
+    """Put the library's versions of earlier exercises into a function's namespace for the length of a block.
 
-    So a function is judged for itself: `policy_loss` wants a ratio and a surrogate, and theirs may be a stub, or wrong,
-    or in a cell that has not run since the kernel started. The grading lends all of them, too.
+    So a function is judged by itself. `policy_loss` calls the functions for the ratio and the surrogate, and in the
+    notebook these may be stubs, wrong, or not defined because their cells have not run. The grading does the same.
 
     Yields:
-        The names of those that the function needs and that its namespace does not have: called outside of this block,
-        it raises NameError.
+        The names that the function needs and its namespace lacks. Outside of this block, a call raises NameError.
     """
     namespace = getattr(unwrapped(function), "__globals__", None)
     namespace = namespace if isinstance(namespace, dict) else {}
     names = earlier(exercise.name)
-    own_functions = {name: namespace[name] for name in names if name in namespace}
+    replaced = {name: namespace[name] for name in names if name in namespace}
     needed = global_names_of(function)
     namespace.update({name: find_exercise(name).function for name in names})
     try:
-        yield tuple(name for name in names if name in needed and name not in own_functions)
+        yield tuple(name for name in names if name in needed and name not in replaced)
     finally:
         for name in names:
             namespace.pop(name, None)
-        namespace.update(own_functions)
+        namespace.update(replaced)
 
 
 @contextmanager
 def without_body(exercise: Exercise) -> Iterator[None]:
-    """Make the library's function of this exercise raise for the length of a block, by whatever way it is called.
+    """Make the library's function of this exercise raise an error for the length of a block, however it is called.
 
-    So a check agrees with the grading, where its body is missing.
+    So a check has the same result as the grading, where the library's function has no body.
     """
     library: FunctionType = inspect.unwrap(exercise.function)
     stub: dict[str, FunctionType] = {}
@@ -141,14 +141,14 @@ def without_body(exercise: Exercise) -> Iterator[None]:
         library.__code__ = body
 
 
-def _names(function: Callable, name: str) -> bool:
-    """Say whether a function of the library names another one in its body."""
+def _mentions(function: Callable, name: str) -> bool:
+    """Return True if this name occurs in the body of a function."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is not None and name in code.co_names
 
 
 def _reference(name: str, function: Callable) -> Callable:
-    """The function of that exercise, if this one can stand in for it."""
+    """Return the library's function of this name, after a check that `function` can replace it."""
     try:
         exercise = find_exercise(name)
     except KeyError as error:
@@ -158,13 +158,13 @@ def _reference(name: str, function: Callable) -> Callable:
     return exercise.function
 
 
-def _in_force(reference: Callable) -> Callable:
-    """The function that stands for this reference now: that of the innermost block which has one, or the reference."""
+def _current(reference: Callable) -> Callable:
+    """Return the function that replaces a reference now: that of the innermost block, or the reference itself."""
     return next((block.stand_ins[reference] for block in reversed(_active) if reference in block.stand_ins), reference)
 
 
 def _replace_everywhere(old: Callable, new: Callable) -> None:
-    """Put `new` wherever grpo_lab keeps `old`."""
+    """Replace `old` by `new` in all modules of grpo_lab."""
     for namespace in _namespaces():
         _replace_in(namespace, old, new)
 
@@ -175,8 +175,8 @@ def _replace_in(namespace: dict[str, Any], old: Callable, new: Callable) -> None
             namespace[name] = new
 
 
-def _globals_of(function: Callable) -> dict[str, Any]:
-    """The names of the module or notebook in which a function was written; none of those of grpo_lab."""
+def _notebook_globals(function: Callable) -> dict[str, Any]:
+    """Return the namespace of the notebook or module that defines a function; an empty one for grpo_lab's own."""
     namespace = getattr(inspect.unwrap(function), "__globals__", None)
     if not isinstance(namespace, dict) or str(namespace.get("__name__")).startswith("grpo_lab."):
         return {}
@@ -184,9 +184,9 @@ def _globals_of(function: Callable) -> dict[str, Any]:
 
 
 def _namespaces() -> Iterator[dict[str, Any]]:
-    """The dictionaries in which grpo_lab keeps functions: modules, tables in them, and defaults of keyword arguments.
+    """Yield the dictionaries of grpo_lab that may hold functions: modules, tables, and defaults of keyword arguments.
 
-    The course is left out: it keeps its references.
+    The course is left out, because its exercises have to keep their references.
     """
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "grpo_lab" and not name.startswith("grpo_lab.course") and module is not None:

@@ -1,5 +1,4 @@
-"""Marks for what came in: each submission in a process of its own, behind walls; and the report.
+"""The grading of submissions: each runs in a sandboxed process of its own, and the results become tables and pages.
 
-Nothing is imported here, and nothing in `sandbox`: the process that runs a submission imports both packages, and has
-no use for the grader.
+This file imports nothing, because the process that runs a submission imports the package and does not need the grader.
 """

@@ -1,7 +1,7 @@
-"""Find what students handed in, one notebook a student, and read it as untrusted input.
+"""Find the notebook that each student handed in, and read it as untrusted input.
 
-A notebook is JSON that a stranger wrote. Whatever is wrong with it becomes a sentence in the report; nothing here
-raises for it, and nothing of it is run. What was handed in is graded or listed with a reason, never left out.
+A notebook is JSON from a stranger. Nothing in it is run here, and an error in it raises nothing: it becomes a sentence
+in the report. So every student is listed, with a graded notebook or with the reason why there is none.
 """
 
 import re
@@ -12,83 +12,92 @@ from itertools import count
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.grading.downloads import Submission, class_of, owner_of
+from grpo_lab.course.grading.downloads import Submission, files_of_class, owner_of
 from grpo_lab.course.grading.notebook import (
     answers_as_text,
     assignment_of,
     assignment_of_file,
     cells_to_run,
-    class_of_variants,
+    class_fingerprint_of,
     read_cells,
     written_answer,
 )
 from grpo_lab.course.grading.untrusted import (
     MAX_NOTEBOOKS,
     File,
-    archived,
+    files_in_archive,
+    is_ignored,
     is_notebook,
     stem,
-    unseen,
     walk,
 )
 from grpo_lab.course.release import ASSIGNMENTS, number_of, of_notebook
 from grpo_lab.course.stub import is_as_released
 
-MAX_NOTES = 20  # files that are said to be left out
-_AGAIN = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
+MAX_NOTES = 20  # notes on files that were left out, for one student
+# A file name with the number that a browser or Canvas appends to a repeated one: "name (1)" or "name-1".
+_NUMBERED_NAME = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
 
 
 def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, list[Submission]]:
-    """The assignment that is graded, and what each student of a class handed in for it.
+    """Return the assignment that is graded, and the notebook that each student handed in for it.
 
-    An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle or Canvas made.
-    Of two notebooks for the assignment, one in which nothing was written never counts before one with work in it. Else
-    that with the assignment's own file name counts; of those that differ in what a browser or Canvas put behind their
-    name, ` (1)` or `-1`, the last; of others the first by name.
+    An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle or Canvas gave.
+    If a student has several notebooks for the assignment, one of them counts, by these rules in this order:
+
+    1. A notebook with work in it counts before an untouched one.
+    2. A notebook with the assignment's own file name counts before one with another name.
+    3. Of names that differ in the number that a browser or Canvas appended, ` (1)` or `-1`, the highest number counts.
+    4. Of Canvas's uploads the latest counts; of all others the first by name.
 
     Args:
-        folder: where the submissions lie, or a zip archive of that, or a platform's download in a folder.
-        assignment: such as "02"; None means the one that most students handed in.
+        folder: The folder of the submissions, a zip archive of it, or a folder with a platform's download.
+        assignment: The number of the assignment, such as "02"; None means the one that most students handed in.
 
     Raises:
-        ValueError: if the folder is none and no zip archive, if it is empty, and for an assignment that there is not.
+        ValueError: If the folder is neither a folder nor a zip archive, if it is empty, or if there is no such
+            assignment.
     """
-    files = class_of(list(_files(folder)), archive=folder.is_file())
+    files = files_of_class(list(_files(folder)), is_archive=folder.is_file())
     by_student: dict[tuple[str, str], list[tuple[Submission, File]]] = {}
     for file in files:
         submission = owner_of(file.parts)
         by_student.setdefault((submission.student, submission.number), []).append((submission, file))
     if not by_student:
         raise InputError("folder", str(folder), "expected one folder or notebook a student, and found none")
-    read = [_read_all(by_student[student]) for student in sorted(by_student)]
-    graded_assignment = _stem_of(assignment) if assignment else _most_handed_in([notebooks for notebooks, _ in read])
-    chosen = [_choose_notebook(notebooks, remarks, graded_assignment) for notebooks, remarks in read]
+    notebooks_and_remarks = [_read_all(by_student[student]) for student in sorted(by_student)]
+    if assignment:
+        graded_assignment = _stem_of(assignment)
+    else:
+        graded_assignment = _most_handed_in([notebooks for notebooks, _ in notebooks_and_remarks])
+    chosen = [_choose_notebook(notebooks, remarks, graded_assignment) for notebooks, remarks in notebooks_and_remarks]
     _make_names_distinct(chosen)
     return graded_assignment, sorted(chosen, key=lambda submission: submission.student.casefold())
 
 
 def _files(folder: Path) -> Iterable[File]:
     if folder.is_file() and folder.suffix.lower() == ".zip":
-        yield from archived((folder,), (folder.name,))
+        yield from files_in_archive((folder,), (folder.name,))
         return
     if not folder.is_dir():
         raise InputError("folder", str(folder), "expected a folder of submissions, or a zip archive of one")
-    owner = (folder.resolve().name,) if own_folder(folder) else ()
+    owner = (folder.resolve().name,) if is_folder_of_one_student(folder) else ()
     for entry in sorted(folder.iterdir(), key=lambda p: p.name):
-        if not unseen(entry.name):
+        if not is_ignored(entry.name):
             files = list(walk(entry)) or [File((entry.name, ""))]  # an empty folder is a submission, too
             yield from (replace(file, parts=(*owner, *file.parts)) for file in files)
 
 
-def own_folder(folder: Path) -> bool:
-    """Recognise the folder of one student: its notebooks are named after assignments, and none after a student."""
+def is_folder_of_one_student(folder: Path) -> bool:
+    """Return True for a folder whose notebooks are all named after assignments, and none after a student."""
     if not folder.is_dir():
         return False
-    notebooks = [entry.name for entry in folder.iterdir() if is_notebook(entry.name) and not unseen(entry.name)]
+    notebooks = [entry.name for entry in folder.iterdir() if is_notebook(entry.name) and not is_ignored(entry.name)]
     return bool(notebooks) and all(stem(name).startswith(tuple(ASSIGNMENTS)) for name in notebooks)
 
 
 def _stem_of(assignment: str) -> str:
+    """Return the file stem of an assignment, which is given by its number or its stem."""
     for name in ASSIGNMENTS:
         if assignment in (name, number_of(name)):
             return name
@@ -96,8 +105,10 @@ def _stem_of(assignment: str) -> str:
     raise InputError("assignment", assignment, f"expected one of {numbers}")
 
 
-def _most_handed_in(read: list[list[Submission]]) -> str:
-    counts = Counter(name for notebooks in read for name in {notebook.assignment for notebook in notebooks} - {""})
+def _most_handed_in(notebooks_by_student: list[list[Submission]]) -> str:
+    """Return the file stem of the assignment for which most students have a notebook."""
+    handed_in = [{notebook.assignment for notebook in notebooks} - {""} for notebooks in notebooks_by_student]
+    counts = Counter(name for names in handed_in for name in names)
     if not counts:
         problem = "holds no notebook of an assignment"
         raise InputError("folder", None, "say with --assignment which one is graded", found=problem)
@@ -105,12 +116,16 @@ def _most_handed_in(read: list[list[Submission]]) -> str:
 
 
 def _read_all(files: list[tuple[Submission, File]]) -> tuple[list[Submission], list[str]]:
-    """The notebooks of one student, and remarks on the other files. Without a notebook, one that says so."""
+    """Return the notebooks of one student, and remarks on the other files.
+
+    If there is no notebook, one submission without content states this as its problem.
+    """
     notebooks, remarks = [], []
     for submission, file in files:
         if not is_notebook(file.name):
             remark = f"{file.name}: {file.problem}" if file.problem else f"{file.name} is no notebook"
-            remarks += [remark] if file.name else []  # of an empty folder
+            if file.name:  # an empty folder has a file without a name, on which there is nothing to remark
+                remarks.append(remark)
         elif len(notebooks) >= MAX_NOTEBOOKS:
             remarks.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
         else:
@@ -122,20 +137,22 @@ def _read_all(files: list[tuple[Submission, File]]) -> tuple[list[Submission], l
 
 
 def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_assignment: str) -> Submission:
-    """The notebook of a student that counts, by the rule of `find_submissions`; the others are named in its notes."""
+    """Return the notebook of a student that counts, by the rules of `find_submissions`; its notes name the others."""
     candidates = sorted((nb for nb in notebooks if nb.assignment in ("", graded_assignment)), key=_preference)
-    strays = [nb for nb in notebooks if nb.assignment not in ("", graded_assignment)]
-    notes = [f"{nb.file} is for the same assignment{_why_not(nb, candidates[0])}" for nb in candidates[1:]]
-    notes += [f"{nb.file} is for {nb.assignment}, which is not graded here" for nb in strays]
-    if not candidates:
-        candidates = [_without_cells(strays[0])]
-        notes = notes[1:]
+    other_notebooks = [nb for nb in notebooks if nb.assignment not in ("", graded_assignment)]
+    other_notes = [f"{nb.file} is for {nb.assignment}, which is not graded here" for nb in other_notebooks]
+    if candidates:
+        chosen, *left_out = candidates
+        notes = [f"{nb.file} is for the same assignment{_why_not(nb, chosen)}" for nb in left_out] + other_notes
+    else:
+        chosen, notes = _without_cells(other_notebooks[0]), other_notes[1:]
     notes = [f"{note}, and was left out" for note in [*notes, *remarks]]
-    candidates[0].notes += notes if len(notes) <= MAX_NOTES else [*notes[: MAX_NOTES - 1], notes[-1]]
-    return candidates[0]
+    chosen.notes += notes if len(notes) <= MAX_NOTES else [*notes[: MAX_NOTES - 1], notes[-1]]
+    return chosen
 
 
 def _without_cells(submission: Submission) -> Submission:
+    """Turn a notebook for another assignment into a submission that cannot be graded."""
     submission.problem = f"it is for {submission.assignment}, which is not graded here"
     submission.assignment = ""
     submission.cells = []
@@ -144,22 +161,23 @@ def _without_cells(submission: Submission) -> Submission:
 
 
 def _preference(submission: Submission) -> tuple:
-    """The order of a student's notebooks: readable, with work in it, of its own name, last version, last upload."""
-    match = _AGAIN.fullmatch(stem(submission.file))
+    """Return the sort key of a student's notebooks, by the rules of `find_submissions`; unreadable ones come last."""
+    match = _NUMBERED_NAME.fullmatch(stem(submission.file))
     repetition = int(match["browser"] or match["canvas"] or 0)
-    renamed = match["base"] != submission.assignment
+    is_renamed = match["base"] != submission.assignment
     has_work = not submission.problem and not is_untouched(submission)
-    return bool(submission.problem), not has_work, renamed, -repetition, -submission.upload, submission.file
+    return bool(submission.problem), not has_work, is_renamed, -repetition, -submission.upload, submission.file
 
 
-def _why_not(submission: Submission, counting: Submission) -> str:
+def _why_not(submission: Submission, chosen: Submission) -> str:
+    """Return the end of a note on a notebook that does not count: the reason, if its name is not the reason."""
     if submission.problem:
         return ", cannot be read"
-    return ", has nothing written in it" if is_untouched(submission) and not is_untouched(counting) else ""
+    return ", has nothing written in it" if is_untouched(submission) and not is_untouched(chosen) else ""
 
 
 def is_untouched(submission: Submission) -> bool:
-    """True if each function is as it was released, with a variant's formula or without, and no answer is in words."""
+    """Return True if all functions are as they were released, as stubs or variants, and nothing is written in words."""
     if submission.written or submission.as_text or submission.assignment not in ASSIGNMENTS:
         return False
     exercises = of_notebook(number_of(submission.assignment))
@@ -167,7 +185,7 @@ def is_untouched(submission: Submission) -> bool:
 
 
 def _make_names_distinct(submissions: list[Submission]) -> None:
-    """Tell students of the same name apart by the platform's numbers behind it, or by a 2."""
+    """Make the names of students unique, in place: by the platform's numbers in parentheses, or by an appended 2."""
     counts, used_names = Counter(submission.student for submission in submissions), set()
     for submission in sorted(submissions, key=lambda submission: (submission.student, submission.number)):
         label = " ".join(submission.student.split())
@@ -179,21 +197,23 @@ def _make_names_distinct(submissions: list[Submission]) -> None:
 
 
 def _read(submission: Submission, file: File) -> Submission:
-    """The submission with the code cells that grading runs."""
-    submission.assignment = named = assignment_of_file(stem(submission.file))
+    """Fill a submission with what its file contains, and return it."""
+    submission.assignment = assignment_by_name = assignment_of_file(stem(submission.file))
     try:
         cells = read_cells(file.read())
-        submission.assignment = assignment_of(named, cells)
+        submission.assignment = assignment_of(assignment_by_name, cells)
         if not submission.assignment:
             raise InputError("it belongs to no assignment: neither its file name nor its cells say to which")
     except InputError as error:
         submission.problem = str(error)
         return submission
-    if named and named != submission.assignment:
-        submission.notes.append(f"it is named like {named}, and graded as {submission.assignment}, as its cells are")
+    if assignment_by_name and assignment_by_name != submission.assignment:
+        submission.notes.append(
+            f"it is named like {assignment_by_name}, and graded as {submission.assignment}, as its cells are"
+        )
     submission.cells, notes = cells_to_run(submission.assignment, cells)
     submission.notes += notes
     submission.written, submission.as_text = written_answer(cells), answers_as_text(cells)
-    submission.of_class = class_of_variants(cells)
+    submission.class_fingerprint = class_fingerprint_of(cells)
     submission.notes += [f"the cell of {name} is text and not code, so it did not run" for name in submission.as_text]
     return submission

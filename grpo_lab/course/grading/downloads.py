@@ -1,4 +1,4 @@
-"""The downloads of learning platforms: where a class begins in it, and whose a file is."""
+"""The downloads of learning platforms: find the folders of the students in them, and the student of each file."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -6,22 +6,31 @@ from dataclasses import dataclass, field, replace
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.untrusted import File, stem
 
-MAX_AROUND = 4  # folders and archives around a class
+MAX_OUTER_FOLDERS = 4  # folders and archives that may lie around a class
 
-# What learning platforms make of names. Moodle: "Ada Lovelace_1234567_assignsubmission_file_", a folder or the
-# beginning of a file's name. Canvas: "lovelaceada_LATE_1234_56789_name.ipynb".
+# The names that learning platforms give. Moodle: "Ada Lovelace_1234567_assignsubmission_file_" is the name of a folder
+# or the beginning of a file name. Canvas: "lovelaceada_LATE_1234_56789_name.ipynb".
 _MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_\w+?_(?P<rest>.*)", re.DOTALL)
 _CANVAS = re.compile(r"(?P<name>[^_]+)(?:_LATE)?_(?P<id>\d+)_(?P<file>\d{3,})_(?P<rest>.+)", re.DOTALL)
 
 
 @dataclass
 class Submission:
-    """The notebook that one student handed in. `problem` says why it cannot be graded; empty if it can be.
+    """The notebook that one student handed in.
 
-    student: the name that its folder or file has, or that a learning platform gave it. file: what the student called
-    it. platform: "moodle", "canvas" or ""; number: the platform's own, of the student; upload: Canvas's, of the file.
-    written: the answer to the question in words. as_text: exercises whose cell is no code.
-    of_class: the mark of a notebook with variants; "" without.
+    Attributes:
+        student: The name of the student, from the name of the folder or file, or from a learning platform.
+        file: The file name that the student chose.
+        platform: The learning platform, "moodle" or "canvas"; "" if the names come from no known one.
+        number: The number that the platform gives the student; "" without a platform.
+        upload: The number that Canvas gives the file; a later upload has a larger one.
+        assignment: The file stem of the assignment; "" if the notebook belongs to none.
+        cells: The code cells that the grading runs.
+        written: The answer to the question in words.
+        problem: The reason why the notebook cannot be graded; "" if it can be.
+        notes: Remarks for the teacher.
+        as_text: The names of the exercises whose cell is a text cell, and not a code cell.
+        class_fingerprint: The fingerprint of the formulas in a notebook with variants; "" without variants.
     """
 
     student: str
@@ -35,18 +44,24 @@ class Submission:
     problem: str = ""
     notes: list[str] = field(default_factory=list)
     as_text: list[str] = field(default_factory=list)
-    of_class: str = ""
+    class_fingerprint: str = ""
 
     def code_of(self, exercise: str) -> list[Cell]:
-        """The cells that define this function, or were made for it."""
+        """Return the cells that define the function of an exercise, or were released for it."""
         return [cell for cell in self.cells if cell.exercise == exercise or exercise in cell.defines]
 
 
 def owner_of(parts: tuple[str, ...]) -> Submission:
-    """The student whose file this is: by a platform's name, or else by its outermost folder, or its own name."""
+    """Return a submission without content for the student to whom a file belongs.
+
+    The student's name is taken from a name that a platform gave, else from the outermost folder or the file itself.
+
+    parts: The names of the folders on the way to the file, and the name of the file.
+    """
     first, file = parts[0], parts[-1]
     own_name = stem(first) if len(parts) == 1 or first == file else first
-    # Canvas first: a name of Moodle's is none of Canvas's, and what a student called a file may look like Moodle's.
+    # Canvas is tried first: no name of Moodle's fits its pattern, but the rest of a Canvas name, which the student
+    # chose, may look like one of Moodle's.
     if match := _CANVAS.fullmatch(first):
         file = match["rest"] if len(parts) == 1 else file
         return Submission(match["name"], file, "canvas", match["id"], upload=int(match["file"][:18]))
@@ -56,15 +71,19 @@ def owner_of(parts: tuple[str, ...]) -> Submission:
     return Submission(own_name, file)
 
 
-def class_of(files: list[File], archive: bool) -> list[File]:
-    """The files of the class itself: folders and archives around a platform's download are no student, and taken off.
+def files_of_class(files: list[File], is_archive: bool) -> list[File]:
+    """Return the files with paths that begin at the students, without folders or archives that contain the whole class.
 
-    Only where all files lie in them, and never below the name that a platform gave a student: what somebody packs into
-    a submission does not become the class. An archive stands for the class, whoever made it, and so does a single
-    folder in it that holds a folder for each student.
+    Such an outer folder is removed only if all files lie in it, and never if a platform gave its name to a student: an
+    archive that a student hands in does not become a class. If the class is an archive, the archive itself is removed,
+    and also a single folder in it that holds a folder for each student.
+
+    Args:
+        files: All files that were found.
+        is_archive: Whether they were read from one archive.
     """
     layers = [files]
-    for _ in range(MAX_AROUND + 1 + archive):
+    for _ in range(MAX_OUTER_FOLDERS + 1 + is_archive):
         inner = layers[-1]
         if _is_download(inner):
             return inner
@@ -73,10 +92,10 @@ def class_of(files: list[File], archive: bool) -> list[File]:
             break
         layers.append([replace(file, parts=file.parts[1:]) for file in inner])
     class_layers = [layer for layer in layers[2:] if min(len(file.parts) for file in layer) > 1]
-    return [*layers[:2], *class_layers][-1] if archive else files
+    return [*layers[:2], *class_layers][-1] if is_archive else files
 
 
 def _is_download(files: list[File]) -> bool:
-    """Recognise a platform's download: by a name of Moodle's, or two of Canvas's."""
+    """Return True for a platform's download: one outermost name has Moodle's form, or two have Canvas's."""
     platforms = [owner_of(parts).platform for parts in {file.parts[0]: file.parts for file in files}.values()]
     return "moodle" in platforms or platforms.count("canvas") > 1

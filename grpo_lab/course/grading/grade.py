@@ -1,8 +1,8 @@
-"""Mark a folder of submissions: run each in a sandbox, and compare what came back.
+"""Grade a folder of submissions: run each one in a sandbox, and compare the outcomes with the references'.
 
-One notebook costs only its author: whatever happens with it, in reading, running or comparing, becomes an entry of its
-own. A function is judged on the inputs that the student could see (seed 0) and on fresh ones (the seed of this
-grading), so that nothing written down for the first passes.
+A problem with one notebook never affects the others. Whether it comes up in reading, running or comparing, it is
+recorded for this notebook alone. Each function is judged on the inputs that students see (seed 0) and on fresh ones
+(the seed of the grading), so that an answer written down for the visible inputs earns nothing.
 """
 
 import json
@@ -11,12 +11,13 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.checking import Verdict, judge, worth
-from grpo_lab.course.checking.verdict import Part, Row
+from grpo_lab.course.checking import Verdict, earned_points, judge
+from grpo_lab.course.checking.verdict_parts import Part, Row
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
@@ -27,8 +28,17 @@ from grpo_lab.course.release import number_of, of_notebook
 from grpo_lab.course.variant import ClassKey
 from grpo_lab.sandbox.walls import private_places, strongest_wall
 
-VISIBLE = 0
-GRADES = "grades.json"  # what a later grading and `totals` go on from
+VISIBLE_SEED = 0  # the seed of the inputs that students see
+GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
+# Fields whose keys in that file have another name.
+_STORED_KEYS = {
+    "failed_cells": "cells",
+    "class_fingerprint": "of_class",
+    "folded_parts": "folded",
+    "shares": "properties",
+    "max_points": "full",
+    "judged_cell": "judged",
+}
 HARD_CODED = (
     "Right on the inputs that you see, wrong on others of the same kind. Does it hold only for certain shapes or "
     "numbers? Here is what else was found:"
@@ -37,15 +47,20 @@ HARD_CODED = (
 
 @dataclass
 class GradedSubmission:
-    """A submission, marked: points and verdict by exercise; and why cells failed, by their numbers.
+    """A submission with its marks.
 
-    seed: of the fresh inputs that it was marked with.
+    Attributes:
+        submission: The notebook that was handed in.
+        points: The points by exercise.
+        verdicts: The verdicts by exercise; empty if the submission could not be graded.
+        failed_cells: The reason why a cell failed, by the cell's number.
+        seed: The seed from which the fresh inputs were drawn.
     """
 
     submission: Submission
     points: dict[str, int | float]
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    cells: Failures = field(default_factory=dict)
+    failed_cells: Failures = field(default_factory=dict)
     seed: int = 0
 
     @property
@@ -54,7 +69,7 @@ class GradedSubmission:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the submission itself: why it cannot be graded, which files were left out."""
+        """Remarks on the submission itself, such as why it cannot be graded and which files were left out."""
         submission = self.submission
         if not submission.problem:
             return submission.notes
@@ -62,22 +77,23 @@ class GradedSubmission:
 
     @property
     def remarks(self) -> list[str]:
-        """Notes on the submission, and why cells failed."""
-        reasons = {
-            number: textwrap.shorten(cause(reason), 160, placeholder=" …") for number, reason in self.cells.items()
-        }
-        return [*self.notes, *(f"cell {number} failed: {reason}" for number, reason in reasons.items())]
+        """The notes, and a sentence on each cell that failed."""
+        reasons = {number: with_cause(reason) for number, reason in self.failed_cells.items()}
+        shortened = {number: textwrap.shorten(text, 160, placeholder=" …") for number, text in reasons.items()}
+        return [*self.notes, *(f"cell {number} failed: {reason}" for number, reason in shortened.items())]
 
     def state(self, exercise: Exercise) -> str:
-        """The state of an exercise: "right", "partly", "wrong", or "none" for what was not begun."""
+        """Return the state of an exercise: "right", "partly", "wrong", or "none" if it was not begun."""
         verdict = self.verdicts.get(exercise.name)
         if verdict is None or verdict.status == "not started":
             return "none"
         points = self.points[exercise.name]
-        return "right" if points == exercise.points else "partly" if points else "wrong"
+        if points == exercise.points:
+            return "right"
+        return "partly" if points else "wrong"
 
 
-# What a wall answers with, and what a cell tried then.
+# Patterns of the errors that a cell gets from the sandbox, by the words for what the cell tried.
 _CAUSES = {
     "network": r"gaierror|URLError|HTTPError|ConnectionError|ConnectionRefused|Network is unreachable|Max retries",
     "a process of its own": r"BlockingIOError|threads or processes|fork|temporarily unavailable|can't start new",
@@ -88,58 +104,65 @@ _CAUSES = {
 }
 
 
-def cause(reason: str) -> str:
-    """Why a cell failed, in the words that say what it tried: the network, a process, an exit; then the error."""
-    kind = next((kind for kind, pattern in _CAUSES.items() if re.search(pattern, reason)), "")
-    return f"{kind} ({reason})" if kind else reason
+def with_cause(reason: str) -> str:
+    """Return the reason why a cell failed, preceded by what it tried, such as the network, if that is known."""
+    cause = next((cause for cause, pattern in _CAUSES.items() if re.search(pattern, reason)), "")
+    return f"{cause} ({reason})" if cause else reason
 
 
 @dataclass
 class ClassGrades:
-    """A class, marked: the assignment (its file stem), seed and wall of the last run, and every student.
+    """The graded submissions of a class.
 
-    variants: the exercises with a formula of the class, which no file keeps; of_class: their mark, which it does.
+    Attributes:
+        assignment: The file stem of the assignment, such as "02_baselines_and_advantages".
+        seed: The seed of the last grading.
+        wall: The sandbox of the last grading, as `strongest_wall` names it.
+        students: The graded submissions, one for each student.
+        class_fingerprint: The fingerprint of the class's formulas (`ClassKey.fingerprint`); "" without variants.
+        variants: The exercises with a formula of the class. The file leaves them out.
     """
 
     assignment: str
     seed: int
     wall: str
     students: list[GradedSubmission]
-    of_class: str = ""
+    class_fingerprint: str = ""
     variants: dict[str, Exercise] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: Path) -> "ClassGrades":
-        """Read the file of an earlier run, as `as_json` makes it.
+        """Read the file that `as_json` wrote in an earlier grading.
 
         Raises:
-            InputError: for a file that this is not.
+            InputError: If the file does not have that form.
         """
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            return cls(**content | {"students": [graded_from_json(entry) for entry in content["students"]]})
+            students = [_graded_submission(entry) for entry in content["students"]]
+            return cls(**_field_values(cls, content) | {"students": students})
         except (ValueError, KeyError, TypeError) as error:
             problem = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
             raise InputError("output", file, "name another folder, or move it away", found=problem) from error
 
     def as_json(self) -> str:
-        return json.dumps(asdict(replace(self, variants={})))
+        return json.dumps(asdict(replace(self, variants={}), dict_factory=_stored_values))
 
     def merged(self, earlier: "ClassGrades") -> "ClassGrades":
-        """Add those who were graded earlier and not now; who is graded again has the new marks.
+        """Return these grades together with those of students who were graded in an earlier grading only.
 
         Raises:
-            InputError: if the others were judged by other formulas.
+            InputError: If the earlier grading was by other formulas.
         """
-        if earlier.of_class != self.of_class:
+        if earlier.class_fingerprint != self.class_fingerprint:
             allowed = "give the secret of then, or another folder with --output"
             raise InputError("variant", None, allowed, found="is another one than that of the earlier grading")
 
-        def identity(graded: GradedSubmission) -> tuple[str, str]:
+        def student_id(graded: GradedSubmission) -> tuple[str, str]:
             return graded.submission.student, graded.submission.number
 
-        regraded = {identity(graded) for graded in self.students}
-        earlier_only = [graded for graded in earlier.students if identity(graded) not in regraded]
+        regraded = {student_id(graded) for graded in self.students}
+        earlier_only = [graded for graded in earlier.students if student_id(graded) not in regraded]
         students = sorted([*earlier_only, *self.students], key=lambda graded: graded.submission.student.casefold())
         return replace(self, students=students)
 
@@ -148,11 +171,12 @@ class ClassGrades:
         return of_notebook(number_of(self.assignment)) | self.variants
 
     @property
-    def out_of(self) -> int:
+    def max_points(self) -> int:
         return sum(exercise.points for exercise in self.exercises.values())
 
     @property
     def handed_in(self) -> list[GradedSubmission]:
+        """The submissions that could be graded."""
         return [graded for graded in self.students if not graded.submission.problem]
 
 
@@ -168,31 +192,32 @@ def grade(
     key: ClassKey | None = None,
     progress: Callable[[int, int, GradedSubmission, float], None] = lambda marked, total, graded, seconds: None,
 ) -> ClassGrades:
-    """Mark everything in the folder. An interrupt ends all that runs; nothing is written here.
+    """Grade all submissions in a folder. This writes no file; an interrupt stops all that runs.
 
     Args:
-        folder: one folder, notebook or archive a student; or a zip archive of a class.
-        seed: of the fresh inputs, not 0.
-        assignment: such as "02"; None means the one that most students handed in.
-        jobs: notebooks that run at the same time.
-        seconds: for a cell and for an exercise.
-        trust: run without a sandbox where there is none.
-        hidden: paths that no submission may read, beside the folder, the package and your home.
-        key: of a class that has variants.
-        progress: called with (marked, of how many, the last one, its seconds).
+        folder: A folder with one folder, notebook or archive for each student, or a zip archive of a class.
+        seed: The seed from which the fresh inputs are drawn, not 0.
+        assignment: The number of the assignment, such as "02"; None means the one that most students handed in.
+        jobs: Number of notebooks that run at the same time.
+        seconds: The time limit for each cell and for each exercise.
+        trust: Whether to run submissions without a sandbox if none is available.
+        hidden: Paths that no submission may read, besides the folder, the package and the home folder.
+        key: The key of a class that has variants.
+        progress: A function that is called after each submission, with the number of graded submissions, the number of
+            all, the graded submission, and the seconds that it took.
 
     Raises:
-        ValueError: for a folder in which nobody has handed in anything, and for an unknown assignment; and where there
-            is neither a sandbox nor trust; and where most notebooks have other variants than the key.
+        ValueError: If the folder has no submissions, the assignment is unknown, there is no sandbox and `trust` is
+            False, or most notebooks have other variants than the key.
     """
     stem, submissions = find_submissions(folder, assignment)
-    number, unseen = number_of(stem), [folder, *hidden, *private_places()]
-    variants, of_class = (key.exercises(number), key.mark(number)) if key else ({}, "")
-    _refuse_other_variants(submissions, of_class)
+    number, hidden_paths = number_of(stem), [folder, *hidden, *private_places()]
+    variants, fingerprint = (key.exercises(number), key.fingerprint(number)) if key else ({}, "")
+    _note_other_variants(submissions, fingerprint)
     exercises = of_notebook(number) | variants
-    with Sandbox(of_notebook(number), strongest_wall(trust), seconds, unseen) as sandbox:
+    with Sandbox(of_notebook(number), strongest_wall(trust), seconds, hidden_paths) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
-    return ClassGrades(stem, seed, sandbox.wall, students, of_class, variants)
+    return ClassGrades(stem, seed, sandbox.wall, students, fingerprint, variants)
 
 
 def _grade_submissions(
@@ -203,16 +228,16 @@ def _grade_submissions(
     exercises: dict[str, Exercise],
     progress: Callable[[int, int, GradedSubmission, float], None],
 ) -> list[GradedSubmission]:
-    """Grade `jobs` submissions at the same time; an exception or an interrupt stops all that run."""
+    """Grade `jobs` submissions at the same time. An exception or an interrupt stops all that run."""
     graded: dict[int, GradedSubmission] = {}
-    seconds_of: dict[int, float] = {}
+    seconds_by_index: dict[int, float] = {}
 
     def run(index: int) -> tuple[Answers, Failures]:
         started = time.monotonic()
         try:
-            return _run(submissions[index], sandbox, seed)
+            return _run_submission(submissions[index], sandbox, seed)
         finally:
-            seconds_of[index] = time.monotonic() - started
+            seconds_by_index[index] = time.monotonic() - started
 
     with ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(run, index): index for index in range(len(submissions))}
@@ -220,7 +245,7 @@ def _grade_submissions(
             for future in as_completed(futures):
                 index = futures[future]
                 graded[index] = grade_submission(submissions[index], future, exercises, seed)
-                progress(len(graded), len(submissions), graded[index], seconds_of.get(index, 0.0))
+                progress(len(graded), len(submissions), graded[index], seconds_by_index.get(index, 0.0))
         except BaseException:
             sandbox.stop()
             pool.shutdown(cancel_futures=True)
@@ -228,38 +253,47 @@ def _grade_submissions(
     return [graded[index] for index in range(len(submissions))]
 
 
-def _refuse_other_variants(submissions: list[Submission], of_class: str) -> None:
-    """Note which notebooks were released with other formulas than those that they are judged by.
+def _note_other_variants(submissions: list[Submission], fingerprint: str) -> None:
+    """Add a note to each notebook that was released with other formulas than those of the class.
+
+    fingerprint: The fingerprint of the class's formulas; "" for a class without variants.
 
     Raises:
-        InputError: if most were.
+        InputError: If this is true of most notebooks.
     """
     readable = [submission for submission in submissions if not submission.problem]
-    mismatched = [submission for submission in readable if submission.of_class != of_class]
+    mismatched = [submission for submission in readable if submission.class_fingerprint != fingerprint]
     if len(mismatched) > max(1, len(readable) / 2):
-        have_variants = bool(mismatched[0].of_class)
-        problem = f"is {'another secret' if of_class else 'missing'}" if have_variants else "is given"
-        allowed = "give the secret that most were released with" if have_variants else "most notebooks have no variants"
-        raise InputError("variant", None, allowed, found=problem)
+        if not mismatched[0].class_fingerprint:
+            raise InputError("variant", None, "most notebooks have no variants", found="is given")
+        problem = "is another secret" if fingerprint else "is missing"
+        raise InputError("variant", None, "give the secret that most were released with", found=problem)
     for submission in mismatched:
         submission.notes.append("its notebook has other formulas than those of the class, by which it was judged")
 
 
-def _run(submission: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, Failures]:
-    return ({}, {}) if submission.problem else sandbox.run(submission.cells, [VISIBLE, seed])
+def _run_submission(submission: Submission, sandbox: Sandbox, seed: int) -> tuple[Answers, Failures]:
+    return ({}, {}) if submission.problem else sandbox.run(submission.cells, [VISIBLE_SEED, seed])
 
 
 def grade_submission(
     submission: Submission, future: Future, exercises: dict[str, Exercise], seed: int
 ) -> GradedSubmission:
-    """Mark one notebook. Whatever goes wrong is said of this notebook alone."""
+    """Grade one notebook. An error in doing so is recorded for this notebook alone.
+
+    Args:
+        submission: The notebook.
+        future: The run of the notebook in the sandbox.
+        exercises: The exercises of the assignment, with the variants of the class.
+        seed: The seed from which the fresh inputs are drawn.
+    """
     no_points: dict[str, int | float] = dict.fromkeys(exercises, 0)
     try:
         answers, failures = future.result()
         if submission.problem:
             return GradedSubmission(submission, no_points)
-        answers = {name: _missing(submission, name, answer, failures) for name, answer in answers.items()}
-        marks = {name: mark(exercise, answers[name], seed) for name, exercise in exercises.items()}
+        answers = {name: _explain_missing(submission, name, answer, failures) for name, answer in answers.items()}
+        marks = {name: grade_answer(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
         submission.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
         return GradedSubmission(submission, no_points)
@@ -267,13 +301,18 @@ def grade_submission(
     return GradedSubmission(submission, points, {name: verdict for name, (_, verdict) in marks.items()}, failures, seed)
 
 
-def _missing(
+def _explain_missing(
     submission: Submission, name: str, answer: dict[int, list] | str, failures: Failures
 ) -> dict[int, list] | str:
-    """The answer; in place of one that is missing, why its cell failed, or the name that it defines instead."""
-    if answer == MISSING and name in submission.as_text:
+    """Return the answer; for a missing function a sentence on the reason, if it is known.
+
+    Known reasons are: the cell is a text cell, it failed, or it defines a function of another name.
+    """
+    if answer != MISSING:
+        return answer
+    if name in submission.as_text:
         return f"The cell of `{name}` is text (Markdown), and not code: nothing in it ran. Make it a code cell again."
-    for cell in submission.cells if answer == MISSING else ():
+    for cell in submission.cells:
         if cell.exercise == name and str(cell.number) in failures:
             return f"Its cell failed: {failures[str(cell.number)]}"
         if cell.exercise == name and cell.defines:
@@ -281,38 +320,53 @@ def _missing(
     return answer
 
 
-def graded_from_json(entry: dict) -> GradedSubmission:
-    """Make the submission of an entry again, as `asdict` wrote it."""
-    submission_entry = entry["submission"]
-    submission = Submission(**submission_entry | {"cells": [Cell(**cell) for cell in submission_entry["cells"]]})
+def _stored_values(values: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a dataclass as they are stored in the file: by their keys there."""
+    return {_STORED_KEYS.get(name, name): value for name, value in values}
+
+
+def _field_values(dataclass_type: type, entry: dict) -> dict[str, Any]:
+    """Return an entry of the file by the names of the dataclass's fields: the inverse of `_stored_values`."""
+    names = {_STORED_KEYS.get(field.name, field.name): field.name for field in fields(dataclass_type)}
+    return {names.get(key, key): value for key, value in entry.items()}
+
+
+def _graded_submission(entry: dict) -> GradedSubmission:
+    submission_values = _field_values(Submission, entry["submission"])
+    submission = Submission(**submission_values | {"cells": [Cell(**cell) for cell in submission_values["cells"]]})
     verdicts = {name: _verdict(verdict) for name, verdict in entry["verdicts"].items()}
-    return GradedSubmission(**entry | {"submission": submission, "verdicts": verdicts})
+    return GradedSubmission(**_field_values(GradedSubmission, entry) | {"submission": submission, "verdicts": verdicts})
 
 
 def _verdict(entry: dict) -> Verdict:
-    parts = {name: tuple(map(_part, entry[name])) for name in ("parts", "folded")}
-    return Verdict(**entry | parts | {"misconceptions": tuple(entry["misconceptions"])})
+    values = _field_values(Verdict, entry)
+    parts = {name: tuple(map(_part, values[name])) for name in ("parts", "folded_parts")}
+    return Verdict(**values | parts | {"misconceptions": tuple(values["misconceptions"])})
 
 
 def _part(entry: dict) -> Part:
     return Part(**entry | {"rows": tuple(Row(**row) for row in entry["rows"])})
 
 
-def mark(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:
-    """Turn outcomes into points and a verdict. The student's code is not needed for it, and not there.
+def grade_answer(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:
+    """Return the points and the verdict of an answer, from its outcomes alone; the student's code is not run here.
 
-    answer: as in `Answers`.
+    Args:
+        exercise: The exercise.
+        answer: The outcomes by seed, or a sentence that explains why there are none; see `Answers`.
+        seed: The seed from which the fresh inputs were drawn.
     """
     try:
         if isinstance(answer, str):
             return 0, _sentence_verdict(exercise, "not started" if answer == MISSING else "form", answer)
-        visible, fresh = (judge(exercise, answer[case_seed], case_seed) for case_seed in (VISIBLE, seed))
-        points = worth(visible, fresh)
-    except Exception as error:  # the outcomes come from a stranger's process: none may end the grading of the others
+        visible = judge(exercise, answer[VISIBLE_SEED], VISIBLE_SEED)
+        fresh = judge(exercise, answer[seed], seed)
+        points = earned_points(visible, fresh)
+    except Exception as error:  # the outcomes come from the student's process, and may not end the grading of others
         message = f"What it returned could not be judged: {type(error).__name__}: {error}"
         return 0, _sentence_verdict(exercise, "form", message[:500])
     if visible.right and not fresh.right:
-        # Nothing of the fresh inputs is shown.
+        # The verdict has sentences only, so that it shows no fresh input.
         verdict = _sentence_verdict(exercise, fresh.status, f"{HARD_CODED}\n{fresh.message}")
         return points, replace(verdict, fault=fresh.fault, misconceptions=fresh.misconceptions)
     return points, visible

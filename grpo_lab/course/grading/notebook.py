@@ -1,4 +1,4 @@
-"""A notebook as a stranger wrote it: JSON, the assignment that it belongs to, and the cells that grading runs."""
+"""Read a notebook from a stranger: its JSON, the assignment that it belongs to, and the cells that the grading runs."""
 
 import ast
 import json
@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, NOTHING_WRITTEN, demonstration, number_of
 
-MAX_CELL, MAX_CELLS = 200_000, 2_000  # characters, cells
+MAX_CELL = 200_000  # characters of a cell that is run
+MAX_CELLS = 2_000  # cells of a notebook
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell that is to be run. number: of all cells from 1, as a reader counts; exercise: the one it is for."""
+    """A code cell that the grading runs.
+
+    Attributes:
+        number: The position among all cells of the notebook, from 1.
+        source: The code.
+        exercise: The name of the exercise for which the cell was released; "" for any other cell.
+    """
 
     number: int
     source: str
@@ -21,7 +28,7 @@ class Cell:
 
     @property
     def defines(self) -> list[str]:
-        """The functions at its top level."""
+        """The names of the functions at the top level of the cell."""
         try:
             return [node.name for node in ast.parse(self.source).body if isinstance(node, ast.FunctionDef)]
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -29,15 +36,15 @@ class Cell:
 
 
 def read_cells(content: bytes) -> list[dict]:
-    """The cells of a notebook file.
+    """Return the cells of a notebook file.
 
     Raises:
-        InputError: with a sentence for the report, if it is no notebook.
+        InputError: If the content is not a notebook. The message is a sentence for the report.
     """
     if not content.strip():
         raise InputError("the file is empty")
     try:
-        document = json.loads(content)  # UTF-8, with a byte order mark or without, and UTF-16
+        document = json.loads(content)  # json recognises UTF-8, with or without a byte order mark, and UTF-16
     except (ValueError, RecursionError) as error:
         raise InputError(f"it cannot be read as a notebook ({type(error).__name__})") from None
     cells = document.get("cells") if isinstance(document, dict) else None
@@ -48,17 +55,25 @@ def read_cells(content: bytes) -> list[dict]:
     return [cell if isinstance(cell, dict) else {} for cell in cells]
 
 
-def assignment_of(named: str, cells: list[dict]) -> str:
-    """The assignment of a notebook: by the exercises in its cells, marked or defined there; or else by its name."""
+def assignment_of(assignment_by_name: str, cells: list[dict]) -> str:
+    """Return the assignment of a notebook: by the exercises in its cells, else by its file name.
+
+    An exercise is in a cell if the cell's metadata name it. If no metadata do, the defined functions count.
+
+    assignment_by_name: The assignment after which the file is named; "" if there is none.
+    """
     exercises = {lab_metadata(cell).get("exercise") for cell in cells}
     if not any(exercises & set(names) for names in ASSIGNMENTS.values()):
         exercises = {name for cell in cells for name in Cell(0, source_of(cell)).defines}
-    best = max(ASSIGNMENTS, key=lambda stem: (len(exercises & set(ASSIGNMENTS[stem])), stem == named))
-    return best if exercises & set(ASSIGNMENTS[best]) else named
+    best = max(ASSIGNMENTS, key=lambda stem: (len(exercises & set(ASSIGNMENTS[stem])), stem == assignment_by_name))
+    return best if exercises & set(ASSIGNMENTS[best]) else assignment_by_name
 
 
 def assignment_of_file(name: str) -> str:
-    """The assignment that a file is named after: `02_baselines_and_advantages`, also with ` (1)`, or `02-final`."""
+    """Return the assignment after which a file is named, such as "02_baselines_and_advantages (1)" or "02-final".
+
+    It is "" if the name begins with no number of an assignment.
+    """
     if name in ASSIGNMENTS:
         return name
     match = re.match(r"(\d\d[a-z]?)[_\- .]", name)
@@ -66,27 +81,30 @@ def assignment_of_file(name: str) -> str:
 
 
 def lab_metadata(cell: dict) -> dict:
-    """The assignment's marks in the metadata of a cell: {"exercise": ..., "role": ...}, or nothing."""
+    """Return the metadata that a released assignment gives a cell, such as {"exercise": ..., "role": ...}.
+
+    The result is empty for other cells. Values that are not texts are left out.
+    """
     metadata = _dict_at(_dict_at(cell, "metadata"), "grpo_lab")
     return {key: value for key, value in metadata.items() if isinstance(value, str)}
 
 
 def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
-    """The code cells that grading runs, and notes on those that are too long.
+    """Return the code cells that the grading runs, and notes on cells that are too long.
 
-    Left out are the training run and the numbers of a class.
+    The demonstration with its training run and the results of a class's variants are left out.
     """
-    _, run = demonstration(number_of(assignment))
+    _, demonstration_code = demonstration(number_of(assignment))
     code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
         source = source_of(cell)
         if (
             cell.get("cell_type") != "code"
             or lab_metadata(cell).get("role") in ("demo", "variant")
-            or source.strip() in ("", run)
+            or source.strip() in ("", demonstration_code)
         ):
             continue
-        if re.fullmatch(r"check\(\w+\)", source.strip()):  # it says nothing here, and fails where there is no function
+        if re.fullmatch(r"check\(\w+\)", source.strip()):  # `check` does nothing here, and fails without the function
             continue
         if len(source) > MAX_CELL:
             notes.append(f"cell {number} has {len(source):,} characters and was left out")
@@ -97,23 +115,25 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
 
 
 def written_answer(cells: list[dict]) -> str:
-    """The text of the cell for the question in words; "" where nothing was written."""
+    """Return the text of the cell for the question in words; "" if nothing was written."""
     texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
     return next((text[:MAX_CELL] for text in texts if text not in NOTHING_WRITTEN), "")
 
 
-def class_of_variants(cells: list[dict]) -> str:
-    """The mark of the class whose variants a notebook has; "" for one without."""
-    return next((mark["class"] for cell in cells if "class" in (mark := lab_metadata(cell))), "")
+def class_fingerprint_of(cells: list[dict]) -> str:
+    """Return the fingerprint of the formulas of a notebook with variants; "" for a notebook without."""
+    all_metadata = map(lab_metadata, cells)
+    return next((metadata["class"] for metadata in all_metadata if "class" in metadata), "")
 
 
 def answers_as_text(cells: list[dict]) -> list[str]:
-    """The exercises whose cell somebody has turned into text."""
-    marks = [lab_metadata(cell) for cell in cells if cell.get("cell_type") in ("markdown", "raw")]
-    return [mark["exercise"] for mark in marks if "exercise" in mark and "role" not in mark]
+    """Return the names of the exercises whose cell was turned into a text cell."""
+    text_metadata = [lab_metadata(cell) for cell in cells if cell.get("cell_type") in ("markdown", "raw")]
+    return [metadata["exercise"] for metadata in text_metadata if "exercise" in metadata and "role" not in metadata]
 
 
 def source_of(cell: dict) -> str:
+    """Return the source of a cell, which a file stores as a text or a list of lines."""
     source = cell.get("source", "")
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))

@@ -1,7 +1,7 @@
-"""A copy of grpo_lab without the answers: what a submission imports while it is graded.
+"""A copy of grpo_lab without the answers, which a submission imports while it is graded.
 
-The bodies of the functions that were to be written are gone, and so are the wrong answers with their helpers, which are
-often half of a right one. What the cases need to build their inputs stays.
+The functions of the exercises have no bodies in the copy. The wrong answers and their helpers are removed as well,
+because a wrong answer is often nearly right. The functions that build the inputs of the cases stay.
 """
 
 import ast
@@ -18,11 +18,14 @@ from grpo_lab.course.stub import LIBRARY_GONE
 
 SOURCE = Path(grpo_lab.__file__).resolve().parent
 _LEFT_OUT = ("__pycache__", "*.pyc", "bench", "lessons", "release")
-_GONE = ast.parse(f"raise NotImplementedError({LIBRARY_GONE!r})").body
+_REPLACED_BODY = ast.parse(f"raise NotImplementedError({LIBRARY_GONE!r})").body
 
 
 def make_copy(folder: Path, exercises: Iterable[Exercise]) -> None:
-    """Copy the package into the folder, stripped and read-only. The folder goes onto the path of the worker."""
+    """Copy the package into a folder, without the answers to these exercises, and make it read-only.
+
+    The process that runs a submission has this folder on its import path.
+    """
     target = folder / "grpo_lab"
     shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     for exercise in exercises:
@@ -35,7 +38,10 @@ def make_copy(folder: Path, exercises: Iterable[Exercise]) -> None:
 
 
 def library_source(exercise: Exercise) -> str:
-    """The function as it stands in the package, without what it is decorated or annotated with: to be put back."""
+    """Return the source of an exercise's function without decorators and annotations.
+
+    The process that runs a submission executes it to restore the body of the function.
+    """
     node = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(exercise.function)))).body[0]
     node.decorator_list, node.returns = [], None
     for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
@@ -44,35 +50,38 @@ def library_source(exercise: Exercise) -> str:
 
 
 def without_body(source: str, name: str) -> str:
-    """The source with nothing but the docstring left of this function.
+    """Return the source of a module, in which the function of this name only raises an error.
 
     Raises:
-        ValueError: if it is not defined at the top level of the source.
+        ValueError: If no function of this name is defined at the top level of the source.
     """
     tree = ast.parse(source)
     definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
     if not definitions:
         raise InputError("name", name, "expected a function at the top level of the source")
     for node in definitions:
-        node.body = [*node.body[: ast.get_docstring(node) is not None], *_GONE]
+        docstring = node.body[:1] if ast.get_docstring(node) is not None else []
+        node.body = [*docstring, *_REPLACED_BODY]
     return ast.unparse(tree)
 
 
 def _strip_wrong_answers(folder: Path) -> None:
+    """Remove the mistakes of all exercises in a folder, and then the functions that nothing uses any more."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("nb*.py"))}
     for call in (node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Call)):
         if getattr(call.func, "id", "") == "Exercise":
-            for keyword in call.keywords:  # what a mistake changes is part of an answer
-                keyword.value = ast.Dict([], []) if keyword.arg == "mistakes" else keyword.value
-    while unused := list(_unused(trees.values())):
+            for keyword in call.keywords:
+                if keyword.arg == "mistakes":
+                    keyword.value = ast.Dict([], [])
+    while unused := list(_unused_functions(trees.values())):
         for tree, node in unused:
             tree.body.remove(node)
     for path, tree in trees.items():
         path.write_text(ast.unparse(tree), encoding="utf-8")
 
 
-def _unused(trees: Iterable[ast.Module]) -> Iterator[tuple[ast.Module, ast.FunctionDef]]:
-    """The functions that no other statement of their file mentions, and that no file imports."""
+def _unused_functions(trees: Iterable[ast.Module]) -> Iterator[tuple[ast.Module, ast.FunctionDef]]:
+    """Yield the functions, each with its module, that no other statement of the module uses and no module imports."""
     imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     imported = {alias.name for node in imports for alias in node.names}
     for tree in trees:

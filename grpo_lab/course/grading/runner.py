@@ -1,9 +1,10 @@
-"""In the sandbox: load everything, run the cells one by one, try the functions, and send what they did.
+"""The process in the sandbox: run the cells of a notebook, try its functions, and send the outcomes to the parent.
 
-Nothing in this process is worth stealing: the bodies of the exercises are missing in the package that it imports, and
-the expected values are computed elsewhere, afterwards. So whatever the student's code does here, it can only change
-what it is itself marked for. The library's version of an exercise comes in once the student's own has been tried:
-those behind it run with it, so that a mistake is paid for once.
+This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the parent computes
+the expected values afterwards. So the student's code can only change the outcomes for which it is marked itself.
+
+After an exercise has been tried, the library's version of its function replaces the student's. The following exercises
+call that one, so a mistake costs points only once.
 """
 
 import ast
@@ -23,50 +24,57 @@ from grpo_lab.course.exercise import Exercise
 _MAGIC = re.compile(r"^(\s*)(?:%{1,2}|!|\?).*$|^(\s*)[\w.]+\?{1,2}\s*$")
 MAX_PRINTED_ERROR = 2_000
 MISSING = "The notebook defines no function of this name."
-MAX_FILE, MAX_OPEN = 16_000_000, 64  # what is deleted and kept open takes room that nobody sees: few files, and small
+# A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.
+MAX_FILE = 16_000_000  # bytes
+MAX_OPEN = 64
 
 
 def main() -> None:
-    """Run one notebook. Never returns: it ends with exit code 0 when everything was tried."""
+    """Run one notebook, and end the process with exit code 0 after all exercises. This function does not return."""
     channel = Channel()
-    request = channel.hear()
+    request = channel.receive()
     limit(CPU=request["cpu_seconds"], FSIZE=MAX_FILE, CORE=0, NOFILE=MAX_OPEN)
     exercises = load_exercises(request["exercises"])
     silence_the_course()
     gc.collect()
     limit_memory(request["memory"])
     if hasattr(signal, "SIGINT"):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the teacher's Ctrl-C; a cell's own interrupts end the cell
-    undo = remember_modules()
+        # The teacher's Ctrl-C is handled by the parent. A KeyboardInterrupt that a cell raises still ends the cell.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    restore_modules = save_modules()
     namespace = run_cells(request["cells"], channel)
-    undo()  # so that nothing a cell has replaced in a module changes how a function is tried
-    lend(request["lent"], exercises, namespace)
+    restore_modules()  # a cell that replaces functions of a module must not change how exercises are tried
+    restore_library(request["library_sources"], exercises, namespace)
     for name in request["untried"]:
-        channel.say({"exercise": name})
+        channel.send({"exercise": name})
         try_exercise(exercises[name], namespace.get(name), request, channel)
-        lend(channel.hear()["lent"], exercises, namespace)
-    channel.say({"done": ""})
-    os._exit(0)  # threads that a cell has left behind do not keep the process
+        restore_library(channel.receive()["library_sources"], exercises, namespace)
+    channel.send({"done": ""})
+    os._exit(0)  # ends the process even if a cell has started threads that are still running
 
 
 class Channel:
-    """The channel to the parent: standard input and output, which are taken away from everybody else."""
+    """The connection to the parent over standard input and output.
+
+    Both are then redirected to the null device, so that the student's code can neither read nor write messages.
+    """
 
     def __init__(self):
         self._out, self._in = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0), os.dup2(nothing, 1)
+        null_device = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null_device, 0)
+        os.dup2(null_device, 1)
 
-    def say(self, message: dict, content: bytes = b"") -> None:
+    def send(self, message: dict, content: bytes = b"") -> None:
         self._out.write(json.dumps(message | {"bytes": len(content)}).encode() + b"\n" + content)
         self._out.flush()
 
-    def hear(self) -> dict:
+    def receive(self) -> dict:
         return json.loads(self._in.readline())
 
 
 def limit(**limits: int) -> None:
-    """Set limits of this process, where the system has any."""
+    """Set resource limits of this process, such as CPU=60. Windows has none, and there this does nothing."""
     try:
         import resource
     except ImportError:  # Windows
@@ -78,7 +86,7 @@ def limit(**limits: int) -> None:
 
 
 def limit_memory(extra: int) -> None:
-    """Limit the memory to so many bytes more than now. Only Linux says how many that are."""
+    """Limit the memory to this many bytes more than the process has now. This is done on Linux only."""
     if sys.platform == "linux":
         import resource
 
@@ -86,7 +94,7 @@ def limit_memory(extra: int) -> None:
 
 
 def load_exercises(names: list[str]) -> dict[str, Exercise]:
-    """The exercises, and all that their cases and the students' usual imports need."""
+    """Return the exercises of these names, and import the modules that notebooks usually need."""
     import einops  # noqa: F401
     import numpy  # noqa: F401
     import torch
@@ -99,7 +107,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
 
 
 def silence_the_course() -> None:
-    """Make `check(...)` in a cell say nothing and cost nothing: it has nothing to compare with here."""
+    """Make functions such as `check` do nothing. The references, with which `check` compares, are missing here."""
     import grpo_lab.course as course
     import grpo_lab.course.variant as variant
     import grpo_lab.teaching.notebook as notebook
@@ -113,20 +121,26 @@ def silence_the_course() -> None:
             setattr(module, name, lambda *args, **kwargs: None)
 
 
-def remember_modules():
-    """Save the names of torch and of this package as they are; returns a function that puts them back."""
+def save_modules():
+    """Save the attributes of all modules of torch and grpo_lab, and return a function that restores them."""
     modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in ("torch", "grpo_lab")]
     saved = [(vars(module), dict(vars(module))) for module in modules if type(module) is types.ModuleType]
 
-    def undo() -> None:
+    def restore() -> None:
         for namespace, attributes in saved:
             namespace.update(attributes)
 
-    return undo
+    return restore
 
 
-def lend(sources: dict[str, str], exercises: dict[str, Exercise], namespace: dict) -> None:
-    """Give these functions of the library their bodies, and put them in the place of the notebook's own."""
+def restore_library(sources: dict[str, str], exercises: dict[str, Exercise], namespace: dict) -> None:
+    """Restore the bodies of library functions, and put the functions into the notebook's namespace.
+
+    Args:
+        sources: The sources of the functions by name.
+        exercises: All exercises by name.
+        namespace: The notebook's namespace, in which the functions replace the student's.
+    """
     for name, source in sources.items():
         function = inspect.unwrap(exercises[name].function)
         defined: dict = {}
@@ -136,44 +150,54 @@ def lend(sources: dict[str, str], exercises: dict[str, Exercise], namespace: dic
 
 
 def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) -> None:
+    """Run a function on the inputs of each seed, and send the outcomes, or a sentence that explains their absence."""
     from grpo_lab.course.checking.outcome_bytes import to_bytes
     from grpo_lab.course.checking.run_case import run_student
 
     if not callable(function):
-        channel.say({"fault": MISSING})
+        channel.send({"fault": MISSING})
         return
     try:
         for seed in request["seeds"]:
             outcomes = run_student(function, exercise, seed, request["case_seconds"])
-            channel.say({"seed": seed}, to_bytes(outcomes))
+            channel.send({"seed": seed}, to_bytes(outcomes))
     except BaseException as error:
-        channel.say({"fault": f"The check could not run it: {describe(error)}"})
+        channel.send({"fault": f"The check could not run it: {describe(error)}"})
 
 
 def run_cells(cells: list[dict], channel: Channel) -> dict:
-    """Run each cell by itself: one that fails loses only itself. Returns the names that they defined."""
+    """Run all cells, and return the namespace that they share. A cell that fails does not stop the others.
+
+    The numbers of the failed cells, with the reasons, are sent to the parent.
+    """
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
-    failed, own = {}, {}
+    failed, defined_by_student = {}, {}
     for cell in cells:
-        channel.say({"cell": cell["number"]})
+        channel.send({"cell": cell["number"]})
         try:
             run_cell(cell["source"], f"<cell {cell['number']}>", namespace)
         except BaseException as error:
             failed[str(cell["number"])] = describe(error)
-        own |= {name: value for name, value in namespace.items() if not _is_library(value)}
-    channel.say({"failed": failed})
-    # Importing from the library what one has written oneself is natural, and takes nothing back.
-    namespace.update({name: own[name] for name, value in namespace.items() if _is_library(value) and name in own})
+        defined_by_student |= {name: value for name, value in namespace.items() if not _is_of_library(value)}
+    channel.send({"failed": failed})
+    # A later cell may import the library's function under the name of the student's. The student's still counts.
+    for name, value in namespace.items():
+        if _is_of_library(value) and name in defined_by_student:
+            namespace[name] = defined_by_student[name]
     return namespace
 
 
-def _is_library(value) -> bool:
-    """Recognise a function of this package, whose body may be gone. (`isinstance` would ask a student's object.)"""
+def _is_of_library(value) -> bool:
+    """Return True for a function of this package, which may lack its body.
+
+    This uses `type` and not `isinstance`, which would run code of a student's object.
+    """
     module = value.__module__ if type(value) is types.FunctionType else None
     return type(module) is str and module.startswith("grpo_lab")
 
 
 def run_cell(source: str, name: str, namespace: dict) -> None:
+    """Run a cell in a namespace. `name` is the file name that tracebacks show."""
     code = runnable(source)
     if code is None:
         return
@@ -182,9 +206,9 @@ def run_cell(source: str, name: str, namespace: dict) -> None:
 
 
 def runnable(source: str) -> str | None:
-    """The cell without what only Jupyter understands (`%magic`, `!command`, `name?`); None for another language.
+    """Return a cell with `pass` for the lines that only Jupyter understands (`%magic`, `!command`, `name?`).
 
-    A cell with a mistake of syntax comes back as it is: running it says what is wrong.
+    The result is None for a cell in another language. Other syntax errors remain, and are raised when the cell runs.
     """
     lines = source.splitlines()
     if lines and lines[0].startswith("%%"):
@@ -199,7 +223,7 @@ def runnable(source: str) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error: type, text and line of the last frame that lies in a cell."""
+    """Describe an error by its type, its text, and the innermost line of a cell on the way to it."""
     position, trace = "", error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.startswith("<cell"):

@@ -1,9 +1,9 @@
-"""A stranger's notebook, run in a process of its own, behind a wall, with a package that lacks the answers.
+"""Run a stranger's notebook in a process of its own, in a sandbox, with a package that lacks the answers.
 
-parent (this file)  -- stdin: what to run; the library's source of what has been judged -->  worker (`runner.py`)
-                    <-- stdout: the step that it is at; outcomes, as data --
+parent (this file)  -- stdin: the request; sources of the exercises that were tried -->  worker (`runner.py`)
+                    <-- stdout: the current step; outcomes, as data --
 
-The parent neither runs nor unpickles anything of a student's, and what is right is computed in the parent only.
+The parent neither runs nor unpickles anything from a student. The expected values are computed in the parent only.
 """
 
 import json
@@ -26,25 +26,27 @@ from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.sandbox.walls import MAX_TASKS, MEMORY, behind, end_worker, kill_command, tasks_of
 
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
-START_SECONDS = 180.0
-MAX_STARTS, MAX_LINE, LOOK = 12, 1_000_000, 0.05
-ENDLESS = "took longer than the time limit"
-CROWD = f"started more than {MAX_TASKS} threads or processes"
-UNREACHED = "The notebook used up its time before this exercise."
-# Of one notebook: for each exercise its outcomes by seed, or a sentence that says why there are none; and by the number
-# of each cell that failed, why.
+START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step
+MAX_STARTS = 12  # workers that are started for one notebook
+MAX_LINE = 1_000_000  # bytes of a line from a worker
+POLL_SECONDS = 0.05  # the interval at which a worker is observed
+OVER_TIME = "took longer than the time limit"
+TOO_MANY_TASKS = f"started more than {MAX_TASKS} threads or processes"
+NOT_REACHED = "The notebook used up its time before this exercise."
+# The results of a notebook: by exercise, the outcomes by seed or a sentence that explains why there are none.
 Answers = dict[str, dict[int, list] | str]
+# The reason why a cell failed, by the number of the cell.
 Failures = dict[str, str]
 
 
 class Sandbox:
-    """A runner of the notebooks of one assignment. A context manager: its folder goes when it closes.
+    """A context manager that runs the notebooks of one assignment. Its temporary folder is removed when it closes.
 
     Args:
-        exercises: of the assignment, in order. The package that submissions import lacks them, until each is judged.
-        wall: as `walls.strongest_wall` names it.
-        seconds: for a cell and for an exercise; an exercise's case has a fifth.
-        hidden: paths that no submission may read, wherever they lie.
+        exercises: The exercises of the assignment in order, by name. The package that submissions import lacks them.
+        wall: The kind of sandbox, as `walls.strongest_wall` names it.
+        seconds: The time limit for each cell and for each exercise. A case may take a fifth of it.
+        hidden: Paths that no submission may read.
     """
 
     def __init__(self, exercises: dict[str, Exercise], wall: str, seconds: float = 30.0, hidden: Iterable[Path] = ()):
@@ -54,7 +56,7 @@ class Sandbox:
         self._hidden = [Path(path).resolve() for path in hidden]
         self.stopped = threading.Event()
         self.folder = Path(tempfile.mkdtemp(prefix="grpo-lab-grading-")).resolve()
-        self.folder.chmod(0o711)  # the worker may belong to another user
+        self.folder.chmod(0o711)  # a worker that runs as another user has to reach its folder
         self._package = self.folder / "package"
         make_copy(self._package, exercises.values())
 
@@ -67,13 +69,18 @@ class Sandbox:
         _remove(self.folder)
 
     def stop(self) -> None:
-        """End what runs, and run nothing more."""
+        """Stop the workers that are running, and start no more."""
         self.stopped.set()
 
     def run(self, cells: list[Cell], seeds: list[int]) -> tuple[Answers, Failures]:
-        """Run a notebook's cells, and every exercise. Whatever happens in there, this returns.
+        """Run the cells of a notebook and try every exercise; return the answers and the cells that failed.
 
-        A process that ends early costs the cell or the exercise that it was at; the rest is run by another one.
+        If a worker ends early, the cell or the exercise that it was at has failed, and another worker runs the rest.
+        So this method returns whatever the notebook does.
+
+        Args:
+            cells: The code cells of the notebook.
+            seeds: The seeds from which the inputs are drawn.
         """
         answers: Answers = {}
         failed: Failures = {}
@@ -82,26 +89,35 @@ class Sandbox:
             untried = [name for name in self.exercises if name not in answers]
             if not untried or time.monotonic() > end or self.stopped.is_set():
                 break
-            run = _Run(self, cells, untried, seeds, answers, failed)
-            run.watch(end)
-            cells = run.blame()
-        return dict.fromkeys(self.exercises, UNREACHED) | answers, failed
+            worker_run = _WorkerRun(self, cells, untried, seeds, answers, failed)
+            worker_run.execute(end)
+            cells = worker_run.charge_early_end()
+        return dict.fromkeys(self.exercises, NOT_REACHED) | answers, failed
 
     def request(self, cells: list[Cell], untried: list[str], seeds: list[int]) -> dict:
-        """The first message to a worker: cells, exercises and limits."""
+        """Return the first message to a worker: cells, exercises and limits.
+
+        untried: The names of the exercises that have no answer so far, in order.
+        """
         return {
             "cells": [{"number": cell.number, "source": cell.source} for cell in cells],
-            "exercises": list(self.exercises), "untried": untried, "lent": self.lent_until(untried[0]), "seeds": seeds,
-            "case_seconds": self.seconds / 5, "cpu_seconds": int(START_SECONDS + 20 * self.seconds), "memory": MEMORY,
+            "exercises": list(self.exercises), "untried": untried, "seeds": seeds,
+            "library_sources": self.library_sources_before(untried[0]), "case_seconds": self.seconds / 5,
+            "cpu_seconds": int(START_SECONDS + 20 * self.seconds), "memory": MEMORY,
         }  # fmt: skip
 
-    def lent_until(self, name: str) -> dict[str, str]:
-        """The library's source of every exercise that stands before this one."""
+    def library_sources_before(self, name: str) -> dict[str, str]:
+        """Return the library's sources of all exercises before this one, by name."""
         names = list(self.exercises)
-        return {lent: library_source(self.exercises[lent]) for lent in names[: names.index(name)]}
+        return {earlier: library_source(self.exercises[earlier]) for earlier in names[: names.index(name)]}
 
     def start(self, folder: Path, log) -> tuple[subprocess.Popen, list[str]]:
-        """A worker, and the command that ends it where a signal is not enough."""
+        """Start a worker; return it, and the command that ends it if a signal is not enough.
+
+        Args:
+            folder: The working folder of the worker.
+            log: The open file that receives its error output.
+        """
         name = f"grpo-lab-{uuid.uuid4().hex}"
         command, settings = behind(self.wall, name, self._package, RUNNER, folder, self._hidden)
         worker = subprocess.Popen(
@@ -110,10 +126,19 @@ class Sandbox:
         return worker, kill_command(self.wall, name)
 
 
-class _Run:
-    """One process: it is watched step by step, and its results are put into `answers` and `failed`.
+class _WorkerRun:
+    """A worker that runs a notebook. Its results are added to `answers` and `failed`.
 
-    A step counts once, and only onward: what the worker says about itself is a stranger's word.
+    Its messages cannot be trusted, because the student's code may forge them. So the worker can only move forward
+    through `steps`, and each step has one result.
+
+    Args:
+        sandbox: The sandbox that starts the worker.
+        cells: The cells that the worker runs.
+        untried: The names of the exercises that it tries, in order.
+        seeds: The seeds from which the inputs are drawn.
+        answers: The answers by exercise, to which this run adds.
+        failed: The reasons why cells failed, to which this run adds.
     """
 
     def __init__(
@@ -130,67 +155,76 @@ class _Run:
             ("done", ""),
         ]
         self.step_index = -1
-        self.outcomes = {}
-        self.reason = ""
-        self.log_end = ""
+        self.outcomes = {}  # the outcomes of the current exercise as bytes, by seed
+        self.stop_reason = ""  # the reason why the parent stopped the worker
+        self.log_end = ""  # the end of the worker's error output
 
-    def watch(self, end: float) -> None:
-        """Watch the process from its start to its end."""
+    def execute(self, end: float) -> None:
+        """Start the worker, process its messages, and end it.
+
+        end: The time, by `time.monotonic`, at which the worker is stopped.
+        """
         sandbox = self.sandbox
         messages = queue.Queue(maxsize=4)
-        over = threading.Event()
+        is_over = threading.Event()
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:
             worker, kill = sandbox.start(folder, log)
-            threading.Thread(target=_read, args=(worker.stdout, messages, over), daemon=True).start()
+            threading.Thread(target=_read_messages, args=(worker.stdout, messages, is_over), daemon=True).start()
             try:
-                self._tell(worker, sandbox.request(self.cells, self.untried, self.seeds))
-                self._follow(worker, messages, end)
+                self._send(worker, sandbox.request(self.cells, self.untried, self.seeds))
+                self._process_messages(worker, messages, end)
             finally:
-                over.set()
+                is_over.set()
                 end_worker(worker, kill)
             log.seek(max(0, log.seek(0, os.SEEK_END) - 500))
             self.log_end = log.read(500).decode("utf-8", "replace")
-        self.code = worker.returncode
+        self.exit_code = worker.returncode
         _remove(folder)
 
-    def _follow(self, worker, messages: queue.Queue, end: float) -> None:
+    def _process_messages(self, worker, messages: queue.Queue, end: float) -> None:
+        """Process messages until the worker is done, has ended, or exceeds a limit; each step has its own deadline."""
         deadline = time.monotonic() + START_SECONDS
         while self.step_index < len(self.steps) - 1:
             if time.monotonic() > min(deadline, end) or self.sandbox.stopped.is_set():
-                self.reason = ENDLESS
+                self.stop_reason = OVER_TIME
             elif tasks_of(worker.pid) > MAX_TASKS:
-                self.reason = CROWD
-            if self.reason:
+                self.stop_reason = TOO_MANY_TASKS
+            if self.stop_reason:
                 return
             try:
-                message, content = messages.get(timeout=LOOK)
+                message, content = messages.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
             if message is None:
                 return
-            if self._takes(message, content, worker):
+            if self._process(message, content, worker):
                 deadline = time.monotonic() + self.sandbox.seconds
 
-    def _takes(self, message: dict, content: bytes, worker) -> bool:
-        """Take a message in; True if it is a step onward."""
+    def _process(self, message: dict, content: bytes, worker) -> bool:
+        """Store what a message contains; return True if the worker has moved to a later step."""
         step = next(((kind, message[kind]) for kind in ("cell", "exercise", "done") if kind in message), None)
         if step in self.steps[self.step_index + 1 :]:
             self.step_index, self.outcomes = self.steps.index(step), {}
             return True
         if "failed" in message and isinstance(message["failed"], dict):
             numbers = {str(cell.number) for cell in self.cells}
-            self.failed |= {n: str(why)[:1000] for n, why in message["failed"].items() if n in numbers}
+            reasons = {number: str(reason)[:1000] for number, reason in message["failed"].items()}
+            self.failed |= {number: reason for number, reason in reasons.items() if number in numbers}
         kind, name = self.steps[self.step_index] if self.step_index >= 0 else ("", "")
         if kind == "exercise" and name not in self.answers:
-            self._answered(name, message, content)
+            self._store_outcomes(name, message, content)
             if name in self.answers:
-                later = self.untried[self.untried.index(name) + 1 :]
-                self._tell(worker, {"lent": self.sandbox.lent_until(later[0]) if later else {}})
+                following = self.untried[self.untried.index(name) + 1 :]
+                sources = self.sandbox.library_sources_before(following[0]) if following else {}
+                self._send(worker, {"library_sources": sources})
         return False
 
-    def _answered(self, name: str, message: dict, content: bytes) -> None:
-        """Take the outcomes for one seed, or the sentence that says why there are none."""
+    def _store_outcomes(self, name: str, message: dict, content: bytes) -> None:
+        """Store the outcomes for one seed, or the sentence that explains why there are none.
+
+        The answer is complete once the outcomes for all seeds are there.
+        """
         if "fault" in message:
             self.answers[name] = str(message["fault"])[:1000]
         elif message.get("seed") in self.seeds:
@@ -201,39 +235,47 @@ class _Run:
             except ValueError as error:
                 self.answers[name] = f"What it returned could not be taken over: {error}"[:400]
 
-    def _tell(self, worker, request: dict) -> None:
-        with suppress(OSError):  # it has ended
-            worker.stdin.write(json.dumps(request).encode() + b"\n")
+    def _send(self, worker, message: dict) -> None:
+        with suppress(OSError):  # raised if the worker has ended
+            worker.stdin.write(json.dumps(message).encode() + b"\n")
             worker.stdin.flush()
 
-    def blame(self) -> list[Cell]:
-        """Charge an early end of the process to the step that it was at. Returns the cells to run next time."""
+    def charge_early_end(self) -> list[Cell]:
+        """Record an early end of the worker as a failure of the step that it was at.
+
+        Returns:
+            The cells that the next worker runs: all but a cell that ended this one.
+        """
         kind, subject = self.steps[self.step_index] if self.step_index >= 0 else ("start", "")
-        why = self.reason or f"ended the whole process (exit code {self.code})"
+        reason = self.stop_reason or f"ended the whole process (exit code {self.exit_code})"
         if kind == "cell":
-            self.failed[str(subject)] = why
+            self.failed[str(subject)] = reason
             return [cell for cell in self.cells if cell.number != subject]
         if kind == "exercise":
-            self.answers.setdefault(subject, f"It {why}.")
+            self.answers.setdefault(subject, f"It {reason}.")
         elif not self.sandbox.stopped.is_set():
-            not_returned = "No result came back from it."
-            why = f"The process for this notebook did not start ({self.log_end.strip()[-300:]}): tell your teacher."
-            self.answers.update(
-                {n: not_returned if kind == "done" else why for n in self.untried if n not in self.answers}
-            )
+            log_end = self.log_end.strip()[-300:]
+            sentence = f"The process for this notebook did not start ({log_end}): tell your teacher."
+            if kind == "done":
+                sentence = "No result came back from it."
+            self.answers.update({name: sentence for name in self.untried if name not in self.answers})
         return self.cells
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder. What cannot be removed stays, such as folders nested deeper than Python's recursion limit."""
+    """Remove a folder as far as possible. Folders nested deeper than Python's recursion limit stay."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(stream, messages: queue.Queue, over: threading.Event) -> None:
-    """Put what a worker says into the queue: a line of JSON, and as many bytes behind it as it announces."""
+def _read_messages(stream, messages: queue.Queue, is_over: threading.Event) -> None:
+    """Read a worker's messages into a queue, until the stream ends or `is_over` is set.
+
+    A message is a line of JSON, followed by as many bytes as its entry "bytes" says. The end of the stream becomes the
+    message None.
+    """
     message, content = {}, b""
-    while message is not None and not over.is_set():
+    while message is not None and not is_over.is_set():
         try:
             line = stream.readline(MAX_LINE)
             message = json.loads(line) if line else None
@@ -241,8 +283,8 @@ def _read(stream, messages: queue.Queue, over: threading.Event) -> None:
                 size = message.get("bytes", 0)
                 content = stream.read(size) if type(size) is int and 0 < size <= MAX_CONTENT else b""
         except (ValueError, OSError, AttributeError, RecursionError):
-            return  # nothing of it can be understood any more; its time will run out
-        while not over.is_set():
+            return  # later messages cannot be read either; the worker is stopped when its time is over
+        while not is_over.is_set():
             with suppress(queue.Full):
                 messages.put((message, content), timeout=0.5)
                 break

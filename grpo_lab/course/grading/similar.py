@@ -1,9 +1,12 @@
-"""Answers that are alike, as a hint and no more: most right answers to a short exercise are alike by themselves.
+"""Find answers that are alike, or that are published source. They are hints, since short right answers are often alike.
 
-An answer is compared without docstring, annotations, comments, layout and the checks that lead it. Between students it
-is compared by copydetect (the extra `teach`), which has the winnowing of Moss: names do not count, nor does the order
-of parts. Pasted source of the library, or of the second keys in its public tests, has its names, too, so a few changes
-do not matter (`difflib`). The key of a class's own formula has to be there word for word.
+Answers are compared without docstring, annotations, comments, layout and the given checks, in three ways:
+
+- With other students' answers by copydetect (the extra `teach`), which implements the winnowing of Moss. Neither names
+  nor the order of parts count.
+- With the source of the library, and of the right answers in its public tests, by their words (`difflib`). A few
+  changed words do not matter.
+- With the key of a class's own formula word for word.
 """
 
 import ast
@@ -23,18 +26,20 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
-FEWEST_NODES = 25  # of a syntax tree; below, equality is no surprise
-RARE = 0.25  # share of a class; what more have in common says nothing of two of them
-GRAM, SHORTEST, ALIKE = 15, 40, 0.8  # characters of a fingerprint, and of an answer; the share that is in common
-LONG = 100  # nodes after which an answer counts once more
-PASTED = 0.95  # of the words in common with published source
-KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # in a checkout; an installed package has none
+MIN_NODES = 25  # an answer whose syntax tree has no more nodes is not compared: short answers are equal by chance
+RARE = 0.25  # a passage that a larger share of the class has is common, and does not count
+FINGERPRINT_LENGTH = 15  # characters of the passages that copydetect compares
+MIN_LENGTH = 40  # characters that an answer must have left without common passages
+ALIKE = 0.8  # the share in common from which two answers are alike
+LONG = 100  # an answer with more nodes than this is also recognised with other names
+PASTED = 0.95  # the share of words in common from which an answer is taken for published source
+KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # exists in a checkout, not in an installed package
 
 
 def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
-    """Pairs of students, and the exercises in which their answers are alike; None where copydetect is not installed.
+    """Return pairs of students with the exercises in which their answers are alike; None without copydetect.
 
-    Left out is what the library or a published key has, and what a quarter of the class has in common.
+    Passages that the library or a published key has, or more than a quarter of the class, do not count.
     """
     if find_spec("copydetect") is None:
         return None
@@ -44,7 +49,7 @@ def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
     }
     pairs: dict[tuple[str, str], list[str]] = {}
     for name, exercise in grading.exercises.items():
-        texts = {student: own[name].text for student, own in answers.items() if name in own}
+        texts = {student: answers_of[name].text for student, answers_of in answers.items() if name in answers_of}
         published = [answer.text for answer in (_library(exercise), *_keys(exercise))]
         for pair in _alike(texts, published, len(answers)):
             pairs.setdefault(pair, []).append(name)
@@ -53,98 +58,128 @@ def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
 
 
 def _alike(texts: dict[str, str], published: list[str], class_size: int) -> list[tuple[str, str]]:
-    """The pairs of students whose answers to one exercise are alike."""
-    owners = Counter(mark for text in texts.values() for mark in _fingerprint(text).hashes)
-    common = {mark for mark, students in owners.items() if students > max(2, RARE * class_size)}
-    common |= {mark for text in published for mark in _fingerprint(text).hashes}
-    own = {student: _fingerprint(text, common) for student, text in texts.items()}
-    own = {student: marks for student, marks in own.items() if marks.token_coverage >= SHORTEST}
-    return [pair for pair in combinations(own, 2) if _share(own[pair[0]], own[pair[1]]) >= ALIKE]
+    """Return the pairs of students whose answers to one exercise are alike.
+
+    Args:
+        texts: The answers by student.
+        published: The published answers.
+        class_size: Number of students in the class.
+    """
+    num_students = Counter(value for text in texts.values() for value in _fingerprint(text).hashes)
+    common = {value for value, number in num_students.items() if number > max(2, RARE * class_size)}
+    common |= {value for text in published for value in _fingerprint(text).hashes}
+    fingerprints = {student: _fingerprint(text, common) for student, text in texts.items()}
+    compared = {
+        student: fingerprint
+        for student, fingerprint in fingerprints.items()
+        if fingerprint.token_coverage >= MIN_LENGTH
+    }
+    return [(a, b) for a, b in combinations(compared, 2) if _common_share(compared[a], compared[b]) >= ALIKE]
 
 
-def _fingerprint(text: str, left_out: Iterable[int] = ()):
-    """copydetect's fingerprints of an answer, in which names and constants do not count."""
+def _fingerprint(text: str, common: Iterable[int] = ()):
+    """Return copydetect's fingerprint of an answer, in which names and constants do not count.
+
+    common: The hashes of passages that are left out.
+    """
     from copydetect import CodeFingerprint
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about an answer that is shorter than a fingerprint
-        return CodeFingerprint("answer.py", GRAM, 1, boilerplate=[*left_out], fp=io.StringIO(text))
+        warnings.simplefilter("ignore")  # copydetect warns of an answer that is shorter than one passage
+        return CodeFingerprint("answer.py", FINGERPRINT_LENGTH, 1, boilerplate=[*common], fp=io.StringIO(text))
 
 
-def _share(first, second) -> float:
-    """The share of the longer of two answers that is in the other one, too."""
+def _common_share(first, second) -> float:
+    """Return the share of the longer of two answers that is also in the other one."""
     from copydetect import compare_files
 
     return min(compare_files(first, second)[1])
 
 
 def pasted(grading: ClassGrades) -> dict[str, list[str]]:
-    """The exercises, by student, whose answer is published: nearly word for word, or long and renamed.
+    """Return the exercises, by student, for which the answer is nearly the library's source or a published key.
 
-    Published are the library's source, and the second keys in its public tests. Variants: see `as_in_key`.
+    A long answer is also recognised with other names. Exercises with a formula of the class are left out; they are
+    compared by `as_in_key`.
     """
 
     def is_published(exercise: Exercise, answer: Answer) -> bool:
         return any(_is_pasted(answer, source) for source in (_library(exercise), *_keys(exercise)))
 
-    return _matching_exercises(grading, is_published, variants=False)
+    return _matching_exercises(grading, is_published, of_variants=False)
 
 
 def as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
-    """The exercises with a formula of the class, by student, whose answer is the key's, word for word.
+    """Return the exercises with a formula of the class, by student, for which the answer is the key word for word.
 
-    The key is the library's function with another line, so an answer that is nearly the key may be the student's own
-    change to the lesson's function.
+    The key differs from the lesson's function in one line. So an answer that is only nearly the key may be the lesson's
+    function with a change by the student.
     """
-    return _matching_exercises(
-        grading, lambda exercise, answer: answer.words == _library(exercise).words, variants=True
-    )
+
+    def is_key(exercise: Exercise, answer: Answer) -> bool:
+        return answer.words == _library(exercise).words
+
+    return _matching_exercises(grading, is_key, of_variants=True)
 
 
 def _matching_exercises(
-    grading: ClassGrades, fits: Callable[[Exercise, "Answer"], bool], variants: bool
+    grading: ClassGrades, matches: Callable[[Exercise, "Answer"], bool], of_variants: bool
 ) -> dict[str, list[str]]:
-    """The exercises, by student, to which the answer fits; of the class's formulas, or of the lessons'."""
-    exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.variant == variants}
+    """Return the exercises, by student, for which the answer matches.
+
+    Args:
+        grading: The grades of the class.
+        matches: A function that decides it for an exercise and an answer.
+        of_variants: Whether to take the exercises with a formula of the class, or those with the lesson's formula.
+    """
+    exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.is_variant == of_variants}
     exercises_of_student = {}
     for graded in grading.handed_in:
         answers = _answers_of_student(graded.submission.cells, exercises)
-        if names := [name for name in exercises if name in answers and fits(exercises[name], answers[name])]:
+        if names := [name for name in exercises if name in answers and matches(exercises[name], answers[name])]:
             exercises_of_student[graded.submission.student] = names
     return exercises_of_student
 
 
 def _is_pasted(answer: "Answer", source: "Answer") -> bool:
-    if answer.nodes > LONG and answer.shape == source.shape:
+    if answer.num_nodes > LONG and answer.shape == source.shape:
         return True
     matcher = SequenceMatcher(None, answer.words, source.words, autojunk=False)
     return matcher.real_quick_ratio() >= PASTED and matcher.ratio() >= PASTED
 
 
 def _answers_of_student(cells, exercises: dict[str, Exercise]) -> dict[str, "Answer"]:
-    """Exercise -> its answer; of what was repaired there is none, since nearly all of it was in the stub."""
-    written = {name: exercise for name, exercise in exercises.items() if not exercise.planted}
+    """Return a student's answers by exercise, without short ones.
+
+    Exercises in repairing are left out, because nearly all of an answer was in the stub.
+    """
+    compared = {name: exercise for name, exercise in exercises.items() if not exercise.planted}
     answers: dict[str, Answer] = {}
     for cell in cells:
-        answers |= answers_in(cell.source, written)
-    return {name: answer for name, answer in answers.items() if answer.nodes > FEWEST_NODES}
+        answers |= answers_in(cell.source, compared)
+    return {name: answer for name, answer in answers.items() if answer.num_nodes > MIN_NODES}
 
 
 class Answer(NamedTuple):
-    """The statements of a function behind its docstring and the given checks.
+    """The statements of a function below its docstring and the given checks, in the forms that are compared.
 
-    shape: the syntax, with variables numbered. words: names, keywords and constants, in order. In both there is only
-    the hash of a constant, which may be long, and nothing of a text. nodes: of the syntax tree. text: its code.
+    In all of them, a number is replaced by its hash, since it may be long, and a text by "".
+
+    Attributes:
+        shape: The syntax tree as text, in which names are replaced by numbers.
+        words: The names, keywords and constants, in order.
+        num_nodes: Number of nodes of the syntax tree.
+        text: The code.
     """
 
     shape: str
     words: list[str]
-    nodes: int
+    num_nodes: int
     text: str
 
 
 def answers_in(source: str, exercises: Container[str]) -> dict[str, Answer]:
-    """The answers in a cell, by exercise; none where it cannot be read."""
+    """Return the answers in a cell by exercise; none if the cell cannot be parsed."""
     try:
         functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
         return {function.name: _answer(function) for function in functions if function.name in exercises}
@@ -159,14 +194,20 @@ def _library(exercise: Exercise) -> Answer:
 
 @cache
 def _keys(exercise: Exercise) -> list[Answer]:
-    """The published keys of an exercise: of the functions that a file of `KEYS` lists under its name."""
+    """Return the published right answers to an exercise.
+
+    A file in `KEYS` has a dictionary that lists its functions by exercise.
+    """
     path = KEYS / f"nb{exercise.notebook}.py"
     tree = ast.parse(path.read_text(encoding="utf-8") if path.is_file() else "")
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
-    named = {key.value: value for table in listed for key, value in zip(table.keys, table.values, strict=True)}
-    own = named.get(exercise.name, ast.Tuple([], ast.Load()))
-    return [_answer(functions[node.id]) for node in ast.walk(own) if getattr(node, "id", "") in functions]
+    assigned = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    tables = [value for value in assigned if isinstance(value, ast.Dict)]
+    entries = {key.value: value for table in tables for key, value in zip(table.keys, table.values, strict=True)}
+    if exercise.name not in entries:
+        return []
+    names = [getattr(node, "id", "") for node in ast.walk(entries[exercise.name])]
+    return [_answer(functions[name]) for name in names if name in functions]
 
 
 def _answer(function: ast.FunctionDef) -> Answer:

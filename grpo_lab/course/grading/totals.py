@@ -1,49 +1,57 @@
-"""`python -m grpo_lab.course totals`: one table over assignments, from what `grade` wrote; with points for words.
+"""`python -m grpo_lab.course totals`: one table of all assignments, with the points for the answers in words.
 
-`grade` leaves `written.csv` beside its tables: a row a student, for the points that the teacher gives to the answer in
-words. What is written there is never overwritten.
+`grade` writes `written.csv` beside its tables. It has a row for each student, where the teacher enters the points for
+the answer in words. These points are never overwritten.
 """
 
 import csv
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import write_at_once
-from grpo_lab.course.grading.grade import GRADES, ClassGrades, GradedSubmission
-from grpo_lab.course.grading.tables import MARK, to_text
+from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmission
+from grpo_lab.course.grading.tables import BYTE_ORDER_MARK, to_text
 from grpo_lab.course.release import number_of
 
 WRITTEN = "written.csv"
 _Row = dict[str, str]
 
 
-def written_table(grading: ClassGrades, folder: Path, criteria: int | None) -> str:
-    """written.csv: the rows of before as they are, and new students with blank points.
+def written_table(grading: ClassGrades, folder: Path, num_criteria: int | None) -> str:
+    """Return written.csv: the rows that are in the folder already, unchanged, and blank points for new students.
 
-    criteria: of a full answer, a point each; None where nobody knows them.
+    Args:
+        grading: The grades of the class.
+        folder: The folder of the results.
+        num_criteria: The number of criteria of a full answer, each worth a point; None if it is not known.
     """
     old_rows = _rows(folder / WRITTEN)
     rows: list[list] = [["student", "id", "points", "out of"]]
     for graded in grading.students:
         student, number = graded.submission.student, graded.submission.number
         row = next((row for row in old_rows if (row.get("student"), row.get("id")) == (student, number)), {})
-        out_of = row.get("out of") or ("" if criteria is None else criteria)
-        rows.append([student, number, row.get("points", ""), out_of])
-    return MARK + to_text(rows)
+        max_points = row.get("out of") or ("" if num_criteria is None else num_criteria)
+        rows.append([student, number, row.get("points", ""), max_points])
+    return BYTE_ORDER_MARK + to_text(rows)
 
 
 def write_totals(folders: list[Path], output: Path) -> int:
-    """Write the table over the assignments in these folders of `grade`.
+    """Write the table of all assignments, and return the exit status 0.
+
+    Args:
+        folders: The folders that `grade` wrote, one for each assignment.
+        output: The file of the table.
 
     Raises:
-        InputError: for a folder without grades, for two of one assignment, and for points that are no number.
+        InputError: If a folder has no grades, two folders are of the same assignment, or points are not a number.
     """
     gradings: dict[str, tuple[ClassGrades, Path]] = {}
     for folder in folders:
-        if not (folder / GRADES).is_file():
+        if not (folder / GRADES_FILE).is_file():
             raise InputError("folder", str(folder), "expected a folder that `grade` wrote")
-        grading = ClassGrades.read(folder / GRADES)
+        grading = ClassGrades.read(folder / GRADES_FILE)
         if grading.assignment in gradings:
             raise InputError(
                 "folder", str(folder), f"{grading.assignment} is in {gradings[grading.assignment][1]}, too"
@@ -54,47 +62,75 @@ def write_totals(folders: list[Path], output: Path) -> int:
     return 0
 
 
+class _Column(NamedTuple):
+    """A column of points.
+
+    Attributes:
+        heading: The heading.
+        points: The points as text, by the id of the student.
+        max_points: The points of a full answer.
+    """
+
+    heading: str
+    points: dict[str, str]
+    max_points: float
+
+
 def totals(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
-    """The table: a row a student, with the points of each assignment, of its answer in words, and the sum."""
-    names: dict[str, GradedSubmission] = {}
-    columns: list[tuple[str, dict[str, str], float]] = []  # head, points by student, out of
+    """Return the table as CSV: a row for each student with the points of each assignment and their sum.
+
+    gradings: The grades and the folder of each assignment, by the assignment's file stem, in the order of the columns.
+    """
+    students: dict[str, GradedSubmission] = {}  # the first submission of each student, by id
+    columns: list[_Column] = []
     remarks: dict[str, list[str]] = {}
     for assignment, (grading, folder) in gradings.items():
-        number, by_student = number_of(assignment), {_identity(graded): graded for graded in grading.students}
-        for key, graded in by_student.items():
-            names.setdefault(key, graded)
+        number, by_id = number_of(assignment), {_student_id(graded): graded for graded in grading.students}
+        for student_id, graded in by_id.items():
+            students.setdefault(student_id, graded)
             if graded.submission.problem:
-                remarks.setdefault(key, []).append(f"{number} could not be graded")
-        points = {key: f"{g.total:g}" for key, g in by_student.items() if not g.submission.problem}
-        columns.append((number, points, grading.out_of))
-        own_rows = {(row.get("student"), row.get("id")): row for row in _rows(folder / WRITTEN)}
-        written = {key: own_rows.get((g.submission.student, g.submission.number), {}) for key, g in by_student.items()}
-        if any(row.get("points", "").strip() for row in written.values()):
-            points_in_words = {
-                key: row["points"].strip() for key, row in written.items() if row.get("points", "").strip()
-            }
-            out_of = max(_number(row.get("out of") or "0", folder) for row in written.values())
-            columns.append((f"{number} in words", points_in_words, out_of))
-            for value in points_in_words.values():
-                _number(value, folder)
-        for key in names.keys() - by_student.keys():
-            remarks.setdefault(key, []).append(f"{number} was not handed in")
-    rows: list[list] = [["student", "id", *(head for head, _, _ in columns), "points", "out of", "remarks"]]
-    for key, graded in sorted(names.items(), key=lambda item: item[1].submission.student.casefold()):
-        cells = [points.get(key, "") for _, points, _ in columns]
-        total, out_of = sum(float(cell) for cell in cells if cell), sum(column[2] for column in columns)
-        who = [graded.submission.student, graded.submission.number if graded.submission.platform == "canvas" else ""]
-        rows.append([*who, *cells, f"{round(total, 2):g}", f"{out_of:g}", "; ".join(remarks.get(key, ()))])
-    return MARK + to_text(rows)
+                remarks.setdefault(student_id, []).append(f"{number} could not be graded")
+        points = {student_id: f"{g.total:g}" for student_id, g in by_id.items() if not g.submission.problem}
+        columns.append(_Column(number, points, grading.max_points))
+        columns += _column_in_words(number, by_id, folder)
+        for student_id in students.keys() - by_id.keys():
+            remarks.setdefault(student_id, []).append(f"{number} was not handed in")
+    rows: list[list] = [["student", "id", *(column.heading for column in columns), "points", "out of", "remarks"]]
+    max_points = sum(column.max_points for column in columns)
+    for student_id, graded in sorted(students.items(), key=lambda item: item[1].submission.student.casefold()):
+        submission = graded.submission
+        cells = [column.points.get(student_id, "") for column in columns]
+        total = sum(float(cell) for cell in cells if cell)
+        number = submission.number if submission.platform == "canvas" else ""
+        remark = "; ".join(remarks.get(student_id, ()))
+        rows.append([submission.student, number, *cells, f"{round(total, 2):g}", f"{max_points:g}", remark])
+    return BYTE_ORDER_MARK + to_text(rows)
 
 
-def _identity(graded: GradedSubmission) -> str:
-    """A student over several assignments: Canvas has one number each, Moodle another one in each assignment."""
+def _column_in_words(number: str, by_id: dict[str, GradedSubmission], folder: Path) -> list[_Column]:
+    """Return the column of points for the answers in words; none if the teacher has not entered any."""
+    rows = {(row.get("student"), row.get("id")): row for row in _rows(folder / WRITTEN)}
+    row_of = {key: rows.get((g.submission.student, g.submission.number), {}) for key, g in by_id.items()}
+    points = {key: row["points"].strip() for key, row in row_of.items() if row.get("points", "").strip()}
+    if not points:
+        return []
+    max_points = max(_number(row.get("out of") or "0", folder) for row in row_of.values())
+    for entered in points.values():
+        _number(entered, folder)  # raises for a text that is not a number
+    return [_Column(f"{number} in words", points, max_points)]
+
+
+def _student_id(graded: GradedSubmission) -> str:
+    """Return what identifies a student in all assignments: Canvas's number, else the name.
+
+    Moodle's number is another one in each assignment.
+    """
     submission = graded.submission
     return submission.number if submission.platform == "canvas" else submission.student.casefold()
 
 
 def _rows(file: Path) -> list[_Row]:
+    """Read the rows of a CSV file, in which a spreadsheet may have replaced commas by semicolons."""
     if not file.is_file():
         return []
     text = file.read_text(encoding="utf-8-sig")

@@ -1,7 +1,7 @@
-"""The files of a folder or a zip archive, as strangers made them: any depth, any name, links, pipes, bombs.
+"""The files of a folder or a zip archive from strangers: any depth, any name, links, pipes, zip bombs.
 
-Nothing is unpacked: an archive is read like a folder. Nothing here raises for what a file is; reading one raises
-ValueError with a sentence for the report.
+Nothing is unpacked; an archive is read like a folder. Listing files raises nothing, whatever a file is. Reading a file
+may raise an InputError, whose message is a sentence for the report.
 """
 
 import io
@@ -15,16 +15,24 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError
 
-MAX_NOTEBOOK = 32_000_000  # bytes of one file that is read
+MAX_NOTEBOOK = 32_000_000  # bytes of a file that is read
 MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive
-MAX_DEPTH, MAX_FILES, MAX_MEMBERS = 12, 20_000, 200_000  # folders within folders; files of an entry, and of an archive
-MAX_NOTEBOOKS = 50  # of one student
-UNSEEN = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what systems leave behind, and names with a dot
+MAX_DEPTH = 12  # folders within folders
+MAX_FILES = 20_000  # files below one entry of the folder
+MAX_MEMBERS = 200_000  # files in an archive
+MAX_NOTEBOOKS = 50  # notebooks of one student that are read
+IGNORED_NAMES = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # files and folders that systems create
 
 
 @dataclass(frozen=True)
 class File:
-    """One file. `parts` are the names on the way to it, its own last; `problem` says why nothing reads it."""
+    """A file.
+
+    Attributes:
+        parts: The names of the folders and archives on the way to the file, and its own name.
+        source: A function that reads the file.
+        problem: The reason why the file cannot be read; "" if it can be.
+    """
 
     parts: tuple[str, ...]
     source: Callable[[], bytes] = bytes
@@ -41,11 +49,11 @@ class File:
 
 
 def walk(entry: Path) -> Iterator[File]:
-    """All files at or below one entry of a folder; what cannot be looked into is a file whose reading says why."""
+    """Yield all files at or below an entry of a folder. A folder that cannot be listed is yielded with a problem."""
     pending, files_seen = [(entry, (entry.name,))], 0
     while pending:
         path, parts = pending.pop()
-        if unseen(parts[-1]):
+        if is_ignored(parts[-1]):
             continue
         files_seen += 1
         if files_seen > MAX_FILES:
@@ -59,17 +67,20 @@ def walk(entry: Path) -> Iterator[File]:
                 entries = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
                 pending += [(child, (*parts, child.name)) for child in entries]
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
-                yield from archived((path,), parts)
+                yield from files_in_archive((path,), parts)
             else:
                 yield File(parts, partial(_bytes_of, path), _unreadable(status))
         except OSError as error:
             yield File(parts, problem=f"it cannot be looked into ({error.strerror})")
 
 
-def archived(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
-    """The files of a zip archive; its own name, without the ending, stands for a folder.
+def files_in_archive(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
+    """Yield the files of a zip archive. The name of the archive, without its ending, counts as a folder.
 
-    location: the path of the archive; for one that lies in another, as a platform hands out a class, also its entry.
+    Args:
+        location: The path of the archive. If it lies in another archive, as in a platform's download of a class, the
+            path of the outer one and the `ZipInfo` of the inner one.
+        parts: The names on the way to the archive, and its own name.
     """
     try:
         if len(location) > 2:
@@ -83,29 +94,38 @@ def archived(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
     parts = (*parts[:-1], stem(parts[-1]))
     for member in members[:MAX_MEMBERS]:
         names = tuple(name for name in member.filename.replace("\\", "/").split("/") if name not in ("", ".", ".."))
-        if not names or member.is_dir() or any(unseen(name) for name in names):
+        if not names or member.is_dir() or any(is_ignored(name) for name in names):
             continue
         if names[-1].lower().endswith(".zip"):
-            yield from archived((*location, member), (*parts, *names))
+            yield from files_in_archive((*location, member), (*parts, *names))
         else:
             yield File((*parts, *names), partial(_content, MAX_NOTEBOOK, member, *location))
     if len(members) > MAX_MEMBERS:
         yield File((*parts, "…"), problem=f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at")
 
 
-@lru_cache(maxsize=1)  # of several files in one, one after the other is asked for
+@lru_cache(maxsize=1)  # the files of an inner archive are read one after the other, so it is read once
 def _opened(path: Path, *member: zipfile.ZipInfo) -> Path | io.BytesIO:
+    """Return an archive in a form that `ZipFile` takes: its path, or the content of an inner archive."""
     return io.BytesIO(_content(MAX_ARCHIVE, *member, path)) if member else path
 
 
 def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
-    """A file of an archive, read when somebody asks: the archives of a class may hold more than a memory does."""
+    """Read a file of an archive.
+
+    This is called for one file at a time, because the archives of a class may be larger than the memory.
+
+    Args:
+        max_bytes: The size above which the file is refused.
+        member: The entry of the file in its archive.
+        location: The location of the archive, as in `files_in_archive`.
+    """
     if member.file_size > max_bytes:
         raise InputError(_too_large(member.file_size, max_bytes))
     try:
         with zipfile.ZipFile(_opened(*location)) as archive, archive.open(member) as file:
             content = file.read(max_bytes + 1)
-    except Exception as error:  # zlib has errors of its own, and a password is a RuntimeError
+    except Exception as error:  # zlib raises errors of its own, and a missing password is a RuntimeError
         raise InputError(f"it cannot be read out of its archive ({type(error).__name__})") from None
     if len(content) > max_bytes:
         raise InputError(_too_large(len(content), max_bytes))
@@ -113,6 +133,7 @@ def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
 
 
 def _unreadable(status: os.stat_result) -> str:
+    """Return the reason why a file cannot be read; "" for an ordinary file that is not too large."""
     if not stat.S_ISREG(status.st_mode):
         return "a link, not a file" if stat.S_ISLNK(status.st_mode) else "no ordinary file"
     return _too_large(status.st_size, MAX_NOTEBOOK) if status.st_size > MAX_NOTEBOOK else ""
@@ -129,17 +150,18 @@ def _too_large(size: int, max_bytes: int) -> str:
     return f"the file has {size / 1e6:.0f} MB; at most {max_bytes / 1e6:.0f} MB are read"
 
 
-def unseen(name: str) -> bool:
-    return name.startswith(".") or name.lower() in UNSEEN
+def is_ignored(name: str) -> bool:
+    """Return True for a name that begins with a dot, and for names of files and folders that systems create."""
+    return name.startswith(".") or name.lower() in IGNORED_NAMES
 
 
 def is_notebook(name: str) -> bool:
-    """Recognise `.ipynb` in any case, and what browsers make of it."""
+    """Return True for a name that ends in `.ipynb`, in any case, or in an ending that browsers append to it."""
     return name.lower().endswith((".ipynb", ".ipynb.txt", ".ipynb.json"))
 
 
 def stem(name: str) -> str:
-    """A file name without what `is_notebook` accepts, or without its last ending."""
+    """Return a file name without an ending that `is_notebook` accepts, or else without its last ending."""
     for ending in (".ipynb.txt", ".ipynb.json", ".ipynb"):
         if name.lower().endswith(ending):
             return name[: -len(ending)]

@@ -1,3 +1,3 @@
-"""The students' folder of assignment notebooks, with stubs and written questions; and an autograder for Gradescope."""
+"""Write the students' folder of assignment notebooks, with stubs and questions in words, or an autograder."""
 
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, build, number_of, of_notebook, release

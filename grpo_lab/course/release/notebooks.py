@@ -1,8 +1,8 @@
-"""The assignment notebooks, made from the exercises: `notebooks/assignments/01_policy_gradient.ipynb` and so on.
+"""Write the assignment notebooks from the exercises: `notebooks/assignments/01_policy_gradient.ipynb` and so on.
 
-They are never edited by hand. Text, equations and stubs come from the functions themselves, and the run at the end from
-a text of its own in demonstrations/, written as the lessons are. The same exercises give the same bytes, on every
-machine.
+The notebooks are never edited by hand. Texts, equations and stubs come from the exercises. The training run at the end
+of each notebook comes from a text in demonstrations/, in the format of the lessons. The same exercises give the same
+bytes on every machine.
 """
 
 import json
@@ -36,15 +36,8 @@ TITLES = {
     "10": ("10_beyond_one_machine", "Beyond one machine"),
     "11": ("11_tools_and_turns", "Tools and turns"),
 }
-ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # file stem -> names of its exercises
-
-
-def number_of(stem: str) -> str:
-    """The number of an assignment, such as "07c", from the stem of its file."""
-    return stem.partition("_")[0]
-
-
-LANGUAGES = (ENGLISH, CHINESE) = ("en", "zh_CN")  # of the texts of a released notebook
+ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # the names of the exercises by file stem
+LANGUAGES = (ENGLISH, CHINESE) = ("en", "zh_CN")  # languages in which notebooks can be released
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
 
@@ -76,7 +69,10 @@ class_variant('''
 {results}
 ''')"""
 ANSWER_HERE = "*Your answer here. A few sentences are enough.*"
-NOTHING_WRITTEN = {ANSWER_HERE, "*答案写在这里，几句话就够。*"}  # in each language of a release
+NOTHING_WRITTEN = {
+    ANSWER_HERE,
+    "*答案写在这里，几句话就够。*",
+}  # the text of a cell without an answer, in each language
 IMPORTS = (
     "import matplotlib.pyplot as plt", "import torch",
     *(f"from einops import {name}" for name in ("rearrange", "reduce", "repeat")),
@@ -86,17 +82,22 @@ IMPORTS = (
 )  # fmt: skip
 
 
+def number_of(stem: str) -> str:
+    """Return the number of an assignment, such as "07c", from the stem of its file."""
+    return stem.partition("_")[0]
+
+
 def build(folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH) -> list[Path]:
-    """Write every assignment into the folder, or one; a file that would stay the same is left alone.
+    """Write assignment notebooks into a folder, and return their paths. A file that would not change is not written.
 
     Args:
-        folder: made if there is none.
-        assignment: such as "05"; None means all.
-        key: of a class that has variants.
-        lang: "en" or "zh_CN", for the texts; code and docstrings are in English.
+        folder: The folder, which is created if it does not exist.
+        assignment: The number of the assignment, such as "05"; None writes all.
+        key: The key of a class that has variants.
+        lang: The language of the texts, "en" or "zh_CN"; code and docstrings are in English.
 
     Raises:
-        InputError: for an assignment that there is not.
+        InputError: If there is no such assignment.
     """
     if assignment is not None:
         check_choice("assignment", assignment, list(TITLES))
@@ -115,10 +116,10 @@ def build(folder: Path, assignment: str | None = None, key: ClassKey | None = No
 def release(
     folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH
 ) -> list[Path]:
-    """Write the students' folder, with all assignments or with one, such as "05"; see `build`.
+    """Write the students' folder, with assignment notebooks and a README; the arguments are those of `build`.
 
     Raises:
-        FileExistsError: if there is something in it: no work is ever overwritten.
+        FileExistsError: If the folder is not empty, so that no work is ever overwritten.
     """
     refuse_unless_new(folder)
     written = build(folder, assignment, key, lang)
@@ -133,45 +134,50 @@ def refuse_unless_new(folder: Path) -> None:
 
 @cache
 def notebook_text(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> str:
+    """Return the text of the notebook file of an assignment; the arguments are those of `build`."""
     cells, stem = [], TITLES[number][0]
     translations = key.translations(number, lang) if key and lang != ENGLISH else {}
-    for kind, source, mark in cells_of(number, key, lang):
+    for kind, source, lab_metadata in cells_of(number, key, lang):
         if kind == "markdown" and lang != ENGLISH:
             source = page_in_language(source, f"assignment_{stem}", lang, translations)
-        name = f"a{number}-{mark.get('exercise', 'notebook')}-{mark.get('role', 'stub')}"
-        folded = {"jupyter": {"source_hidden": True}} if mark.get("role") == "variant" else {}
-        cells.append(cell(kind, name, source, {"grpo_lab": mark} | folded))
+        cell_id = f"a{number}-{lab_metadata.get('exercise', 'notebook')}-{lab_metadata.get('role', 'stub')}"
+        hides_source = lab_metadata.get("role") == "variant"
+        jupyter_metadata = {"jupyter": {"source_hidden": True}} if hides_source else {}
+        cells.append(cell(kind, cell_id, source, {"grpo_lab": lab_metadata} | jupyter_metadata))
     return document(cells, {"grpo_lab": {"assignment": stem}})
 
 
-def cell(kind: str, identity: str, source: str, metadata: dict | None = None) -> dict:
-    """A cell of a notebook file; kind: "code" or "markdown"."""
-    fields = {"cell_type": kind, "id": identity[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
+def cell(kind: str, cell_id: str, source: str, metadata: dict | None = None) -> dict:
+    """Return a cell in the form of a notebook file. `kind` is "code" or "markdown"."""
+    fields = {"cell_type": kind, "id": cell_id[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
     return fields | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
 def document(cells: list[dict], metadata: dict | None = None) -> str:
-    """The text of a notebook file."""
+    """Return the text of a notebook file with these cells."""
     file_metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
     content = {"cells": cells, "metadata": file_metadata, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> Iterator[tuple[str, str, dict]]:
-    """The cells of an assignment: (kind, source, mark) of each."""
+    """Yield the kind, the source and grpo_lab's metadata of each cell of an assignment.
+
+    The metadata say what the cell is for: {"exercise": ..., "role": ...}. A stub has no role.
+    """
     variants = key.exercises(number) if key else {}
     exercises = of_notebook(number) | variants
     yield "markdown", head(number, exercises), {"role": "head"}
     yield (
         "code",
-        setup_source(line for e in exercises.values() for line in imports_of(e, stub_source(e))),
+        setup_source(line for exercise in exercises.values() for line in imports_of(exercise, stub_source(exercise))),
         {"role": "setup"},
     )
     if key and variants:
         yield (
             "code",
             CLASS_CELL.format(results=results_of(variants, lang)),
-            {"role": "variant", "class": key.mark(number)},
+            {"role": "variant", "class": key.fingerprint(number)},
         )
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
@@ -186,87 +192,92 @@ def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> I
 
 @cache
 def demonstration(number: str) -> tuple[str, str]:
-    """The run with a student's right functions: what happens, and the code of its cell; from demonstrations/."""
+    """Return the text and the code of the training run with a student's right functions, from demonstrations/."""
     path = Path(__file__).parent / "demonstrations" / f"{TITLES[number][0]}.md"
     text, code = path.read_text(encoding="utf-8").split("\n\n```{code-cell} ipython3\n")
     return text, code.removesuffix("\n```\n")
 
 
 def question(number: str) -> str:
-    """The question in words, whose answer no test can mark. A full answer: notebooks/assignments/rubric.json."""
+    """Return the question in words of an assignment; notebooks/assignments/rubric.json says what a full answer has."""
     return texts_of(number)["in your own words"]
 
 
 def head(number: str, exercises: dict[str, Exercise]) -> str:
+    """Return the first cell of an assignment: title, time and points, what is needed, and how it works."""
     stem, title = TITLES[number]
-    broken = any(e.planted for e in exercises.values())
-    points = sum(e.points for e in exercises.values())
-    hours = _duration(sum(e.minutes for e in exercises.values()))
+    is_repair = any(exercise.planted for exercise in exercises.values())
+    points = sum(exercise.points for exercise in exercises.values())
+    hours = _duration(sum(exercise.minutes for exercise in exercises.values()))
     return (
         f"# Assignment {number} · {title}\n\n"
-        f"{len(exercises)} functions to {'repair' if broken else 'write'}, "
+        f"{len(exercises)} functions to {'repair' if is_repair else 'write'}, "
         f"about {hours}, {counted(points, 'point')}.\n\n"
         f"**What you need:** [notebook {number}](../{stem}.ipynb), read; this package, installed; no GPU.\n\n"
-        f"{HOW_IT_WORKS.format(first=REPAIR if broken else WRITE)}"
+        f"{HOW_IT_WORKS.format(first=REPAIR if is_repair else WRITE)}"
     )
 
 
-def setup_source(needed: Iterable[str]) -> str:
-    """The import cell: what every assignment needs, and these lines; one line a module."""
-    plain, by_module = set(), {}
-    for line in (*IMPORTS, *needed):
+def setup_source(import_lines: Iterable[str]) -> str:
+    """Return the import cell: the imports of every assignment and these lines, with one line for each module."""
+    plain_imports, names_by_module = set(), {}
+    for line in (*IMPORTS, *import_lines):
         if line.startswith("from "):
             module, name = line.removeprefix("from ").split(" import ")
-            by_module.setdefault(module, set()).add(name)
+            names_by_module.setdefault(module, set()).add(name)
         else:
-            plain.add(line)
-    froms = [f"from {m} import {', '.join(sorted(names, key=str.lower))}" for m, names in sorted(by_module.items())]
-    ours = [line for line in froms if line.startswith("from grpo_lab")]
-    other_lines = [line for line in froms if line not in ours]
-    return "\n".join([*sorted(plain), *other_lines, "", *ours, "", "begin(seed=0)"])
+            plain_imports.add(line)
+    from_imports = [
+        f"from {module} import {', '.join(sorted(names, key=str.lower))}"
+        for module, names in sorted(names_by_module.items())
+    ]
+    from_grpo_lab = [line for line in from_imports if line.startswith("from grpo_lab")]
+    from_others = [line for line in from_imports if line not in from_grpo_lab]
+    return "\n".join([*sorted(plain_imports), *from_others, "", *from_grpo_lab, "", "begin(seed=0)"])
 
 
 def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str, dict]]:
-    name, mark = exercise.name, {"exercise": exercise.name}
-    yield "markdown", "\n\n".join(task_text(position, exercise)), mark | {"role": "task"}
-    yield "code", _stub_with_imports(exercise), mark
-    yield "code", f"check({name})", mark | {"role": "check"}
-    yield "code", f'# hint("{name}")', mark | {"role": "hint"}
+    """Yield the cells of an exercise, as `cells_of` does: task, stub, check and hint."""
+    name, metadata = exercise.name, {"exercise": exercise.name}
+    yield "markdown", "\n\n".join(task_text(position, exercise)), metadata | {"role": "task"}
+    yield "code", _stub_with_imports(exercise), metadata
+    yield "code", f"check({name})", metadata | {"role": "check"}
+    yield "code", f'# hint("{name}")', metadata | {"role": "hint"}
 
 
 def _stub_with_imports(exercise: Exercise) -> str:
-    """The stub, and in front of it what it names of the package.
+    """Return the stub, preceded by imports of the package's functions that docstring and task mention.
 
-    Without functions that the student writes in this notebook, and without what the import cell has.
+    Functions that the student writes in this notebook, and those that the import cell imports, are left out.
     """
-    source, own = stub_source(exercise), of_notebook(exercise.notebook)
-    known = imports_of(exercise, source)
-    lines = [line for line in named_imports(exercise) if line not in known and line.split()[-1] not in own]
+    source, written_here = stub_source(exercise), of_notebook(exercise.notebook)
+    in_import_cell = imports_of(exercise, source)
+    mentioned = [line for line in named_imports(exercise) if line not in in_import_cell]
+    lines = [line for line in mentioned if line.split()[-1] not in written_here]
     return "\n".join([*lines, "", "", source.strip()] if lines else [source.strip()])
 
 
 def task_text(position: int, exercise: Exercise) -> list[str]:
-    """The text of an exercise: heading, price, task and equations, a paragraph each."""
-    price = (
-        f"{counted(exercise.points, 'point')} · about {exercise.minutes} minutes · {DIFFICULTY[exercise.difficulty]}"
-    )
+    """Return the paragraphs of a task: the heading, points and time, the task itself, and the equations."""
+    points, difficulty = counted(exercise.points, "point"), DIFFICULTY[exercise.difficulty]
     section = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
-    about = f"*{price} · [back to the lesson](../{section})*"
+    about = f"*{points} · about {exercise.minutes} minutes · {difficulty} · [back to the lesson](../{section})*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
 
 
 @cache
 def sections() -> dict[str, str]:
-    """The place in a lesson that asks for each function: its file and the anchor that JupyterLab gives it."""
+    """Return the section of a lesson that asks for each function, as file name and JupyterLab's anchor."""
     section_of: dict[str, str] = {}
     for path in sorted(FOLDER.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         anchor = ""
         for line in "\n".join(texts).splitlines():
-            if line.startswith("#") and line.lstrip("# ") != "Symbols":  # a table of symbols names no subject
-                anchor = line.lstrip("# ").replace(" ", "-")
+            heading = line.lstrip("# ")
+            if line.startswith("#") and heading != "Symbols":  # no function is asked for below the table of symbols
+                anchor = heading.replace(" ", "-")
             request = line.partition("**Now ")[2]
             notebook = re.search(r"assignments/(\w+?)_", request) or re.match(r"(\w+?)_", path.name)
             for name in re.findall(r"`(\w+)`", request):

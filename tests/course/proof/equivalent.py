@@ -1,4 +1,4 @@
-"""Mutants that are no mistakes, since no exercise asks for what they change: `equivalent.txt`, each with the reason."""
+"""Mutants that are right answers, since no exercise asks for what they change. equivalent.txt gives the reasons."""
 
 import re
 from collections import defaultdict
@@ -16,7 +16,8 @@ _WHOLE_NUMBERS = "that rewards may be whole numbers is no part of an exercise"
 _STRICT = "`strict` only raises, and no case asks for an error"
 
 
-EQUIVALENT: dict[str, dict[str, str]] = defaultdict(dict)  # by exercise: what names the mutant, and the reason
+# By exercise: the reason for each text that names a mutant.
+EQUIVALENT: dict[str, dict[str, str]] = defaultdict(dict)
 for listed_entry, why in listed(Path(__file__).with_suffix(".txt")).items():
     name, _, text = listed_entry.partition(": ")
     EQUIVALENT[name][text] = why
@@ -27,7 +28,7 @@ def entries_of(exercise: Exercise) -> dict[str, str]:
 
 
 def entry(exercise: Exercise, mutant: AnswerMutant) -> str:
-    """The entry that explains the mutant, or a reason that holds for all of its kind; "" if nothing does."""
+    """Return the text of the entry that lists a mutant, or a reason that holds for all of its kind; "" if none does."""
     mutant_names = {without_names(text) for text in (mutant.name, mutant.change)} | {f"{mutant.function}:"}
     explanation = next(
         (text for text in entries_of(exercise) if text in mutant_names or without_names(text) in mutant_names), ""

@@ -1,6 +1,7 @@
-"""Faults of form, made out of a right answer: the numbers are right, and something else is not.
+"""Answers with a fault of form, made from a right answer: the numbers are right, and something else is not.
 
-What the guard stops, whatever the exercise, is in test_guard.py; a wrong signature in test_check.py.
+Faults that do not depend on the exercise are tested elsewhere: what the guard stops in test_guard.py, and a wrong
+signature in test_check.py.
 """
 
 import functools
@@ -17,16 +18,17 @@ from tests.course.toys import copy_of
 
 
 def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
-    """Name of the fault (as in `Verdict.fault`) -> an answer that has it; those that the exercise can show."""
+    """Return an answer with each fault that is possible in an exercise, by the name that `Verdict.fault` has."""
     expected = expected_outcomes(exercise, 0)
     plain = exercise.observe is None and isinstance(expected[0].value, Tensor)
     changes: dict[str, Callable] = {}
     if plain:
         changes["shape"] = lambda result, arguments: result[None]
         changes["dtype"] = lambda result, arguments: result.to(torch.float16)
-    if exercise.observe is None:  # None itself may be an answer, and then a wrong one is no fault of form
+    if exercise.observe is None:
+        # If None may be an answer, a wrong None is no fault of form, and a list is returned instead.
         changes["kind"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
-    if plain and any(outcome.attached for outcome in expected):
+    if plain and any(outcome.has_gradient for outcome in expected):
         changes["detached"] = lambda result, arguments: result.detach()
     tensors_of_cases = [tensors(list(inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))]
     has_floats = any(
@@ -34,7 +36,7 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
         for tensors_of_case in tensors_of_cases
         for tensor in tensors_of_case
     )
-    if has_floats and not any(outcome.changed for outcome in expected):
+    if has_floats and not any(outcome.changed_arguments for outcome in expected):
         changes["inplace"] = _changed_in_place
     return {fault: _answer(exercise, change) for fault, change in changes.items()}
 

@@ -1,7 +1,7 @@
-"""Mutants of a reference, made by machine: each differs from it in one place, and a case should tell.
+"""Mutants of a reference, made by machine: each differs from it in one place, and a case should show the difference.
 
-The function itself is changed, and the private functions of its module that it calls. What no case tells from the
-reference is a gap in the exercise: it would be accepted if a student wrote it.
+The function itself is mutated, and so are the private functions of its module that it calls. A mutant that agrees with
+the reference on all cases is a gap in the exercise: the check would accept it from a student.
 """
 
 import ast
@@ -14,15 +14,22 @@ from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
-from grpo_lab.course.wrong_answers import built_anew, source_of
+from grpo_lab.course.wrong_answers import function_from_source, source_of
 from tests.mutants.operators import variants
 
-SECONDS = 2.0  # for one case; a mutant may be without end
+SECONDS = 2.0  # the time limit for one case, since a mutant may run forever
 
 
 @dataclass(frozen=True)
 class AnswerMutant:
-    """A function in which one statement, as Python writes it, has a replacement: "" where it is left out."""
+    """A function with one replaced statement.
+
+    Attributes:
+        function: The name of the function in which the statement is.
+        original: The statement, as `ast.unparse` writes it.
+        replacement: The statement in its place; "" if it is left out.
+        answer: The mutated reference.
+    """
 
     function: str
     original: str
@@ -39,32 +46,32 @@ class AnswerMutant:
 
 
 def mutants(exercise: Exercise) -> Iterator[AnswerMutant]:
-    """Every mutant of the reference of an exercise, no two with the same code."""
+    """Yield every mutant of the reference of an exercise; no two have the same code."""
     reference = inspect.unwrap(exercise.function)
     trees = _trees(reference)
     for name, tree in trees.items():
         source = ast.unparse(tree)
         for code in dict.fromkeys(map(ast.unparse, variants(tree))):
             if code != source:
-                codes = {function: ast.unparse(tree_of_it) for function, tree_of_it in trees.items()} | {name: code}
-                whole = "\n".join(codes.values())
-                yield AnswerMutant(name, *_difference(source, code), built_anew(reference, whole))
+                codes = {function: ast.unparse(other_tree) for function, other_tree in trees.items()} | {name: code}
+                answer = function_from_source(reference, "\n".join(codes.values()))
+                yield AnswerMutant(name, *_difference(source, code), answer)
 
 
 def survives(exercise: Exercise, mutant: AnswerMutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
-    """Whether no case tells the mutant from the reference, whose outcomes are `expected`."""
+    """Return True if a mutant agrees with the reference, whose outcomes are `expected`, on all cases."""
     for index, right in enumerate(expected):
-        ran = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), SECONDS)
-        if ran.fault or ran.result is None or not equal(ran.result, right, exercise):
+        call = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), SECONDS)
+        if call.fault or call.result is None or not equal(call.result, right, exercise):
             return False
     return True
 
 
 def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
-    """The function and the private ones of its module that it leads to, by name, without docstrings."""
-    module, trees, waiting = inspect.getmodule(reference), {}, [reference]
-    while waiting:
-        function = waiting.pop()
+    """Return the trees of a function and of the private functions of its module that it calls, by name."""
+    module, trees, pending = inspect.getmodule(reference), {}, [reference]
+    while pending:
+        function = pending.pop()
         tree = tree_of(function)
         if function.__name__ in trees or not isinstance(tree, ast.FunctionDef):
             continue
@@ -72,12 +79,12 @@ def _trees(reference: FunctionType) -> dict[str, ast.FunctionDef]:
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         names = {name for name in names if name.startswith("_") and not name.startswith("_check_")}
         values = (inspect.unwrap(vars(module)[name]) for name in names if callable(vars(module).get(name)))
-        waiting += [v for v in values if isinstance(v, FunctionType) and v.__module__ == module.__name__]
+        pending += [v for v in values if isinstance(v, FunctionType) and v.__module__ == module.__name__]
     return trees
 
 
 def tree_of(function: FunctionType) -> ast.stmt:
-    """The source of a function as a tree, without its docstring."""
+    """Return the syntax tree of a function, without its docstring."""
     tree = ast.parse(source_of(function)).body[0]
     if isinstance(tree, ast.FunctionDef) and ast.get_docstring(tree):
         tree.body = tree.body[1:]
@@ -85,7 +92,7 @@ def tree_of(function: FunctionType) -> ast.stmt:
 
 
 def _difference(source: str, code: str) -> tuple[str, str]:
-    """The first line that differs, of a statement what is asked; "" where it is left out."""
+    """Return the first line that differs, in the source and in the changed code; "" in the latter if it is left out."""
     original, replacement = source.splitlines(), code.splitlines()
     line = next(i for i, (old, new) in enumerate(zip(original, [*replacement, ""], strict=False)) if old != new)
     left_out = len(replacement) < len(original) or replacement[line].strip() == "pass"

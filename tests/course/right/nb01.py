@@ -30,7 +30,7 @@ def score_by_loop(seq_logp, rewards):
 
 
 def sample_row_by_row(model, prompt_ids, prompt_mask, uniform, end, temperature=1.0, top_p=1.0):
-    """Each row alone, without its padding; drawn by running sums in Python."""
+    """Sample each row alone, without its padding, by running sums in Python."""
     rows = [
         _one_completion(model, ids[mask].tolist(), numbers.tolist(), end, temperature, top_p)
         for ids, mask, numbers in zip(prompt_ids, prompt_mask, uniform, strict=True)

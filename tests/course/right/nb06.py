@@ -39,13 +39,13 @@ def accuracy_in_columns(completions, answer, **kwargs):
 
 
 def short_and_right(completions, answer, **kwargs):
-    """All or nothing: right, and of a length that needs no explanation."""
+    """Reward 1 for a right answer in a short completion, and 0 for everything else."""
     right = accuracy_reward(completions, [a or None for a in answer])
     return [None if r is None else float(r == 1 and len(y) < 400) for r, y in zip(right, completions, strict=True)]
 
 
 def right_and_a_little_for_the_rest(completions, answer, **kwargs):
-    """A little for the form, and an overlong completion loses in proportion to what is too much."""
+    """Reward the answer and a little the form, and subtract in proportion to the length above a limit."""
     rewards = []
     for text, expected in zip(completions, answer, strict=True):
         block = extract_answer(text)

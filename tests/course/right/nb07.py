@@ -32,7 +32,7 @@ def advantages_by_nan_functions(rewards, config):
 
 
 def microbatch_by_advantages(logp, advantages, mask, rows, num_items, *, loss_type="grpo", **settings):
-    """Surrogate and KL term are linear in advantage and beta, so the share may be put there."""
+    """Scale advantages and beta by the share of the micro-batch, since surrogate and KL term are linear in them."""
     share = 1.0 if loss_type in ("dapo", "cispo", "vespo") else logp.shape[0] / rows
     settings["beta"] = settings.get("beta", 0.0) * share
     return policy_loss(logp, advantages * share, mask, loss_type=loss_type, num_items=num_items, **settings)[0], {}

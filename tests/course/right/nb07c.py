@@ -4,7 +4,7 @@ from math import expm1, lgamma
 
 
 def pass_by_product(n, c, k):
-    """As the paper writes it for numpy: one factor a sample."""
+    """Compute pass@k as the paper's numpy code does: a product with one factor for each sample."""
     none_right = 1.0
     for i in range(n - c + 1, n + 1):
         none_right *= max(1 - k / i, 0.0)
@@ -22,7 +22,7 @@ def pass_by_logarithms(n, c, k):
 
 
 def samples_step_by_step(n, c, limit):
-    """The chance to come so far, times the chance to be right there."""
+    """Add up over the draws: the probability to reach a draw, times the probability to be right there."""
     mean, reached = 0.0, 1.0
     for drawn in range(limit):
         right = c / (n - drawn) if drawn < n else 0

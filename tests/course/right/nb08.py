@@ -4,7 +4,7 @@ import torch
 
 
 def round_by_lower_bits(x, noise):
-    """The lower 16 bits, read as a whole number of 65536ths, are the place between the neighbours."""
+    """Read the lower 16 bits as a number of 65536ths: the position between the two neighbours in bf16."""
     bits = x.view(torch.int32)
     lower = bits % 65536
     upper = bits - lower + 65536 * (noise * 65536 < lower)
@@ -14,7 +14,7 @@ def round_by_lower_bits(x, noise):
 
 
 def move_by_one_vector(policy):
-    """All weights behind each other, in float64."""
+    """Compare all weights as one vector, in float64."""
 
     def read():
         rest = [p.detach().double().flatten() for name, p in policy.named_parameters() if "embed" not in name]

@@ -47,7 +47,7 @@ def steps_onto_a_model(weights, inputs, targets, learning_rate, steps):
 
 
 def accuracy_from_the_right_answers(model, prompts, answers):
-    """Right in every token if each is right behind right ones: one pass tells."""
+    """Compare in one forward pass: a greedy answer is right if each token is right after the right tokens before it."""
     before, P = model.training, prompts.shape[1]
     logits = model.eval()(torch.cat([prompts, answers], dim=1))[:, P - 1 : -1]
     model.train(before)
@@ -69,7 +69,7 @@ def train_in_a_table(logits, answers, old_logp, rewards, temperature, learning_r
 
 
 def fault_by_sieve(log):
-    """From what breaks everything to what only a second verifier sees."""
+    """Test for faults in an order from those that break everything to one that only a second verifier shows."""
     series = {name: torch.tensor(values, dtype=torch.float64) for name, values in log.items()}
     if not torch.stack(list(series.values())).isfinite().all():
         return "not finite"

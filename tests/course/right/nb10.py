@@ -11,7 +11,7 @@ def bubble_by_sorting(lengths, slots):
 
 
 def ages_by_a_clock(lengths, slots, batch, group=1):
-    """Event by event: whoever ends first is taken out, and the next begins in its place; groups wait."""
+    """Simulate event by event: the next rollout begins when one ends, and a group waits for its last rollout."""
     waiting, running, left, done, version, ages, now = list(enumerate(lengths.tolist())), [], {}, 0, {}, {}, 0
     while waiting or running:
         while waiting and len(running) < slots:

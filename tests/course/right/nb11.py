@@ -57,7 +57,7 @@ def advantages_by_loops(turn_rewards, turn_mask, states=None, gamma=1.0):
 
 
 def playing_group_by_group(policy, optimizer, world, secrets, steps, num_generations=8):
-    """Leave-one-out, and a list of what was written in each turn; what is over is played on, and not pushed."""
+    """Train group by group with leave-one-out advantages. Finished games go on, and their turns carry no gradient."""
     for _ in range(steps):
         gain = 0.0
         for secret in secrets:

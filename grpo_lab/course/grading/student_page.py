@@ -1,10 +1,10 @@
-"""A page of HTML for each student. What a student wrote is quoted on it, so everything is escaped."""
+"""The page of HTML for each student. It quotes what the student wrote, so all of its texts are escaped."""
 
 import html
 
 from grpo_lab import __version__
 from grpo_lab.base.language import _, fill, language
-from grpo_lab.course.checking.verdict import part_html
+from grpo_lab.course.checking.verdict_parts import part_html
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 
@@ -30,17 +30,17 @@ STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not 
 
 
 def in_words(state: str) -> str:
-    """The sign of a state and its word, in the reader's language."""
+    """Return the sign of a state and its word in the reader's language."""
     return f"{STATES[state][:2]}{_(STATES[state][2:])}"
 
 
 def safe(text) -> str:
-    """Escape a stranger's text for a page."""
+    """Escape a text from a stranger for HTML."""
     return html.escape(str(text))
 
 
 def html_page(title: str, body: str) -> str:
-    """One look for all pages: self-contained, readable without a network, light or dark."""
+    """Return a whole page of HTML in the common style, which has a light and a dark form. It loads no other file."""
     return (
         f'<!doctype html>\n<html lang="{language().replace("_", "-")}">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -49,18 +49,20 @@ def html_page(title: str, body: str) -> str:
 
 
 def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
-    """The page of a student: what is right and what is not, on which input, and which known mistake it is."""
+    """Return the page of a student: the state of each function, on which input it is wrong, and by which mistake."""
     exercises = grading.exercises
     body = [f"<h1>{safe(graded.submission.student)}</h1>"]
-    body.append(f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grading.out_of))}</strong></p>")
+    body.append(
+        f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grading.max_points))}</strong></p>"
+    )
     body += [f"<p>{safe(remark)}.</p>" for remark in graded.notes]
     if not graded.submission.problem:
         rows = [_row(graded, exercise) for exercise in exercises.values()]
         head = f'<tr><th>{_("function")}</th><th>{_("result")}</th><th class="n">{_("points")}</th></tr>'
         body.append("\n".join(["<table>", head, *rows, "</table>"]))
         body += [_section(graded, name) for name in exercises if graded.state(exercises[name]) != "none"]
-    if graded.cells:
-        failed = "".join(f"<li>{safe(_(fill('cell {0}: {1}', *cell)))}</li>" for cell in graded.cells.items())
+    if graded.failed_cells:
+        failed = "".join(f"<li>{safe(_(fill('cell {0}: {1}', *cell)))}</li>" for cell in graded.failed_cells.items())
         body.append(f"<section><h2>{_('Cells that failed')}</h2><ul>{failed}</ul></section>")
     note = fill(
         "Each function ran on the inputs that you see in your notebook, and on fresh ones (seed {0}, grpo_lab {1}). "
@@ -80,14 +82,14 @@ def _row(graded: GradedSubmission, exercise: Exercise) -> str:
 
 
 def _section(graded: GradedSubmission, name: str) -> str:
-    """The section of an exercise: what went wrong, and the code, and nothing of what is expected."""
+    """Return the section of an exercise: the verdict and the student's code, without the expected values."""
     verdict = graded.verdicts[name]
     parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
     if not verdict.right:
         parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
     parts += [
         f"<p>{safe(_(fill('Look at Eq. ({0}).', part.title)))}</p>"
-        for part in verdict.folded
+        for part in verdict.folded_parts
         if part.kind == "equation"
     ]
     if verdict.misconceptions:

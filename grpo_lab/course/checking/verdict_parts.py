@@ -1,0 +1,129 @@
+"""The parts of a verdict, as text and as HTML: sentences, lines of values, equations."""
+
+import html
+import re
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grpo_lab.base.language import _
+
+WIDTH = 112  # characters of a line of text
+NO_VALUES = ("no gradient", "unchanged")  # words that are shown in the place of a value
+_EMPHASIS = re.compile(r"(?<![a-zA-Z0-9_*])\*(\w[^*\n]{0,60}?)\*(?![a-zA-Z0-9_*])")  # Chinese puts no space around it
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of values, such as "yours     gradient of logp: 0.5". Its words are translated when it is shown.
+
+    Attributes:
+        value: The text of the value, which is never translated.
+        label: "input", "where", "yours" or "expected"; "" in a line that continues a value.
+        joint: The text between label and value: spaces up to a column, or " = ".
+        subject: The name of what is compared; "" for the result.
+        case: The label of the case.
+    """
+
+    value: str
+    label: str = ""
+    joint: str = ""
+    subject: str = ""
+    case: str = ""
+
+    @property
+    def english(self) -> str:
+        subject, case = self.subject and f"{self.subject}: ", self.case and f"  ({self.case})"
+        return f"{self.label}{self.joint}{subject}{self.value}{case}"
+
+    @property
+    def translated(self) -> str:
+        """The line in the reader's language, with its value in the same column as in English."""
+        label, joint = _(self.label), self.joint
+        if joint.isspace():
+            joint = " " * max(len(self.label + joint) - _columns(label), 1)
+        subject, case = self.subject and _title_in_language(f"{self.subject}: "), self.case and f"  ({_(self.case)})"
+        return f"{label}{joint}{subject}{_(self.value) if self.value in NO_VALUES else self.value}{case}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a verdict.
+
+    Attributes:
+        kind: "say" for sentences; "values" for lines in fixed width under a title; "expected" for such lines with what
+            is expected, which a student's page of a grading leaves out; "equation" for an equation.
+        text: The text in English; the LaTeX of an equation.
+        title: The title in English; the tag of an equation.
+        rows: The lines of `text`, if their words are to be translated one by one.
+    """
+
+    kind: str
+    text: str
+    title: str = ""
+    rows: tuple[Row, ...] = ()
+
+
+def rows_part(kind: str, rows: Sequence[Row], title: str = "") -> Part:
+    """Return a part of lines of values."""
+    return Part(kind, "\n".join(row.english for row in rows), title, tuple(rows))
+
+
+def _value_lines(part: Part) -> str:
+    """Return the lines of values, with their words in the reader's language."""
+    return "\n".join(row.translated for row in part.rows) if part.rows else part.text
+
+
+def _columns(text: str) -> int:
+    """Return the columns that a text takes in a fixed-width font, where a Chinese character takes two."""
+    return sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in text)
+
+
+def _title_in_language(title: str) -> str:
+    """Return a title ("Gradient of logp:") or the subject of a line ("gradient of logp: ") in the reader's language.
+
+    The catalogue has the name of what is compared without a colon, with or without "the".
+    """
+    subject = title[:1].lower() + title[1:].rstrip(": ")
+    for wording in (subject, f"the {subject}"):
+        if (translation := _(wording)) != wording:
+            return f"{translation}："
+    return _(title)
+
+
+def html_of(text: str) -> str:
+    """Return sentences as HTML, with their `code` and *emphasis* as tags."""
+    pieces = html.escape(text).split("`")  # every second piece stands between backticks
+    pieces[::2] = [_EMPHASIS.sub(r"<em>\1</em>", piece) for piece in pieces[::2]]
+    pieces[1::2] = [f"<code>{piece}</code>" for piece in pieces[1::2]]
+    return "".join(pieces).replace("\n", "<br>")
+
+
+def part_html(part: Part) -> str:
+    """Return a part as HTML in the reader's language."""
+    if part.kind in ("values", "expected"):
+        block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
+        title = f"<div>{html_of(_title_in_language(part.title))}</div>" if part.title else ""
+        return f'{title}<pre style="{block}">{html.escape(_value_lines(part))}</pre>'
+    if part.kind == "equation":
+        latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
+        return f"<div>Eq. ({part.title})</div>{latex}"
+    return f"<p>{html_of(_(part.text))}</p>"
+
+
+def folded_html(parts: Sequence[Part]) -> str:
+    """Return parts as HTML that a reader unfolds; "" without parts."""
+    if not parts:
+        return ""
+    body = "".join(map(part_html, parts))
+    return f"<details><summary>{_('The whole input, both results, the equation')}</summary>{body}</details>"
+
+
+def part_text(part: Part) -> str:
+    """Return a part as lines of text in the reader's language."""
+    if part.kind in ("values", "expected"):
+        return "\n".join([_title_in_language(part.title), textwrap.indent(_value_lines(part), "    ")]).lstrip("\n")
+    if part.kind == "equation":
+        return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
+    return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))

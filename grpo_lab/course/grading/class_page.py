@@ -1,0 +1,271 @@
+"""The pages of a class for the teacher: students with few points and why, the mistakes they made, answers in words."""
+
+import json
+import re
+import textwrap
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import grpo_lab
+from grpo_lab.base.language import Phrase, _, counted, fill, language, page_in_language
+from grpo_lab.course.checking.mistakes import mistakes_by_name
+from grpo_lab.course.checking.verdict_parts import html_of
+from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
+from grpo_lab.course.grading.similar import as_in_key, pasted, similar
+from grpo_lab.course.grading.student_page import STATES, html_page, in_words, safe
+from grpo_lab.course.release.notebooks import number_of, question
+
+NUM_TO_DISCUSS = 2  # mistakes that are proposed for the next lecture
+# The criteria of a full answer in words, for teachers; only a checkout of the repository has the file.
+RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rubric.json"
+
+
+class RecognisedMistake(NamedTuple):
+    """A known mistake that students of a class mistake.
+
+    Attributes:
+        exercise: The exercise.
+        name: The name of the mistake.
+        num_students: The number of students who made it.
+        lost_points: The points that all of them lost by it.
+    """
+
+    exercise: Exercise
+    name: str
+    num_students: int
+    lost_points: float
+
+
+def recognised_mistakes(grading: ClassGrades) -> list[RecognisedMistake]:
+    """Return the known mistakes that were made, beginning with the one that cost most points.
+
+    An answer with several mistakes counts for each of them, and its lost points are shared among them.
+    """
+    num_students: Counter[tuple[str, str]] = Counter()
+    lost_points: dict[tuple[str, str], float] = defaultdict(float)
+    for graded in grading.handed_in:
+        for name, verdict in graded.verdicts.items():
+            exercise = grading.exercises[name]
+            recognised = [mistake for mistake in verdict.misconceptions if mistake in mistakes_by_name(exercise)]
+            for mistake in recognised:
+                num_students[name, mistake] += 1
+                lost_points[name, mistake] += (exercise.points - graded.points[name]) / len(recognised)
+    mistakes = [
+        RecognisedMistake(grading.exercises[name], mistake, number, round(lost_points[name, mistake], 1))
+        for (name, mistake), number in num_students.items()
+    ]
+    return sorted(mistakes, key=lambda mistake: (-mistake.lost_points, mistake.exercise.name, mistake.name))
+
+
+def mistakes_to_discuss(mistakes: list[RecognisedMistake]) -> list[RecognisedMistake]:
+    """Return the mistakes that cost most points, at most one for each exercise, from a list in that order."""
+    costliest: dict[str, RecognisedMistake] = {}
+    for mistake in mistakes:
+        costliest.setdefault(mistake.exercise.name, mistake)
+    return list(costliest.values())[:NUM_TO_DISCUSS]
+
+
+def average_sentence(grading: ClassGrades) -> str:
+    """Return a sentence with the mean of the points and the number of submissions that could be graded."""
+    handed_in = grading.handed_in
+    mean = sum(graded.total for graded in handed_in) / max(1, len(handed_in))
+    sentence = fill("{0} of {1} points on average of {2}", f"{mean:.3g}", grading.max_points, len(handed_in))
+    ungraded = len(grading.students) - len(handed_in)
+    return Phrase(sentence, "; ", fill("{0} could not be graded", ungraded)) if ungraded else sentence
+
+
+def seed_sentence(grading: ClassGrades) -> str:
+    """Return a sentence on the seeds of the fresh inputs: the most frequent one, and the students with another one."""
+    by_seed: dict[int, list[str]] = {}
+    for graded in grading.handed_in:
+        by_seed.setdefault(graded.seed, []).append(graded.submission.student)
+    if not by_seed:
+        return fill("Seed {0}.", grading.seed)
+    most_frequent, *other_seeds = sorted(by_seed, key=lambda seed: -len(by_seed[seed]))
+    if not other_seeds:
+        return fill("Seed {0}.", most_frequent)
+    students = [fill("seed {0} for {1}", seed, ", ".join(by_seed[seed])) for seed in other_seeds]
+    return fill("Seed {0}; {1}.", most_frequent, students)
+
+
+def notes_on_submissions(grading: ClassGrades) -> list[str]:
+    """Return a line for each submission that has notes, with the student and the notes."""
+    return [f"{graded.submission.student}: {'; '.join(graded.notes)}" for graded in grading.students if graded.notes]
+
+
+def class_page(grading: ClassGrades, pages: list[str]) -> str:
+    """Return the page of a class as HTML.
+
+    pages: The file names of the students' pages, in the order of the students.
+    """
+    body = [
+        f"<h1>{safe(grading.assignment)}: {_(counted(len(grading.students), 'student'))}</h1>",
+        f"<p>{_(average_sentence(grading))}{'. ' if language() == 'en' else '。'}{safe(_(seed_sentence(grading)))} "
+        f'<a href="written.html">{_("The answers in words")}</a>.</p>',
+        _students_table(grading, pages),
+        _mistakes_table(recognised_mistakes(grading)),
+        _exercises_table(grading),
+        _similar_section(similar(grading)),
+        _pasted_section(pasted(grading)),
+        _key_section(as_in_key(grading)),
+    ]
+    return html_page(_("The class"), "\n".join(part for part in body if part))
+
+
+def _exercises_table(grading: ClassGrades) -> str:
+    """Return the table of exercises: the number of answers in each state, as a bar and in digits, and mean points."""
+    rows, n = [], max(1, len(grading.handed_in))
+    for exercise in grading.exercises.values():
+        states = Counter(graded.state(exercise) for graded in grading.handed_in)
+        mean = sum(graded.points[exercise.name] for graded in grading.handed_in) / n
+        bar = "".join(f'<i class="{state}" style="width:{100 * states[state] / n:.1f}%"></i>' for state in STATES)
+        cells = "".join(f'<td class="n">{states[state]}</td>' for state in STATES)
+        cells += f'<td class="n">{_(fill("{0} of {1}", f"{mean:.1f}", exercise.points))}</td>'
+        rows.append(f'<tr><td><code>{safe(exercise.name)}</code></td><td class="bar">{bar}</td>{cells}</tr>')
+    headings = "".join(f"<th class='n'>{word}</th>" for word in [*map(in_words, STATES), _("points")])
+    return _table(_("Functions"), f"<th>{_('function')}</th><th></th>{headings}", rows)
+
+
+def _students_table(grading: ClassGrades, pages: list[str]) -> str:
+    """Return the table of students, beginning with the fewest points."""
+    rows = []
+    for graded, page in sorted(zip(grading.students, pages, strict=True), key=lambda pair: pair[0].total):
+        link = f'<a href="students/{safe(quote(page))}">{safe(graded.submission.student)}</a>'
+        signs = "".join(_state_cell(graded.state(exercise)) for exercise in grading.exercises.values())
+        why = "<br>".join(html_of(text) for text in reasons(graded, grading))
+        rows.append(f'<tr><td>{link}</td><td class="n">{graded.total:g}</td>{signs}<td class="why">{why}</td></tr>')
+    headings = "".join(f"<th class='up'><code>{safe(name)}</code></th>" for name in grading.exercises)
+    head = f"<th>{_('student')}</th><th class='n'>{_('points')}</th>{headings}<th>{_('why')}</th>"
+    return _table(_("Students, those who are behind first"), head, rows)
+
+
+def reasons(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
+    """Return the reasons why a student lost points, in a few words each."""
+    failed_cells = (_(fill("cell {0}: {1}", number, reason)) for number, reason in graded.failed_cells.items())
+    texts = [*graded.notes, *failed_cells]
+    for name, verdict in graded.verdicts.items():
+        exercise = grading.exercises[name]
+        if graded.state(exercise) in ("partly", "wrong"):
+            message = " ".join(_(part.text) for part in verdict.parts if part.kind == "say")
+            mistakes = ", ".join(mistake_name(exercise, mistake) for mistake in verdict.misconceptions)
+            texts.append(f"`{name}`: {mistakes or _first_sentence(message)}")
+    is_untouched = all(graded.state(exercise) == "none" for exercise in grading.exercises.values())
+    if is_untouched and not graded.submission.problem:
+        texts.append(_("nothing was begun"))
+    return [textwrap.shorten(text, 110, placeholder=" …") for text in texts]
+
+
+def mistake_name(exercise: Exercise, name: str) -> str:
+    """Return the name of a mistake in the reader's language.
+
+    In English this is the name itself, in another language the first sentence of its text. An unknown mistake keeps
+    its name.
+    """
+    mistake = mistakes_by_name(exercise).get(name)
+    return name if mistake is None or language() == "en" else _first_sentence(_(mistake.says))
+
+
+def _first_sentence(text: str) -> str:
+    return re.sub("[`*]", "", re.split(r"\. |[。！？]", text)[0])
+
+
+def _state_cell(state: str) -> str:
+    return f'<td class="{state}" title="{in_words(state)[2:]}">{STATES[state][0]}</td>'
+
+
+def num_criteria(grading: ClassGrades) -> int | None:
+    """Return the number of criteria of a full answer in words; None without the file that lists them."""
+    return len(_rubric(number_of(grading.assignment))) or None
+
+
+def _rubric(number: str) -> list[str]:
+    return json.loads(RUBRIC.read_text(encoding="utf-8"))[number] if RUBRIC.is_file() else []
+
+
+def written_page(grading: ClassGrades) -> str:
+    """Return the page of the question in words as HTML: the criteria of a full answer, and all students' answers."""
+    number = number_of(grading.assignment)
+    title = _(fill("{0}, in words", grading.assignment))
+    question_text = question(number)
+    if language() != "en":
+        question_text = page_in_language(question_text, f"assignment_{grading.assignment}", language(), {})
+    body = [f"<h1>{safe(title)}</h1>", f"<p>{html_of(question_text)}</p>"]
+    if rubric := _rubric(number):
+        items = "".join(f"<li>{html_of(_(criterion))}</li>" for criterion in rubric)
+        instruction = _("Write the points into written.csv.")
+        body.append(f"<h2>{_('A full answer has')}</h2><ul>{items}</ul><p>{instruction}</p>")
+    submissions = [graded.submission for graded in grading.students]
+    for submission in submissions:
+        if submission.written:
+            answer = f"<pre>{safe(submission.written)}</pre>"
+            body.append(f"<section><h2>{safe(submission.student)}</h2>{answer}</section>")
+    without_answer = ", ".join(submission.student for submission in submissions if not submission.written)
+    if without_answer:
+        body.append(f"<p>{safe(_(fill('Nothing written: {0}.', without_answer)))}</p>")
+    return html_page(_("In words"), "\n".join(body))
+
+
+def _mistakes_table(mistakes: list[RecognisedMistake]) -> str:
+    """Return the table of known mistakes. Mistakes that are proposed for the next lecture are bold, with their text."""
+    rows = []
+    for mistake in mistakes:
+        text = html_of(_(mistakes_by_name(mistake.exercise)[mistake.name].says))
+        title = safe(mistake_name(mistake.exercise, mistake.name))
+        if mistake not in mistakes_to_discuss(mistakes):
+            description = title
+        elif title == mistake.name:
+            description = f"<b>{title}</b>: {text}"
+        else:
+            description = f"<b>{text}</b>"  # the title is the first sentence of the text
+        cells = f"<td><code>{safe(mistake.exercise.name)}</code></td><td>{description}</td>"
+        cells += f'<td class="n">{mistake.num_students}</td><td class="n">{mistake.lost_points:g}</td>'
+        rows.append(f"<tr>{cells}</tr>")
+    head = f"<th>{_('function')}</th><th>{_('known mistake')}</th>"
+    head += f"<th class='n'>{_('students')}</th><th class='n'>{_('points lost')}</th>"
+    return _table(_("For the next lecture: mistakes that were recognised"), head, rows) if rows else ""
+
+
+def _table(title: str, head: str, rows: list[str]) -> str:
+    return f"<section><h2>{title}</h2><table><tr>{head}</tr>{''.join(rows)}</table></section>"
+
+
+def _similar_section(pairs: list[tuple[str, str, list[str]]] | None) -> str:
+    title = _("Answers that are alike")
+    hint = _(
+        "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
+    )
+    if pairs is None:
+        install = '<code>pip install "grpo-lab[teach]"</code>'
+        missing = _(fill("Answers were not compared with each other: {0}.", install))
+        return f'<section><h2>{title}</h2><p class="quiet">{missing}</p></section>'
+    return _hint_section(title, hint, [([first, second], names) for first, second, names in pairs])
+
+
+def _pasted_section(exercises_by_student: dict[str, list[str]]) -> str:
+    hint = _(
+        "A hint, and no proof: the library is there to be read, and a short right answer may be its own by chance."
+    )
+    title = _("Answers as they stand in the library or in its public tests")
+    return _hint_section(title, hint, _by_student(exercises_by_student))
+
+
+def _key_section(exercises_by_student: dict[str, list[str]]) -> str:
+    hint = _(
+        "A hint, and no proof: the key is the lesson's function with the line of your formula, and whoever changes "
+        "that one line may write the same. The file of formulas is in the public repository; one of your own is not."
+    )
+    return _hint_section(_("Answers as they stand in the key of your class"), hint, _by_student(exercises_by_student))
+
+
+def _by_student(exercises_by_student: dict[str, list[str]]) -> list[tuple[list[str], list[str]]]:
+    return [([student], names) for student, names in exercises_by_student.items()]
+
+
+def _hint_section(title: str, hint: str, groups: list[tuple[list[str], list[str]]]) -> str:
+    """Return a section with a line for each group of students and exercises; "" without groups."""
+    rows = [f"<li>{safe(', '.join(students))}: {safe(', '.join(names))}</li>" for students, names in groups]
+    body = f'<p class="quiet">{hint}</p><ul>{"".join(rows)}</ul>'
+    return f"<section><h2>{title}</h2>{body}</section>" if rows else ""
