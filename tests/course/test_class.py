@@ -280,7 +280,7 @@ def test_one_total_over_assignments_and_words(folder, sandbox, tmp_path, capsys)
     run(second, output=tmp_path / "g2", assignment="02")
     written = tmp_path / "g1" / "written.csv"
     assert list(csv.reader(written.open(encoding="utf-8-sig")))[1] == ["alice", "", "", "3"]
-    written.write_text("student,id,points,out of\nalice,,2.5,3\nbob,,1,3\n", encoding="utf-8")
+    written.write_text('student,id,points,out of\nalice,,2.5,3\nbob,,"1,0",3\n', encoding="utf-8")
     run(folder, output=tmp_path / "g1")
     assert main(["totals", str(tmp_path / "g2"), str(tmp_path / "g1"), "--output", str(tmp_path / "all.csv")]) == 0
     alice, bob, carol = csv.DictReader((tmp_path / "all.csv").open(encoding="utf-8-sig"))

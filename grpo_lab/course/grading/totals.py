@@ -115,8 +115,7 @@ def _column_in_words(number: str, by_id: dict[str, GradedSubmission], folder: Pa
     if not points:
         return []
     max_points = max(_number(row.get("out of") or "0", folder) for row in row_of.values())
-    for entered in points.values():
-        _number(entered, folder)  # raises for a text that is not a number
+    points = {key: f"{_number(entered, folder):g}" for key, entered in points.items()}
     return [_Column(f"{number} in words", points, max_points)]
 
 
