@@ -18,7 +18,7 @@ from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout, sample_completions
 from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import METRICS_OF_UPDATES, Clock, reward_metrics, rollout_metrics
+from grpo_lab.trainer.metrics import Clock, is_added_later, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages
 
@@ -63,7 +63,7 @@ def collect(
     experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
     metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
-    return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
+    return experience, metrics | log.metrics(is_reserved=lambda name: name in metrics or is_added_later(name))
 
 
 def sample_rows(
