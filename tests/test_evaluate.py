@@ -27,9 +27,9 @@ from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout.environments import environment
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.train import main as train_main
-from grpo_lab.trainer import collecting
 from tests.support.refused import refused
 from tests.support.worlds import ROWS, make_world
 
@@ -73,7 +73,7 @@ def plant(monkeypatch, texts=TEXTS):
         planted_texts = [text for prompt in prompts for text in texts[prompt][:num_generations]]
         return dataclasses.replace(rollout, texts=planted_texts)
 
-    monkeypatch.setattr(collecting, "sample_completions", planted)
+    monkeypatch.setattr(environment, "sample_completions", planted)
 
 
 def test_every_count(monkeypatch):

@@ -17,8 +17,8 @@ from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
+from grpo_lab.rollout.environments.environment import sample_rows
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.collecting import sample_rows
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
