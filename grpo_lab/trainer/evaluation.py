@@ -22,7 +22,6 @@ from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
-from grpo_lab.trainer.reports import turn_texts
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
@@ -39,7 +38,7 @@ class ScoredCompletions(NamedTuple):
     correctness: Float[Tensor, " B"]  # reward by the first function, or by its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # records of the episodes; None without an environment
-    turns: list[list[dict[str, str]]] | None = None  # texts of each episode, as `turn_texts` returns them
+    turns: list[list[dict[str, str]]] | None = None  # texts of each episode, as `Rollout.turn_texts` returns them
 
 
 def sample_and_reward(
@@ -85,7 +84,7 @@ def sample_and_reward(
             names = rewards.names
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
-            turns += turn_texts(rollout, tokenizer) if rollout.episodes else ()
+            turns += rollout.turn_texts(tokenizer) if rollout.episodes else ()
             lengths = rollout.policy_mask.sum(-1).cpu()
             batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, correctness))
             bar.update(len(batch))

@@ -1,6 +1,5 @@
 """Reports of a run while it trains: progress bar, trackers, and printed or recorded completions."""
 
-import itertools
 import math
 import re
 import sys
@@ -13,7 +12,7 @@ from tqdm import tqdm
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.logs import Columns
-from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.trackers import Trackers
 
@@ -106,7 +105,7 @@ def completion_records(
     rollout = experience.rollout
     turns_by_row: list[dict] = [{}] * len(experience)
     if rollout.episodes is not None:
-        turns_by_row = [{"turns": texts} for texts in turn_texts(rollout, tokenizer)]
+        turns_by_row = [{"turns": texts} for texts in rollout.turn_texts(tokenizer)]
     values = zip(
         rollout.group_of_row.tolist(),
         rollout.texts,
@@ -132,22 +131,6 @@ def completion_records(
     ]
 
 
-def turn_texts(rollout: Rollout, tokenizer) -> list[list[dict[str, str]]]:
-    """Return the texts of each episode in order, each as {"policy": text} or {"environment": text} by its author."""
-    episodes = []
-    for row, length in enumerate(rollout.mask.sum(-1).tolist()):
-        is_policy = rollout.policy_mask[row, :length].tolist()
-        turns = rollout.turn_of_token[row, :length].tolist()
-        token_ids = rollout.completion_ids[row, :length].tolist()
-        tokens = zip(is_policy, turns, token_ids, strict=True)
-        texts = []
-        for (by_policy, _), tokens_of_author in itertools.groupby(tokens, lambda token: token[:2]):
-            author = "policy" if by_policy else "environment"
-            texts.append({author: tokenizer.decode([token_id for _, _, token_id in tokens_of_author])})
-        episodes.append(texts)
-    return episodes
-
-
 def best_and_worst(records: list[dict]) -> str:
     """Return two lines of text: the completions with the highest and the lowest reward.
 
@@ -161,15 +144,10 @@ def best_and_worst(records: list[dict]) -> str:
     for record in best + worst:
         last_messages = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
         prompt = quoted(prompt_text(last_messages), LINE_WIDTH // 3)
-        completion = record["completion"] if "turns" not in record else in_turns(record["turns"])
+        completion = record["completion"] if "turns" not in record else turns_as_text(record["turns"])
         lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(completion, LINE_WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
-
-
-def in_turns(turns: list[dict[str, str]]) -> str:
-    """Return an episode as one text; angle quotation marks enclose the texts of the environment."""
-    return "".join(turn["policy"] if "policy" in turn else f"\u00ab{turn['environment']}\u00bb" for turn in turns)
 
 
 def rewards_in_words(metrics: dict, prefix: str = "") -> str:
