@@ -153,8 +153,8 @@ def _environment(args: Namespace, task_spec: "TaskSpec | None"):
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
+    from grpo_lab.models.tool_check import check_tool_environment
     from grpo_lab.tasks import as_text
-    from grpo_lab.trainer.inputs import check_tool_environment
 
     if row is None or args.prompt:
         messages = [{"role": "user", "content": args.prompt or "?"}]

@@ -330,11 +330,12 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.models.tool_check import check_tool_environment
     from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
     from grpo_lab.rollout.prompting.probe import probe
     from grpo_lab.rollout.prompting.prompts import end_token_ids
-    from grpo_lab.trainer.inputs import check_reward_arguments, check_tool_environment
+    from grpo_lab.trainer.run_checks import check_reward_arguments
 
     is_tiny = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(

@@ -11,12 +11,13 @@ from grpo_lab.base.running import line_for
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, longest_prompt, plan_memory
 from grpo_lab.models.adapters import lora_config
+from grpo_lab.models.tool_check import check_tool_environment
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.plan import RunPlan
-from grpo_lab.trainer.inputs import check_reward_arguments, check_same_columns, check_tool_environment
+from grpo_lab.trainer.run_checks import check_reward_arguments, check_same_columns
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"

@@ -31,11 +31,12 @@ from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.rewarding import all_reward_functions
+from grpo_lab.trainer.run_checks import check_run_inputs
+from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.stopping import Stopping
 
 

@@ -14,7 +14,7 @@ from grpo_lab.tasks.own import own_problems
 from grpo_lab.tasks.rows import Rows, in_parts, mapped
 from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.fingerprints import _hash, _rows_fingerprint
-from grpo_lab.trainer.inputs import check_dataset
+from grpo_lab.trainer.run_checks import check_dataset
 
 values = st.one_of(st.text(st.characters()), st.none(), st.integers(), st.lists(st.integers(), max_size=2))
 

@@ -42,8 +42,9 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
-from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.reports import best_and_worst, open_reports
+from grpo_lab.trainer.run_checks import check_run_inputs
+from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.stopping import RESUME, Stopping
 
 
