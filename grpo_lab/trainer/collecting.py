@@ -93,8 +93,10 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
 
     A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only one
     completion of a prompt is left, it has no baseline, and its advantage is zero, too. (With the advantage "none" it
-    keeps its reward.) "batch" takes the standard deviation of all rewards that apply. Rewards that are not NaN are
-    finite, and so are their squares in the precision of the rewards.
+    keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
+
+    rewards: Total rewards of B = P * G completions, NaN where no reward function applies. `score_completions` refuses
+        rewards so large that the sum of their squares overflows.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
     has_reward = ~grouped_rewards.isnan()

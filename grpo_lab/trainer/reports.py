@@ -37,16 +37,18 @@ class Reports:
         self._config = config
         self._bar = bar
         self._trackers = trackers
-        self._steps, self._has_signal = len(history), any(map(_has_signal, history))
+        self._steps = len(history)  # number of completed steps
+        self._has_signal = any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
         """Show the metrics of a completed step; an evaluation is printed as a line above the bar."""
         if "eval/reward" in metrics and not self._bar.disable:
             tqdm.write(f"step {metrics['step']}: {rewards_in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
-        length, postfix = metrics.get("completions/mean_length"), {}
+        postfix = {}
         if "reward" in metrics:
-            postfix["reward"] = _three_digits(metrics["reward"])
+            postfix["reward"] = _three_decimals(metrics["reward"])
+        length = metrics.get("completions/mean_length")
         if length is not None:
             postfix["length"] = f"{length:.1f}"
         self._bar.set_postfix(postfix)
@@ -103,9 +105,7 @@ def completion_records(
     if advantages.ndim == 2:
         advantages = torch.where(loss_mask, advantages, 0).sum(-1) / loss_mask.sum(-1).clamp(min=1)
     rollout = experience.rollout
-    turns_by_row: list[dict] = [{}] * len(experience)
-    if rollout.episodes is not None:
-        turns_by_row = [{"turns": texts} for texts in rollout.turn_texts(tokenizer)]
+    turns_by_row = None if rollout.episodes is None else rollout.turn_texts(tokenizer)
     values = zip(
         rollout.group_of_row.tolist(),
         rollout.texts,
@@ -113,38 +113,40 @@ def completion_records(
         experience.rewards.tolist(),
         advantages.tolist(),
         rollout.episode_per_row(),
-        turns_by_row,
         strict=True,
     )
-    return [
-        {
+    records = []
+    for row, (group, text, rewards_by_func, reward, advantage, episode) in enumerate(values):
+        record = {
             "step": step,
             "prompt": rows[group]["prompt"] if episode.prompt is None else episode.prompt,
             "completion": text,
             "rewards": {name: _none_if_nan(value) for name, value in zip(names, rewards_by_func, strict=True)},
             "reward": _none_if_nan(reward),
             "advantage": advantage,
-            **({"extra": columns.row(row)} if columns.values else {}),
         }
-        | turns
-        for row, (group, text, rewards_by_func, reward, advantage, episode, turns) in enumerate(values)
-    ]
+        if columns.values:
+            record["extra"] = columns.row(row)
+        if turns_by_row is not None:
+            record["turns"] = turns_by_row[row]
+        records.append(record)
+    return records
 
 
 def best_and_worst(records: list[dict]) -> str:
-    """Return two lines of text: the completions with the highest and the lowest reward.
+    """Return a heading and two lines of text: the completions with the highest and the lowest reward.
 
-    Texts are quoted and escaped, so that no character moves the cursor or ends a line. Characters that the terminal
-    cannot print are escaped, too.
+    A completion without a reward is not shown. Texts are quoted and escaped, so that no character moves the cursor or
+    ends a line. Characters that the terminal cannot print are escaped, too.
     """
     rewarded = [record for record in records if record["reward"] is not None]
     ranked = sorted(rewarded, key=lambda record: -record["reward"])
+    shown = [ranked[0], ranked[-1]] if len(ranked) > 1 else ranked
     lines = [f"step {records[0]['step']}: the best and the worst of {len(records)} completions"]
-    best, worst = ranked[:1], ranked[1:][-1:]  # each empty if there is no such completion
-    for record in best + worst:
+    for record in shown:
         last_messages = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
         prompt = quoted(prompt_text(last_messages), LINE_WIDTH // 3)
-        completion = record["completion"] if "turns" not in record else turns_as_text(record["turns"])
+        completion = turns_as_text(record["turns"]) if "turns" in record else record["completion"]
         lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(completion, LINE_WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
@@ -155,14 +157,18 @@ def rewards_in_words(metrics: dict, prefix: str = "") -> str:
 
     prefix: "eval/" for the rewards of held-out problems, "" for the rewards of the training.
     """
-    means = {match[1]: metrics[name] for name in metrics if (match := re.fullmatch(f"{prefix}rewards/(.*)/mean", name))}
-    components = ", ".join(f"{name} {_three_digits(value)}" for name, value in means.items())
-    text = f"{'held-out ' if prefix else ''}reward {_three_digits(metrics[f'{prefix}reward'])} ({components})"
+    components = ", ".join(
+        f"{match[1]} {_three_decimals(value)}"
+        for name, value in metrics.items()
+        if (match := re.fullmatch(f"{prefix}rewards/(.*)/mean", name))
+    )
+    text = f"{'held-out ' if prefix else ''}reward {_three_decimals(metrics[f'{prefix}reward'])} ({components})"
     accuracy = metrics.get(f"{prefix}accuracy")
-    return text if accuracy is None else f"{text}, accuracy {_three_digits(accuracy)}"
+    return text if accuracy is None else f"{text}, accuracy {_three_decimals(accuracy)}"
 
 
 def quoted(text: str, width: int) -> str:
+    """Return the text as a Python literal, cut to `width` characters; "..." stands for what is cut off."""
     literal = repr(text)
     return literal if len(literal) <= width else f"{literal[: width - 4]}...{literal[-1]}"
 
@@ -176,5 +182,5 @@ def _none_if_nan(reward: float) -> float | None:
     return None if math.isnan(reward) else reward
 
 
-def _three_digits(value: float | None) -> str:
+def _three_decimals(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
