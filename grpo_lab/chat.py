@@ -153,8 +153,8 @@ def _environment(args: Namespace, task_spec: "TaskSpec | None"):
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
+    from grpo_lab.models.tool_check import check_tool_environment
     from grpo_lab.tasks import as_text
-    from grpo_lab.trainer.inputs import check_tool_environment
 
     if row is None or args.prompt:
         messages = [{"role": "user", "content": args.prompt or "?"}]
@@ -210,7 +210,7 @@ class _Chat:
             The messages of the episode, or its text if the environment has no messages.
         """
         from grpo_lab.rollout.environments.environment import abilities
-        from grpo_lab.trainer.reports import in_turns, turn_texts
+        from grpo_lab.rollout.rollout import turns_as_text
 
         if self.begins_anew:
             messages = [*self.system_messages, messages[-1]]
@@ -221,9 +221,9 @@ class _Chat:
         (episode,) = rollout.episodes
         if episode.prompt is not None:
             observation = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
-            print(printable(in_turns([{"environment": observation}])))
-        turns = turn_texts(rollout, self.tokenizer)[0]
-        print(printable(in_turns(_without_end_tokens(turns, self.model, self.tokenizer))))
+            print(printable(turns_as_text([{"environment": observation}])))
+        turns = rollout.turn_texts(self.tokenizer)[0]
+        print(printable(turns_as_text(_without_end_tokens(turns, self.model, self.tokenizer))))
         if rollout.truncated[0]:
             print(f"(cut: no room left in {self.max_new_tokens} tokens, --max_new_tokens)")
         print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))

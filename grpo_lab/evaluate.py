@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean as mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -35,6 +35,9 @@ from grpo_lab.task_spec import (
 )
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
+if TYPE_CHECKING:
+    from grpo_lab.trainer.evaluation import ScoredCompletions
+
 
 def evaluate(
     model,
@@ -55,6 +58,8 @@ def evaluate(
 ) -> dict:
     """Sample completions for each problem, and compute accuracy, rewards and other metrics.
 
+    The result is `evaluation_metrics(sample_problems(...), ...)`: call the two if you want the completions, too.
+
     Args:
         model: The policy.
         tokenizer: The policy's tokenizer.
@@ -69,10 +74,71 @@ def evaluate(
         disable_tqdm: True shows no progress bar.
         reward_weights: The weights of the training, with which the mean of the total reward is reported; an
             environment's own reward has the weight 1. None reports no total reward.
-        samples: A list to which a record of each completion is appended, with its prompt, its rewards, and its turns in
-            an environment; None records nothing.
+        samples: Deprecated: a list to which the records of `sample_records` are appended.
         environment: A `TextEnvironment` or a `ToolEnvironment`; None if the policy writes the whole completion.
-        correct: The former name of `reward_funcs`.
+        correct: Deprecated: the former name of `reward_funcs`.
+
+    Returns:
+        The metrics that `evaluation_metrics` describes, ready for JSON.
+    """
+    if correct is not None:
+        warnings.warn("the argument correct is called reward_funcs now", DeprecationWarning, stacklevel=2)
+        reward_funcs = correct
+    scored = sample_problems(
+        model, tokenizer, rows, num_generations=num_generations, max_completion_length=max_completion_length,
+        temperature=temperature, reward_funcs=reward_funcs, batch_size=batch_size, seed=seed, disable_tqdm=disable_tqdm,
+        reward_weights=reward_weights, environment=environment,
+    )  # fmt: skip
+    if samples is not None:
+        message = "the argument samples is deprecated: sample_problems and sample_records return the completions"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        samples += sample_records(rows, scored)
+    return evaluation_metrics(scored, num_generations, has_reward_weights=reward_weights is not None)
+
+
+def sample_problems(
+    model,
+    tokenizer,
+    rows: Rows,
+    *,
+    num_generations: int = 4,
+    max_completion_length: int = 64,
+    temperature: float = 1.0,
+    reward_funcs: Callable | list[Callable] = accuracy_reward,
+    batch_size: int = 512,
+    seed: int = 1,
+    disable_tqdm: bool = True,
+    reward_weights: list[float] | None = None,
+    environment=None,
+) -> "ScoredCompletions":
+    """Sample completions for each problem and reward them; the arguments are those of `evaluate`.
+
+    Returns:
+        The completions with their rewards. The completions of a problem are adjacent, in the order of the rows. Without
+        `reward_weights`, the total reward is the sum of the rewards.
+    """
+    if len(rows) == 0:
+        raise InputError("rows", rows, "expected at least one problem", found="is empty")
+    check_at_least("num_generations", num_generations, 1)
+    from grpo_lab.trainer.evaluation import sample_and_reward
+
+    return sample_and_reward(
+        model, tokenizer, rows, reward_funcs, num_generations=num_generations,
+        max_completion_length=max_completion_length, temperature=temperature, batch_size=batch_size, seed=seed,
+        reward_weights=reward_weights, disable_tqdm=disable_tqdm, environment=environment,
+    )  # fmt: skip
+
+
+def evaluation_metrics(
+    scored: "ScoredCompletions", num_generations: int, has_reward_weights: bool = False
+) -> dict[str, Any]:
+    """Compute accuracy, rewards and other metrics of sampled completions.
+
+    Args:
+        scored: The completions of all problems, as `sample_problems` returns them.
+        num_generations: Number of completions per problem.
+        has_reward_weights: Whether the completions were sampled with `reward_weights`; only then is the total reward
+            reported.
 
     Returns:
         A dict of metrics, ready for JSON. The first three are None if the first function gives values other than 0 to
@@ -94,26 +160,14 @@ def evaluate(
         - think_rate: share of completions with reasoning between think tags
         - n, num_generations: numbers of problems, and of completions per problem
     """
-    if correct is not None:
-        warnings.warn("the argument correct is called reward_funcs now", DeprecationWarning, stacklevel=2)
-        reward_funcs = correct
-    if len(rows) == 0:
-        raise InputError("rows", rows, "expected at least one problem", found="is empty")
-    check_at_least("num_generations", num_generations, 1)
-    from grpo_lab.trainer.evaluation import accuracy_of, sample_and_reward
+    from grpo_lab.trainer.evaluation import accuracy_of
     from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
 
-    sampled = sample_and_reward(
-        model, tokenizer, rows, reward_funcs, num_generations=num_generations,
-        max_completion_length=max_completion_length, temperature=temperature, batch_size=batch_size, seed=seed,
-        reward_weights=reward_weights, disable_tqdm=disable_tqdm, environment=environment,
-    )  # fmt: skip
     G = num_generations
-    total, rewards_per_func, names = sampled.rewards
-    if samples is not None:
-        samples += _records(rows, sampled, G)
-    correctness = sampled.correctness.nan_to_num(-torch.inf).reshape(len(rows), G)  # -inf: the reward did not apply
-    accuracy = accuracy_of(sampled.correctness)
+    num_problems = len(scored.texts) // G
+    total, rewards_per_func, names = scored.rewards
+    correctness = scored.correctness.nan_to_num(-torch.inf).reshape(num_problems, G)  # -inf: the reward did not apply
+    accuracy = accuracy_of(scored.correctness)
     num_applied = int((correctness > -torch.inf).any(1).sum())
     frac_zero_std = (correctness == correctness[:, :1]).all(1).double().mean().item()
     values_by_name = zip(names, rewards_per_func.double().unbind(1), strict=True)
@@ -123,14 +177,14 @@ def evaluate(
         "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
         **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in values_by_name},
         **none_shares(names, rewards_per_func),
-        **sampled.logged,
-        **({} if reward_weights is None else {"reward": mean_and_std(total.double())[0]}),
+        **scored.logged,
+        **({"reward": mean_and_std(total.double())[0]} if has_reward_weights else {}),
         "frac_reward_zero_std": None if G == 1 else frac_zero_std,
-        "mean_length": sampled.lengths.double().mean().item(),
-        "format_rate": mean(format_reward(sampled.texts)),
-        "think_rate": mean(map(has_thinking, sampled.texts)),
-        **tool_metrics(sampled.episodes),
-        "n": len(rows),
+        "mean_length": scored.lengths.double().mean().item(),
+        "format_rate": mean(format_reward(scored.texts)),
+        "think_rate": mean(map(has_thinking, scored.texts)),
+        **tool_metrics(scored.episodes),
+        "n": num_problems,
         "num_generations": G,
     }
 
@@ -149,15 +203,19 @@ def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:
     }
 
 
-def _records(rows: Rows, sampled, G: int) -> list[dict]:
+def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
     """Make a record of each completion, ready for JSON; a reward that does not apply is None.
 
     With an environment, "turns" lists the turns and who wrote each, and "prompt" includes the text that `reset`
     appended.
+
+    rows: The problems.
+    scored: Their completions, as `sample_problems` returns them.
     """
-    total, rewards_per_func, names = sampled.rewards
-    columns = (rewards_per_func, total, sampled.lengths, sampled.truncated)
-    values = zip(sampled.texts, *(column.tolist() for column in columns), strict=True)
+    G = len(scored.texts) // len(rows)
+    total, rewards_per_func, names = scored.rewards
+    columns = (rewards_per_func, total, scored.lengths, scored.truncated)
+    values = zip(scored.texts, *(column.tolist() for column in columns), strict=True)
     records = [
         {
             "problem": number // G,
@@ -170,7 +228,7 @@ def _records(rows: Rows, sampled, G: int) -> list[dict]:
         }
         for number, (text, row_rewards, reward, length, truncated) in enumerate(values)
     ]
-    for record, episode, turns in zip(records, sampled.episodes or (), sampled.turns or (), strict=False):
+    for record, episode, turns in zip(records, scored.episodes or (), scored.turns or (), strict=False):
         record["turns"] = turns
         if episode.prompt is not None:
             record["prompt"] = episode.prompt
@@ -260,23 +318,24 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _measure(model: str, split: str, n: int | None, seed: int, output: Path | None, **settings) -> dict:
-    """Run `evaluate` with the options of the command, and return its result with task and split.
+    """Evaluate a model with the options of the command, and return the metrics with task and split.
 
     Args:
         model: The name of the model, as `load_policy` takes it.
         split: The split of the problems, "train" or "test".
         n: Number of problems; None takes the default number.
         seed: Seed from which problems and completions are drawn.
-        output: The file for the samples; None writes none.
+        output: The file for the records of the completions; None writes none.
         settings: The other options of the command.
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.models.tool_check import check_tool_environment
     from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
     from grpo_lab.rollout.prompting.probe import probe
     from grpo_lab.rollout.prompting.prompts import end_token_ids
-    from grpo_lab.trainer.inputs import check_reward_arguments, check_tool_environment
+    from grpo_lab.trainer.run_checks import check_reward_arguments
 
     is_tiny = count_parameters(model, pick_device().type) < FEW_PARAMETERS
     options = _with_run_settings(
@@ -300,17 +359,19 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     if environment is not None:
         environment.check(policy, tokenizer, rows, settings["max_completion_length"], "task")
         settings["environment"] = environment
-    samples: list[dict] = []
-    settings |= {"reward_weights": options.get("reward_weights"), "samples": samples}
-    result = evaluate(
-        policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, seed=seed, disable_tqdm=False, **settings
-    )
+    reward_weights = options.get("reward_weights")
+    scored = sample_problems(
+        policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, seed=seed, disable_tqdm=False,
+        reward_weights=reward_weights, **settings,
+    )  # fmt: skip
+    metrics = evaluation_metrics(scored, settings["num_generations"], has_reward_weights=reward_weights is not None)
+    records = sample_records(rows, scored)
     if output is not None:
-        write_at_once(output, "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples))
-        print(f"{len(samples):,} completions written to {output.as_posix()}")
-    for line in _remarks(result, samples, task_spec):
+        write_at_once(output, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+        print(f"{len(records):,} completions written to {output.as_posix()}")
+    for line in _remarks(metrics, records, task_spec):
         print(line)
-    return {"task": task_spec.task.name, "split": split} | result
+    return {"task": task_spec.task.name, "split": split} | metrics
 
 
 def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
@@ -321,15 +382,15 @@ def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
     return ToolEnvironment(**environment_arguments) if environment_arguments else task_environment(task_spec.task)
 
 
-def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator[str]:
-    """Yield remarks on a result: that training on it would have no gradient, or that it has no accuracy."""
-    distinct_rewards = {(sample["problem"], sample["reward"]) for sample in samples}
-    if samples and result["num_generations"] > 1 and len(distinct_rewards) == result["n"]:
+def _remarks(metrics: dict, records: list[dict], task_spec: TaskSpec) -> Iterator[str]:
+    """Yield remarks on an evaluation: training on its rows would have no gradient, or there is no accuracy."""
+    distinct_rewards = {(record["problem"], record["reward"]) for record in records}
+    if records and metrics["num_generations"] > 1 and len(distinct_rewards) == metrics["n"]:
         yield (
             "all rewards were equal within each problem, so a training on these would have no gradient; take problems "
             "with right and wrong completions, or more of each (num_generations); --output shows them"
         )
-    if result["accuracy"] is None:
+    if metrics["accuracy"] is None:
         first = reward_names(task_spec.reward_funcs)[0]
         reason = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
         yield f"there is no accuracy: {reason}; see rewards/{first}/mean"

@@ -13,14 +13,23 @@ import pytest
 import torch
 
 from grpo_lab import evaluate as evaluate_module
-from grpo_lab.evaluate import evaluate, main, pass_at_k, thinking_probability, wilson_interval
+from grpo_lab.evaluate import (
+    evaluate,
+    evaluation_metrics,
+    main,
+    pass_at_k,
+    sample_problems,
+    sample_records,
+    thinking_probability,
+    wilson_interval,
+)
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout.environments import environment
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.train import main as train_main
-from grpo_lab.trainer import collecting
 from tests.support.refused import refused
 from tests.support.worlds import ROWS, make_world
 
@@ -64,7 +73,7 @@ def plant(monkeypatch, texts=TEXTS):
         planted_texts = [text for prompt in prompts for text in texts[prompt][:num_generations]]
         return dataclasses.replace(rollout, texts=planted_texts)
 
-    monkeypatch.setattr(collecting, "sample_completions", planted)
+    monkeypatch.setattr(environment, "sample_completions", planted)
 
 
 def test_every_count(monkeypatch):
@@ -115,6 +124,13 @@ def test_the_old_name_of_reward_funcs_works_and_warns():
         assert evaluate(*make_world(), PLANTED_ROWS, correct=accuracy_reward, **measure) == result
 
 
+def test_the_argument_samples_still_gets_the_records_and_warns():
+    measure, records = {"num_generations": 2, "max_completion_length": 2}, []
+    with pytest.warns(DeprecationWarning, match="the argument samples is deprecated: sample_problems and"):
+        evaluate(*make_world(), PLANTED_ROWS, samples=records, **measure)
+    assert records == sample_records(PLANTED_ROWS, sample_problems(*make_world(), PLANTED_ROWS, **measure))
+
+
 def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
     plant(monkeypatch)
 
@@ -139,9 +155,10 @@ def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
     def length(completions, **columns):
         return [None if not text else float(len(text)) for text in completions]
 
-    samples = []
     measure = {"num_generations": 4, "max_completion_length": 3, "reward_funcs": [accuracy_reward, length]}
-    result = evaluate(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5], samples=samples)
+    scored = sample_problems(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
+    result, samples = evaluation_metrics(scored, 4, has_reward_weights=True), sample_records(PLANTED_ROWS, scored)
+    assert result == evaluate(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
     planted_texts = [text for texts in TEXTS.values() for text in texts]
     assert [sample["completion"] for sample in samples] == planted_texts
     assert [sample["problem"] for sample in samples] == [0] * 4 + [1] * 4
@@ -194,14 +211,15 @@ def test_lengths_count_the_end_token_and_global_random_state_stays():
 
 @pytest.fixture
 def evaluated_with(monkeypatch):
-    """Replace `evaluate`, so that nothing is sampled; return the rows and keywords that the command passes to it."""
+    """Replace `sample_problems`, so that nothing is sampled; return the rows and keywords that the command passes."""
     calls = []
 
     def record(model, tokenizer, rows, **keywords):
         calls.append((rows, keywords))
-        return {"accuracy": None}
 
-    monkeypatch.setattr(evaluate_module, "evaluate", record)
+    monkeypatch.setattr(evaluate_module, "sample_problems", record)
+    monkeypatch.setattr(evaluate_module, "evaluation_metrics", lambda *_, **__: {"accuracy": None})
+    monkeypatch.setattr(evaluate_module, "sample_records", lambda *_: [])
     return calls
 
 
@@ -224,7 +242,7 @@ def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, evaluated_
         assert rows == addition_problems("test", n, seed)
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
         sampling = {"num_generations": 4, "max_completion_length": 64, "temperature": 1.0, "batch_size": 512}
-        sampling |= {"reward_weights": None, "samples": []}
+        sampling |= {"reward_weights": None}
         assert keywords == sampling | {
             "disable_tqdm": False,
             "reward_funcs": [accuracy_reward, think_rate],

@@ -259,8 +259,8 @@ def fit_to_cpu(
         The configuration, and lines to print on it; no lines if nothing has changed.
     """
     is_batch_fixed = BATCH_SETTINGS & set(fixed)
-    loss_depends_on_micro_batch = LOSSES[config.loss_type].divided_by == "microbatch_tokens"
-    if is_batch_fixed or loss_depends_on_micro_batch or config.max_completion_length >= SHORT:
+    loss_depends_on_size = LOSSES[config.loss_type].depends_on_microbatches
+    if is_batch_fixed or loss_depends_on_size or config.max_completion_length >= SHORT:
         return config, []
     config_with_long_completions = replace(config, max_completion_length=SHORT)
     try:

@@ -1,5 +1,6 @@
 """What sampling returns: a `Rollout`, and the `Episode` of each of its rows if an environment replied."""
 
+import itertools
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -89,6 +90,21 @@ class Rollout:
         """The episode of each row; without an environment, an empty `Episode` for each."""
         return [Episode() for _ in self.texts] if self.episodes is None else self.episodes
 
+    def turn_texts(self, tokenizer) -> list[list[dict[str, str]]]:
+        """Return the texts of each row in order, each as {"policy": text} or {"environment": text} by its author."""
+        texts_by_row = []
+        for row, length in enumerate(self.mask.sum(-1).tolist()):
+            is_policy = self.policy_mask[row, :length].tolist()
+            turns = self.turn_of_token[row, :length].tolist()
+            token_ids = self.completion_ids[row, :length].tolist()
+            tokens = zip(is_policy, turns, token_ids, strict=True)
+            texts = []
+            for (by_policy, _), tokens_of_author in itertools.groupby(tokens, lambda token: token[:2]):
+                author = "policy" if by_policy else "environment"
+                texts.append({author: tokenizer.decode([token_id for _, _, token_id in tokens_of_author])})
+            texts_by_row.append(texts)
+        return texts_by_row
+
     @property
     def turn(self) -> Int[Tensor, "B T"]:
         """Deprecated: the name of `turn_of_token` before 1.0.0."""
@@ -100,3 +116,11 @@ class Rollout:
         """Deprecated: the name of `group_of_row` before 1.0.0."""
         warnings.warn("rollout.group is called group_of_row now", DeprecationWarning, stacklevel=2)
         return self.group_of_row
+
+
+def turns_as_text(turns: list[dict[str, str]]) -> str:
+    """Return the turns of an episode as one text; angle quotation marks enclose the texts of the environment.
+
+    turns: The texts of one row, as `Rollout.turn_texts` returns them.
+    """
+    return "".join(turn["policy"] if "policy" in turn else f"\u00ab{turn['environment']}\u00bb" for turn in turns)

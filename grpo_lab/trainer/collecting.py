@@ -15,10 +15,10 @@ from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rollout import Rollout, sample_completions
-from grpo_lab.rollout.environments.environment import Environment, abilities
+from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.environments.environment import Environment, sample_rows
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import METRICS_OF_UPDATES, Clock, reward_metrics, rollout_metrics
+from grpo_lab.trainer.metrics import Clock, is_added_later, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages
 
@@ -51,35 +51,17 @@ def collect(
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
-        keywords = config.sampling_arguments()
-        if config.turn_advantage != "trajectory" and abilities(environment).has_instances:
-            keywords["by_turn"] = True  # record the reward and the state of each environment after every turn
         rollout = sample_rows(
-            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment, **keywords
-        )
+            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment,
+            by_turn=config.turn_advantage != "trajectory", **config.sampling_arguments(),
+        )  # fmt: skip
     log = RewardLog(trainer_state)
     with clock("time/reward"):
         scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
     experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
     metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
-    return experience, metrics | log.metrics((*metrics, *METRICS_OF_UPDATES))
-
-
-def sample_rows(
-    model,
-    tokenizer,
-    rows: list[dict],
-    num_generations: int,
-    max_completion_length: int,
-    environment: Environment | None = None,
-    **sampling,
-) -> Rollout:
-    """Sample G completions for each row of the data, or G episodes if there is an environment."""
-    if environment is not None:
-        return environment.sample(model, tokenizer, rows, num_generations, max_completion_length, **sampling)
-    prompts = [row["prompt"] for row in rows]
-    return sample_completions(model, tokenizer, prompts, num_generations, max_completion_length, **sampling)
+    return experience, metrics | log.metrics(is_reserved=lambda name: name in metrics or is_added_later(name))
 
 
 def make_experience(
@@ -111,8 +93,10 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
 
     A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only one
     completion of a prompt is left, it has no baseline, and its advantage is zero, too. (With the advantage "none" it
-    keeps its reward.) "batch" takes the standard deviation of all rewards that apply. Rewards that are not NaN are
-    finite, and so are their squares in the precision of the rewards.
+    keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
+
+    rewards: Total rewards of B = P * G completions, NaN where no reward function applies. `score_completions` refuses
+        rewards so large that the sum of their squares overflows.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
     has_reward = ~grouped_rewards.isnan()

@@ -1,6 +1,7 @@
 """Measurements that do not change the training: rewards on held-out problems, and the KL to the reference."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,12 +17,11 @@ from grpo_lab.kl import kl_estimate
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
+from grpo_lab.rollout.environments.environment import sample_rows
 from grpo_lab.tasks import Rows, in_parts
-from grpo_lab.trainer.collecting import sample_rows
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
-from grpo_lab.trainer.reports import turn_texts
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
@@ -38,13 +38,13 @@ class ScoredCompletions(NamedTuple):
     correctness: Float[Tensor, " B"]  # reward by the first function, or by its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # records of the episodes; None without an environment
-    turns: list[list[dict[str, str]]] | None = None  # texts of each episode, as `turn_texts` returns them
+    turns: list[list[dict[str, str]]] | None = None  # texts of each episode, as `Rollout.turn_texts` returns them
 
 
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
-    config: GRPOConfig | None = None, reward_weights: Sequence[float] | None = None, disable_tqdm: bool = True,
-    environment=None, trainer_state: Any = None, **sampling,
+    reward_weights: list[float] | None = None, precision_context: AbstractContextManager | None = None,
+    disable_tqdm: bool = True, environment=None, trainer_state: Any = None, **sampling,
 ) -> ScoredCompletions:  # fmt: skip
     """Sample completions of every row and reward them, with a random stream of its own.
 
@@ -56,16 +56,16 @@ def sample_and_reward(
         num_generations: Number of completions per row.
         batch_size: Number of completions that are sampled at once, at least those of one row.
         seed: Seed of the random stream; the caller's random state is restored.
-        config: The settings of a run, from which precision and reward weights are read. None: the precision is that
-            for which the model was loaded.
-        reward_weights: Weights of the reward functions, read if config is None. None: each weight is 1.
+        reward_weights: Weights of the reward functions in the total reward. None: each weight is 1.
+        precision_context: Context in which the policy samples, entered once for each batch, such as
+            `autocast(model, config)`. None: the precision is that for which the model was loaded.
         disable_tqdm: Whether to hide the progress bar.
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
         trainer_state: Progress of the run for reward functions that read it. None: the state before a run.
         sampling: Further arguments of `sample_completions`.
     """
     log = RewardLog(trainer_state or TrainerState())
-    reward_weights = reward_weights if config is None else config.reward_weights
+    precision_context = precision_context or autocast(model)
     first_function = next(iter(as_list_or_empty(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
     texts, batches, episodes = [], [], []
@@ -75,7 +75,7 @@ def sample_and_reward(
     with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
-            with autocast(model, config):
+            with precision_context:
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
             rewards = reward_rollout(rollout, batch, reward_funcs, reward_weights, log)
             correctness = rewards.rewards_per_func[:, 0]
@@ -84,7 +84,7 @@ def sample_and_reward(
             names = rewards.names
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
-            turns += turn_texts(rollout, tokenizer) if rollout.episodes else ()
+            turns += rollout.turn_texts(tokenizer) if rollout.episodes else ()
             lengths = rollout.policy_mask.sum(-1).cpu()
             batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, correctness))
             bar.update(len(batch))
@@ -123,7 +123,8 @@ def evaluate_policy(
         num_generations=config.num_generations_eval or config.num_generations,
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # negative, since the steps of the training have seeds from 0 on
-        config=config, environment=environment, max_completion_length=config.max_completion_length,
+        reward_weights=config.reward_weights, precision_context=autocast(model, config),
+        environment=environment, max_completion_length=config.max_completion_length,
         **config.sampling_arguments(), **sampling_options,
     )  # fmt: skip
     rewards = sampled.rewards

@@ -56,8 +56,16 @@ class Experience:
         """Yield consecutive parts of `size` rows; the last part may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
-    def rows_with_gradient(self, config: GRPOConfig) -> Bool[Tensor, " B"]:
-        """Return True for each row with a gradient: one with a nonzero advantage, a KL term or an entropy bonus."""
-        if config.needs_every_row:
+    def rows_with_gradient(self, every_row: bool | GRPOConfig) -> Bool[Tensor, " B"]:
+        """Return True for each row with a gradient: one with a token in the loss and an advantage other than zero.
+
+        every_row: Whether a row has a gradient whatever its advantage, because of a KL term or an entropy bonus
+            (`config.needs_every_row`). Deprecated: the settings of the run.
+        """
+        if isinstance(every_row, GRPOConfig):
+            message = "rows_with_gradient takes config.needs_every_row now, not the config"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            every_row = every_row.needs_every_row
+        if every_row:
             return self.loss_mask.any(-1)
         return (self.loss_mask & (per_token(self.advantages) != 0)).any(-1)

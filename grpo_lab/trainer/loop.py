@@ -111,7 +111,7 @@ def update(
     clock = clock or Clock(model.device)
     updates: list[dict] = []
     sampled_experience = experience
-    has_gradient = experience.rows_with_gradient(config)
+    has_gradient = experience.rows_with_gradient(config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
@@ -143,10 +143,12 @@ def accumulate_gradient(
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
+    row_mask = experience.rows_with_gradient(config.needs_every_row)
     if not LOSSES[config.loss_type].depends_on_microbatches:
-        experience = experience[cheapest_order(model, experience.rollout, experience.rows_with_gradient(config))]
-    for microbatch in experience.split(config.rows_at_once):
-        has_gradient = microbatch.rows_with_gradient(config)
+        order = cheapest_order(model, experience.rollout, row_mask)
+        experience, row_mask = experience[order], row_mask[order]
+    size = config.rows_at_once
+    for microbatch, has_gradient in zip(experience.split(size), row_mask.split(size), strict=True):
         with clock("time/logprobs"):
             logp, entropy = completion_logprobs(model, microbatch, config, has_gradient)
         advantages = microbatch.advantages

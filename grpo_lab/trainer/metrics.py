@@ -19,8 +19,13 @@ from grpo_lab.rollout.rollout import Episode
 from grpo_lab.trainer.experience import Experience
 
 LOGP_TOLERANCE = 0.1  # in nats; a larger difference from the log-probability of the sampler is counted
-# The metrics that `update` and `train` add to those of `collect`; a reward function may not log under these names.
-METRICS_OF_UPDATES = ("step", "loss", "grad_norm", "learning_rate", "kl", "ratio", "step_time", "nonfinite_steps")
+# Metrics that a step adds to those of `collect`: of the updates, of the KL, and of the run.
+ADDED_METRICS = (
+    "step", "loss", "grad_norm", "learning_rate", "nonfinite_steps", "rows_without_gradient", "kl", "ratio",
+    "cispo_clip_ratio", LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE, TRAINED_REPLIES, "step_time",
+    "time/rollout", "time/reward", "time/logprobs", "time/update", "time/eval",
+)  # fmt: skip
+ADDED_PREFIXES = ("clip_ratio/", "eval/")
 
 
 def now(device: torch.device) -> float:
@@ -28,6 +33,11 @@ def now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
+
+
+def is_added_later(name: str) -> bool:
+    """Return True if a step writes a metric of this name after `collect`, which would replace a logged one."""
+    return name in ADDED_METRICS or name.startswith(ADDED_PREFIXES)
 
 
 class Clock:

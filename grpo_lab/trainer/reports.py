@@ -1,6 +1,5 @@
 """Reports of a run while it trains: progress bar, trackers, and printed or recorded completions."""
 
-import itertools
 import math
 import re
 import sys
@@ -13,7 +12,7 @@ from tqdm import tqdm
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.logs import Columns
-from grpo_lab.rollout import Rollout
+from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.trackers import Trackers
 
@@ -38,16 +37,18 @@ class Reports:
         self._config = config
         self._bar = bar
         self._trackers = trackers
-        self._steps, self._has_signal = len(history), any(map(_has_signal, history))
+        self._steps = len(history)  # number of completed steps
+        self._has_signal = any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
         """Show the metrics of a completed step; an evaluation is printed as a line above the bar."""
         if "eval/reward" in metrics and not self._bar.disable:
             tqdm.write(f"step {metrics['step']}: {rewards_in_words(metrics, 'eval/')}", file=sys.stderr)
         self._bar.update()
-        length, postfix = metrics.get("completions/mean_length"), {}
+        postfix = {}
         if "reward" in metrics:
-            postfix["reward"] = _three_digits(metrics["reward"])
+            postfix["reward"] = _three_decimals(metrics["reward"])
+        length = metrics.get("completions/mean_length")
         if length is not None:
             postfix["length"] = f"{length:.1f}"
         self._bar.set_postfix(postfix)
@@ -104,9 +105,7 @@ def completion_records(
     if advantages.ndim == 2:
         advantages = torch.where(loss_mask, advantages, 0).sum(-1) / loss_mask.sum(-1).clamp(min=1)
     rollout = experience.rollout
-    turns_by_row: list[dict] = [{}] * len(experience)
-    if rollout.episodes is not None:
-        turns_by_row = [{"turns": texts} for texts in turn_texts(rollout, tokenizer)]
+    turns_by_row = None if rollout.episodes is None else rollout.turn_texts(tokenizer)
     values = zip(
         rollout.group_of_row.tolist(),
         rollout.texts,
@@ -114,62 +113,43 @@ def completion_records(
         experience.rewards.tolist(),
         advantages.tolist(),
         rollout.episode_per_row(),
-        turns_by_row,
         strict=True,
     )
-    return [
-        {
+    records = []
+    for row, (group, text, rewards_by_func, reward, advantage, episode) in enumerate(values):
+        record = {
             "step": step,
             "prompt": rows[group]["prompt"] if episode.prompt is None else episode.prompt,
             "completion": text,
             "rewards": {name: _none_if_nan(value) for name, value in zip(names, rewards_by_func, strict=True)},
             "reward": _none_if_nan(reward),
             "advantage": advantage,
-            **({"extra": columns.row(row)} if columns.values else {}),
         }
-        | turns
-        for row, (group, text, rewards_by_func, reward, advantage, episode, turns) in enumerate(values)
-    ]
-
-
-def turn_texts(rollout: Rollout, tokenizer) -> list[list[dict[str, str]]]:
-    """Return the texts of each episode in order, each as {"policy": text} or {"environment": text} by its author."""
-    episodes = []
-    for row, length in enumerate(rollout.mask.sum(-1).tolist()):
-        is_policy = rollout.policy_mask[row, :length].tolist()
-        turns = rollout.turn_of_token[row, :length].tolist()
-        token_ids = rollout.completion_ids[row, :length].tolist()
-        tokens = zip(is_policy, turns, token_ids, strict=True)
-        texts = []
-        for (by_policy, _), tokens_of_author in itertools.groupby(tokens, lambda token: token[:2]):
-            author = "policy" if by_policy else "environment"
-            texts.append({author: tokenizer.decode([token_id for _, _, token_id in tokens_of_author])})
-        episodes.append(texts)
-    return episodes
+        if columns.values:
+            record["extra"] = columns.row(row)
+        if turns_by_row is not None:
+            record["turns"] = turns_by_row[row]
+        records.append(record)
+    return records
 
 
 def best_and_worst(records: list[dict]) -> str:
-    """Return two lines of text: the completions with the highest and the lowest reward.
+    """Return a heading and two lines of text: the completions with the highest and the lowest reward.
 
-    Texts are quoted and escaped, so that no character moves the cursor or ends a line. Characters that the terminal
-    cannot print are escaped, too.
+    A completion without a reward is not shown. Texts are quoted and escaped, so that no character moves the cursor or
+    ends a line. Characters that the terminal cannot print are escaped, too.
     """
     rewarded = [record for record in records if record["reward"] is not None]
     ranked = sorted(rewarded, key=lambda record: -record["reward"])
+    shown = [ranked[0], ranked[-1]] if len(ranked) > 1 else ranked
     lines = [f"step {records[0]['step']}: the best and the worst of {len(records)} completions"]
-    best, worst = ranked[:1], ranked[1:][-1:]  # each empty if there is no such completion
-    for record in best + worst:
+    for record in shown:
         last_messages = record["prompt"] if isinstance(record["prompt"], str) else record["prompt"][-1:]
         prompt = quoted(prompt_text(last_messages), LINE_WIDTH // 3)
-        completion = record["completion"] if "turns" not in record else in_turns(record["turns"])
+        completion = turns_as_text(record["turns"]) if "turns" in record else record["completion"]
         lines.append(f"{record['reward']:8.3f}  {prompt} {quoted(completion, LINE_WIDTH - len(prompt))}")
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
-
-
-def in_turns(turns: list[dict[str, str]]) -> str:
-    """Return an episode as one text; angle quotation marks enclose the texts of the environment."""
-    return "".join(turn["policy"] if "policy" in turn else f"\u00ab{turn['environment']}\u00bb" for turn in turns)
 
 
 def rewards_in_words(metrics: dict, prefix: str = "") -> str:
@@ -177,14 +157,18 @@ def rewards_in_words(metrics: dict, prefix: str = "") -> str:
 
     prefix: "eval/" for the rewards of held-out problems, "" for the rewards of the training.
     """
-    means = {match[1]: metrics[name] for name in metrics if (match := re.fullmatch(f"{prefix}rewards/(.*)/mean", name))}
-    components = ", ".join(f"{name} {_three_digits(value)}" for name, value in means.items())
-    text = f"{'held-out ' if prefix else ''}reward {_three_digits(metrics[f'{prefix}reward'])} ({components})"
+    components = ", ".join(
+        f"{match[1]} {_three_decimals(value)}"
+        for name, value in metrics.items()
+        if (match := re.fullmatch(f"{prefix}rewards/(.*)/mean", name))
+    )
+    text = f"{'held-out ' if prefix else ''}reward {_three_decimals(metrics[f'{prefix}reward'])} ({components})"
     accuracy = metrics.get(f"{prefix}accuracy")
-    return text if accuracy is None else f"{text}, accuracy {_three_digits(accuracy)}"
+    return text if accuracy is None else f"{text}, accuracy {_three_decimals(accuracy)}"
 
 
 def quoted(text: str, width: int) -> str:
+    """Return the text as a Python literal, cut to `width` characters; "..." stands for what is cut off."""
     literal = repr(text)
     return literal if len(literal) <= width else f"{literal[: width - 4]}...{literal[-1]}"
 
@@ -198,5 +182,5 @@ def _none_if_nan(reward: float) -> float | None:
     return None if math.isnan(reward) else reward
 
 
-def _three_digits(value: float | None) -> str:
+def _three_decimals(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"

@@ -3,7 +3,6 @@
 A comment such as `# [refresh]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
-import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,17 +23,20 @@ from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.static import reuse_graphs
 from grpo_lab.rollout.environments.environment import Environment
+from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.tasks import Rows
+from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.rewarding import all_reward_functions
+from grpo_lab.trainer.run_checks import check_run_inputs
+from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -159,8 +161,8 @@ class Run:
                 self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
 
     def rows_of_step(self, step: int) -> list[dict]:
-        """Return the rows of a step in the order that the function `rows_of_step` computes."""
-        return rows_of_step(self.dataset, self.config, step)
+        """Return the rows of a step; every epoch has a new random order, computed from the seed and the epoch alone."""
+        return rows_of_training_step(self.dataset, self.config, step)
 
     def trainer_state(self, step: int) -> TrainerState:
         """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""
@@ -265,33 +267,6 @@ class Run:
             self.folder.save_checkpoint(
                 completed_steps, self.model, self.tokenizer, self.optimizer, state, self._checkpointed_reference
             )
-
-
-def rows_of_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
-    """Return the rows of a step; every epoch has a new random order, computed from the seed and the epoch alone."""
-    rows = []
-    first = step * config.prompts_per_step
-    for position in range(first, first + config.prompts_per_step):
-        epoch, index = divmod(position, len(dataset))
-        order = _random_order(len(dataset), seed=config.seed * SEED_STRIDE + epoch)
-        rows.append(dataset[order[index]])
-    return rows
-
-
-@contextmanager
-def training_mode(model, training: bool) -> Iterator[None]:
-    """Set the model to training mode or to evaluation mode inside the context, and restore its mode at the end."""
-    was_training = model.training
-    model.train(training)
-    try:
-        yield
-    finally:
-        model.train(was_training)
-
-
-@functools.lru_cache(maxsize=2)
-def _random_order(count: int, seed: int) -> list[int]:
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
 def _make_reference(model, config: GRPOConfig):

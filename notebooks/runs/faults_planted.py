@@ -280,7 +280,7 @@ def stale_sampler(engine: str, model):
     def changed(model, *args, **kwargs):
         return sample_completions(first, *args, **kwargs)
 
-    return patch("grpo_lab.trainer.collecting.sample_completions", changed)
+    return patch("grpo_lab.rollout.environments.environment.sample_completions", changed)
 
 
 def good_at_even(engine: str, model):
@@ -296,7 +296,7 @@ def sampled_with(**settings) -> Patch:
     def changed(*args, **kwargs):
         return sample_completions(*args, **kwargs | settings)
 
-    return lambda engine, model: patch("grpo_lab.trainer.collecting.sample_completions", changed)
+    return lambda engine, model: patch("grpo_lab.rollout.environments.environment.sample_completions", changed)
 
 
 # ---- the runs

@@ -28,12 +28,12 @@ from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
+from grpo_lab.rollout.environments.environment import sample_rows
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
 from grpo_lab.train import TRAINING_PROBLEMS
 from grpo_lab.trainer import collect, update
-from grpo_lab.trainer.collecting import sample_rows
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.run import Run
 

@@ -24,7 +24,7 @@ from grpo_lab.base.checks import check_at_least
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.evaluate import evaluate
+from grpo_lab.evaluate import evaluation_metrics, sample_problems
 from grpo_lab.models import load_policy
 from grpo_lab.models.packaged import QWEN, source
 from grpo_lab.rollout.environments.tools import ToolEnvironment
@@ -118,15 +118,16 @@ class Recorder:
 
     def measured(self, model, tokenizer) -> dict:
         """On held-out products: how many are right, calls, and the turns of the first of them."""
-        limit, samples = self.settings["max_tool_calling_iterations"], []
-        result = evaluate(
-            model, tokenizer, self.held_out, num_generations=1 if self.args.fast else self.args.generations,
+        limit, num_generations = self.settings["max_tool_calling_iterations"], self.args.generations
+        num_generations = 1 if self.args.fast else num_generations
+        scored = sample_problems(
+            model, tokenizer, self.held_out, num_generations=num_generations,
             max_completion_length=self.settings["max_completion_length"], reward_funcs=[right_at_last, called],
             environment=ToolEnvironment([calculator], max_tool_calling_iterations=limit), batch_size=64,
-            samples=samples,
         )  # fmt: skip
-        turns = [sample["turns"] for sample in samples[:: max(1, len(samples) // 8)]]
-        return {key: _short(value) if isinstance(value, float) else value for key, value in result.items()} | {
+        metrics = evaluation_metrics(scored, num_generations)
+        turns = scored.turns[:: max(1, len(scored.turns) // 8)]
+        return {key: _short(value) if isinstance(value, float) else value for key, value in metrics.items()} | {
             "samples": turns
         }
 

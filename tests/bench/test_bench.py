@@ -19,7 +19,7 @@ from grpo_lab.config.precision import PRECISIONS, slow_here
 from grpo_lab.models.folders import TINY
 from grpo_lab.rollout import end_token_ids
 from grpo_lab.tasks import TASKS
-from grpo_lab.trainer.inputs import RunInputs
+from grpo_lab.trainer.run_inputs import RunInputs
 from tests.support.refused import refused
 
 # --- the arithmetic -------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from grpo_lab import evaluate as evaluate_module
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
-from grpo_lab.trainer import collecting
+from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout.environments import environment
 from tests.support.worlds import make_world
 
 STEPS = 2**16
@@ -80,13 +81,13 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     model.loaded_for = name
     if name:
         model.to(PRECISIONS[name].weights)
-    seen, sample = [], collecting.sample_completions
+    seen = []
 
     def spy(*arguments, **keywords):
         seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
-        return sample(*arguments, **keywords)
+        return sample_completions(*arguments, **keywords)
 
-    monkeypatch.setattr(collecting, "sample_completions", spy)
+    monkeypatch.setattr(environment, "sample_completions", spy)
     evaluate_module.evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
 

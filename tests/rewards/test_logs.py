@@ -173,7 +173,10 @@ def test_the_state_of_a_run_is_what_trl_says_of_it(tmp_path):
         ),
         (lambda log_metric, log_extra: log_extra("a", [1]), "log_extra got 1 values for 'a'; expected 8, one for"),
         (lambda log_metric, log_extra: log_metric("reward", 1), "log_metric is 'reward'; expected another name, since"),
-        (lambda log_metric, log_extra: log_metric("loss", 1), "log_metric is 'loss'; expected another name"),
+        *[
+            (lambda log_metric, log_extra, name=name: log_metric(name, 1), f"log_metric is '{name}'; expected another")
+            for name in ("loss", "rows_without_gradient", "clip_ratio/low_mean", "time/update", "eval/accuracy")
+        ],
     ],
 )
 def test_what_cannot_be_logged_is_named(call, message):

@@ -15,9 +15,9 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.environments.text_environment import task_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
-from grpo_lab.trainer.reports import in_turns, turn_texts
 from grpo_lab.trainer.rewarding import reward_rollout
 from tests.support.bubblewrap import needs_bubblewrap
 from tests.support.tool_worlds import END, call, make_tool_world, scripted
@@ -211,7 +211,7 @@ def test_a_task_with_an_environment_of_its_own_is_played_in_it(capsys):
     model, tokenizer = grpo_lab.models.load_policy("tiny")
     environment = task_environment(find_task("sums-calculator"))
     rollout = environment.sample(model, tokenizer, [row], 1, 40, top_k=1)
-    turns = chat.printable(in_turns(turn_texts(rollout, tokenizer)[0])).removesuffix(END)
+    turns = chat.printable(turns_as_text(rollout.turn_texts(tokenizer)[0])).removesuffix(END)
     assert END not in printed and printed.splitlines()[1] == turns
     assert printed.splitlines()[2] == f"calls: {rollout.episodes[0].calls}"
     (_, right, _) = reward_rollout(rollout, [row], accuracy_reward)

@@ -5,7 +5,9 @@ import contextlib
 import pytest
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from grpo_lab.trainer import collecting, train
+from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout.environments import environment
+from grpo_lab.trainer import train
 
 
 @contextlib.contextmanager
@@ -42,16 +44,16 @@ def _parameters(optimizer):
 
 def recorded(*run):
     """A run of our own loop; returns its history, its updates, and of each rollout prompts and completions as ids."""
-    rollouts, sample = [], collecting.sample_completions
+    rollouts = []
 
     def record(*arguments, **settings):
-        r = sample(*arguments, **settings)
+        r = sample_completions(*arguments, **settings)
         prompts = [r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row]
         rollouts.append((prompts, [ids[mask].tolist() for ids, mask in zip(r.completion_ids, r.mask, strict=True)]))
         return r
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
-        patch.setattr(collecting, "sample_completions", record)
+        patch.setattr(environment, "sample_completions", record)
         return train(*run), seen, rollouts
 
 

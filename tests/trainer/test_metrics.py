@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from grpo_lab.models.selfcheck import ensure_checked
+from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.forward import model_logprobs
-from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collecting, experience_logprobs, rewarding, train
+from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
 from grpo_lab.trainer import metrics as metrics_module
 from tests.support.axe import Killed
 from tests.support.kernels import Waits
@@ -104,7 +105,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
         monkeypatch.setattr(owner, name, slow)
 
     monkeypatch.setattr(metrics_module, "now", lambda device: clock[0])
-    takes(collecting, "sample_completions", 3.0)
+    takes(environment, "sample_completions", 3.0)
     takes(rewarding, "score_completions", 5.0)
     takes(experience_logprobs, "compute_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)

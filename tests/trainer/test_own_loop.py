@@ -200,6 +200,8 @@ def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
     with pytest.warns(DeprecationWarning, match="measure_and_log now"):
         assert new.observe(0, None, None) == {}, "there is nothing to measure, and nothing is written"
     experience, _ = collect(model, tokenizer, rows[:1], reward, new.config)
+    with pytest.warns(DeprecationWarning, match="rows_with_gradient takes config.needs_every_row now"):
+        assert experience.rows_with_gradient(make_config(beta=0.1)).all()
     with pytest.warns(DeprecationWarning, match="loss_mask now"):
         assert experience.mask is experience.loss_mask
     with pytest.warns(DeprecationWarning, match="turn_of_token now"):

@@ -1,4 +1,4 @@
-"""The interface of environments, and the choice of an environment by the arguments of `train`."""
+"""The interface of environments, sampling with or without one, and the choice of one by the arguments of `train`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +8,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.rollout import Rollout
+from grpo_lab.rollout.sample import sample_completions
 from grpo_lab.tasks import Rows
 
 
@@ -65,6 +66,37 @@ class Environment(Protocol):
     def ingredients(self) -> tuple[list[Callable], dict]:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         ...
+
+
+def sample_rows(
+    model,
+    tokenizer,
+    rows: list[dict],
+    num_generations: int,
+    max_completion_length: int,
+    environment: Environment | None = None,
+    *,
+    by_turn: bool = False,
+    **sampling: Any,
+) -> Rollout:
+    """Sample G completions of each row of the data, or G episodes if there is an environment.
+
+    Args:
+        model, tokenizer: The policy and its tokenizer.
+        rows: Rows of the data, P of them, each with a "prompt".
+        num_generations: G, number of completions or episodes of each row.
+        max_completion_length: Maximum number of tokens of a completion, or of an episode including the replies.
+        environment: The environment that replies to the policy. None: the policy writes each completion alone.
+        by_turn: True records the reward so far and the state of each environment object after every turn, if each
+            episode has an object of its own.
+        sampling: The keyword arguments of `sample_completions`, from `temperature` on.
+    """
+    if environment is None:
+        prompts = [row["prompt"] for row in rows]
+        return sample_completions(model, tokenizer, prompts, num_generations, max_completion_length, **sampling)
+    # An environment of the user's own that has no objects may lack the argument `by_turn`.
+    keywords = {"by_turn": True} if by_turn and abilities(environment).has_instances else {}
+    return environment.sample(model, tokenizer, rows, num_generations, max_completion_length, **keywords, **sampling)
 
 
 class Abilities(NamedTuple):

@@ -25,9 +25,20 @@ class TextEnvironment:
     has_state: ClassVar[bool] = False
 
     def sample(
-        self, model, tokenizer, rows: list[dict], num_generations: int, max_completion_length: int, **sampling
+        self,
+        model,
+        tokenizer,
+        rows: list[dict],
+        num_generations: int,
+        max_completion_length: int,
+        *,
+        by_turn: bool = False,
+        **sampling,
     ) -> Rollout:
-        """Sample G episodes of each row of the data."""
+        """Sample G episodes of each row of the data, as `Environment.sample` describes.
+
+        by_turn: No effect, since a text environment has neither a reward nor a state to record.
+        """
         prompts = [row["prompt"] for row in rows]
         return sample_episodes(
             model, tokenizer, prompts, num_generations, max_completion_length, self.respond,

@@ -1,5 +1,6 @@
-"""Contexts that put a model into the state for sampling: evaluation mode, and a neutral generation_config."""
+"""Contexts that set the mode of a model, and give it a neutral generation_config for sampling."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from transformers import GenerationConfig
@@ -19,6 +20,20 @@ def evaluating(model):
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+@contextmanager
+def training_mode(model, training: bool) -> Iterator[None]:
+    """Set the model to training mode or to evaluation mode inside this context; afterwards restore its mode.
+
+    The mode of the model itself is restored for all its modules, unlike in `evaluating`.
+    """
+    was_training = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @contextmanager

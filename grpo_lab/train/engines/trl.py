@@ -29,6 +29,7 @@ from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.rollout.prompting.probe import PROMPT_QUIRKS, probe
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
@@ -36,13 +37,14 @@ from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
 from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make_trainer
+from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
-from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.reports import best_and_worst, open_reports
-from grpo_lab.trainer.run import rows_of_step, training_mode
+from grpo_lab.trainer.run_checks import check_run_inputs
+from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.stopping import RESUME, Stopping
 
 
@@ -207,7 +209,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
     dataset = inputs.dataset
     if is_main():
         check_run_inputs(replace(inputs, config=config.without(output_dir=None, resume_from_checkpoint=False)))
-    rows = [row for step in range(config.max_steps) for row in rows_of_step(dataset, config, step)]
+    rows = [row for step in range(config.max_steps) for row in rows_of_training_step(dataset, config, step)]
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
     if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):

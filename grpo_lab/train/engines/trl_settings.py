@@ -68,7 +68,7 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
         problem += "share its rows"
         allowed = f"one of the two has to be a multiple of {processes}"
         raise InputError("per_device_train_batch_size", rows, allowed, found=problem)
-    if processes > 1 and LOSSES[config.loss_type].divided_by == "microbatch_tokens":
+    if processes > 1 and LOSSES[config.loss_type].depends_on_microbatches:
         problem = f"is {config.loss_type!r}, which TRL averages in each process by itself"
         raise InputError("loss_type", config.loss_type, "expected another one", found=problem)
     return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation_steps}

@@ -29,7 +29,7 @@ from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, batch_settings_per_process, unchanged_settings
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
-from grpo_lab.trainer.inputs import RunInputs
+from grpo_lab.trainer.run_inputs import RunInputs
 
 
 def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":

@@ -18,7 +18,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.train.engines import engine as engines
 from grpo_lab.train.engines import trl_settings
 from grpo_lab.trainer import train
-from grpo_lab.trainer.inputs import RunInputs
+from grpo_lab.trainer.run_inputs import RunInputs
 from tests.parity.engines import engine as installed
 from tests.support.differences import MEANINGS
 from tests.support.refused import refused

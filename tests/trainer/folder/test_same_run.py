@@ -19,7 +19,7 @@ from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.inputs import RunInputs
+from grpo_lab.trainer.run_inputs import RunInputs
 from tests.support.resuming import (
     CHEAP,
     ONE_UPDATE,

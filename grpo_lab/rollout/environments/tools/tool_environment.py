@@ -130,6 +130,7 @@ class ToolEnvironment:
         rows: list[dict],
         num_generations: int,
         max_completion_length: int,
+        *,
         by_turn: bool = False,
         **sampling,
     ) -> Rollout:

@@ -1,7 +1,6 @@
-"""The inputs of a run, and their checks before its first step: model, tokenizer, data, rewards and settings."""
+"""The checks of a run's inputs before its first step: model, tokenizer, data, rewards and settings."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError
@@ -10,13 +9,10 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import autocast
 from grpo_lab.models.adapters import has_adapter
-from grpo_lab.models.folders import usable_folder
-from grpo_lab.models.loading import load_tokenizer, pick_device
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
-from grpo_lab.rollout.environments.environment import Environment, abilities
-from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.environments.environment import abilities
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.long_rows import describe_attention
@@ -25,27 +21,10 @@ from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompt, end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
+from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 MEASURED_PROMPTS = 200  # number of prompts whose tokens are counted
-
-
-@dataclass(frozen=True)
-class RunInputs:
-    """The inputs of a run, with the names and in the order of the arguments of `Run`."""
-
-    model: Any
-    tokenizer: Any
-    dataset: Rows
-    reward_funcs: Callable | list | None  # None: the environment or the user's own loop computes the rewards
-    config: GRPOConfig
-    eval_dataset: Rows | None = None
-    environment: Environment | None = None
-
-    @property
-    def datasets(self) -> dict[str, Rows]:
-        """The data sets of the run, by the names of their arguments."""
-        return {"dataset": self.dataset} | ({} if self.eval_dataset is None else {"eval_dataset": self.eval_dataset})
 
 
 def check_run_inputs(inputs: RunInputs) -> None:
@@ -128,21 +107,6 @@ def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig)
     length = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts) + config.max_completion_length
     with autocast(model, config):
         return describe_attention(length, model.device.type, attention_dtype(model))
-
-
-def check_tool_environment(environment: Any, model: str, rows: Rows, name: str = "dataset") -> None:
-    """Raise InputError if the chat template of the model or the rows do not work with an environment with tools.
-
-    Only the tokenizer is loaded, so that a command can check before it loads the weights.
-
-    Args:
-        environment: The environment; only a `ToolEnvironment` is checked.
-        model: Name or folder of the model.
-        rows: The rows of the data.
-        name: The argument that the rows come from, for the error message.
-    """
-    if isinstance(environment, ToolEnvironment):
-        environment.check_rows(load_tokenizer(usable_folder(model, pick_device().type)[0]), rows, name)
 
 
 def check_same_columns(dataset: Rows, eval_dataset: Rows) -> None:
