@@ -26,15 +26,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def list_exercises() -> int:
-    from grpo_lab.course.exercises import EXERCISES
+    from grpo_lab.course.exercises import all_exercises
 
+    exercises = all_exercises()
     print(f"{'notebook':8}  {'function':28} {'points':>6} {'minutes':>7} {'difficulty':>10} {'mistakes known':>14}")
-    for name, exercise in EXERCISES.items():
+    for name, exercise in exercises.items():
         columns = f"{exercise.points:6} {exercise.minutes:7} {exercise.difficulty:10} {len(exercise.known_mistakes):14}"
         print(f"{exercise.notebook:8}  {name:28} {columns}")
-    total_points = sum(exercise.points for exercise in EXERCISES.values())
-    total_minutes = sum(exercise.minutes for exercise in EXERCISES.values())
-    print(f"{len(EXERCISES)} exercises, {total_points} points, {total_minutes / 60:.0f} hours")
+    total_points = sum(exercise.points for exercise in exercises.values())
+    total_minutes = sum(exercise.minutes for exercise in exercises.values())
+    print(f"{len(exercises)} exercises, {total_points} points, {total_minutes / 60:.0f} hours")
     return 0
 
 

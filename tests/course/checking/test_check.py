@@ -14,7 +14,7 @@ from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import full_lines
 from grpo_lab.course.checking.verdict_parts import html_of
-from grpo_lab.course.exercises import EXERCISES, find_exercise
+from grpo_lab.course.exercises import find_exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 
 
@@ -198,7 +198,9 @@ def reference_lines(function) -> set[str]:
     return {line.split("  #")[0].strip() for line in code.splitlines() if len(line.split("  #")[0].strip()) > 25}
 
 
-@pytest.mark.parametrize("task", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "task", [MEAN, find_exercise("format_fault"), find_exercise("rloo_advantages")], ids=lambda e: e.name
+)
 def test_no_verdict_contains_source_of_the_reference(task):
     answers = [lambda: None, *(m.wrong for m in task.known_mistakes.values())]
     verdicts = [check(answer, task) for answer in answers]
@@ -310,6 +312,6 @@ def test_an_undefined_name_is_a_name_error_and_not_lent():
     exec(NEEDS_OTHERS.format(expression="clipped_surogate(values, values, 0.2)"), namespace)
     verdict = check(namespace["aggregate"], "aggregate")
     assert "NameError" in verdict.message and "clipped_surogate" in verdict.message and "lent" not in verdict.message
-    namespace["clipped_surrogate"] = EXERCISES["clipped_surrogate"].function
+    namespace["clipped_surrogate"] = find_exercise("clipped_surrogate").function
     exec(NEEDS_OTHERS.format(expression="clipped_surrogate(values, values, 0.2)"), namespace)
     assert "lent" not in check(namespace["aggregate"], "aggregate").message
