@@ -294,7 +294,7 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
 def test_numbers_that_were_changed_are_refused(at_home):
     text = results_of(KEY.exercises("02"))
     for broken in (text[:-40], "x" + text, "", "AAAA"):
-        with pytest.raises(InputError, match="take this cell anew"):
+        with pytest.raises(InputError, match="copy this cell again"):
             class_variant(broken)
     assert exercises._class_exercises == {}
 

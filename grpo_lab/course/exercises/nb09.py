@@ -31,7 +31,7 @@ def learn_to_stop(
     Args:
         table: The logits of the model: row i holds those of the token after token i. The token before a completion is
             token 0. The function does not change this tensor.
-        completion_ids: The sampled completions. A completion includes its end token; behind it, the row is padded with
+        completion_ids: The sampled completions. A completion includes its end token; after it, the row is padded with
             the end token.
         advantages: The advantage of each completion.
         end: The end token.
