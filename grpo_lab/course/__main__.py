@@ -121,7 +121,7 @@ def export_to_gradescope(
 
 
 GRADE_DESCRIPTION = (
-    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. If grading is interrupted, run the command again."
+    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. After an interruption, run it again."
 )
 SECRET_HELP = "secret of the class, as given to `release`"
 

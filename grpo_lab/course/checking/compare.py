@@ -20,7 +20,7 @@ NEARLY = 1e-3  # the relative tolerance within which a number counts as nearly r
 def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
     """Return the share of cases that are right for each property: "values", "gradients" and "stability".
 
-    Gradients and stability count only if all values are right: an answer that returns zeros is stable, too.
+    Gradients and stability count only if all values are right: an answer that returns zeros is also stable.
 
     Args:
         exercise: The exercise, whose cases decide which properties there are.
@@ -75,7 +75,6 @@ def effortless_share(exercise: Exercise, expected: Sequence[Outcome], returning_
     Such answers are: zeros everywhere, ones everywhere, the opposite of what is expected, and None.
 
     Args:
-        exercise: The exercise.
         expected: The outcomes of the reference on all cases.
         returning_none: The outcomes of a function that returns None.
     """
@@ -84,7 +83,7 @@ def effortless_share(exercise: Exercise, expected: Sequence[Outcome], returning_
 
 
 def _filled(outcome: Outcome, fill: int) -> Outcome:
-    """Return the outcome with every number replaced: by 0 or 1 (False or True), or for -1 by its opposite."""
+    """Return the outcome with every number replaced by `fill`, 0 or 1 (False or True); for -1, by its opposite."""
     observed = outcome.observed and _with_numbers(outcome.observed, fill)
     return replace(outcome, value=_with_numbers(outcome.value, fill), observed=observed, changed_arguments={})
 
@@ -107,7 +106,7 @@ def _with_numbers(tree: Any, fill: int) -> Any:
 def agreement(got: Any, expected: Any) -> float:
     """Return the share of the parts that agree to one in a thousand; types and shapes may differ.
 
-    A tensor counts by the share of its numbers that agree, if that is at least three quarters.
+    A tensor counts by the share of its numbers that agree if that is at least three quarters, and as 0 otherwise.
     """
     got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):
@@ -143,7 +142,7 @@ def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
 
 
 def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Compare two outcomes as `equal` does, but without their gradients."""
+    """Return True if two outcomes agree as in `equal`, whatever their gradients."""
     if got.fault or expected.fault:
         return False
     if got.error or expected.error:
@@ -164,7 +163,7 @@ def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool
 
 
 def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
-    """Compare two gradients. A missing gradient equals a gradient of zeros."""
+    """Return True if two gradients agree. A missing gradient equals a gradient of zeros."""
     if got is None or expected is None:
         return no_gradient(got) and no_gradient(expected)
     return same(got, expected, tolerance)
@@ -176,7 +175,7 @@ def no_gradient(gradient: Any) -> bool:
 
 
 def same(a: Any, b: Any, tolerance: float) -> bool:
-    """Compare plain data: structure, shapes and dtypes have to agree, and numbers within the tolerance.
+    """Return True if plain data agree: structure, shapes and dtypes exactly, and numbers within the tolerance.
 
     NaN equals NaN.
     """
@@ -218,7 +217,7 @@ def is_number(value: Any) -> bool:
 
 
 def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Compare two numbers: integers exactly, floats within the tolerance as `close` does."""
+    """Return True if two numbers agree: integers exactly, floats within the tolerance of `close`."""
     if a == b or (a != a and b != b):
         return True
     if not tolerance or (isinstance(a, int) and isinstance(b, int)):

@@ -44,7 +44,8 @@ class Outcome:
         error: The type of the exception that was raised; "" if there was none.
         message: The text of the exception.
         trace: The lines of the student's own code on the way to the exception.
-        fault: The reason why the function was not run or was stopped: "signature", "endless", "exit"; "" without one.
+        fault: The reason why the function was not run or was stopped: "signature", "endless" or "exit"; "unreached" for
+            a case after a fault; "" without one.
         printed: The beginning of what the function printed.
     """
 

@@ -17,7 +17,6 @@ def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: 
 
     Args:
         function: The student's function. A wrong signature is a fault, and then nothing runs.
-        exercise: The exercise.
         seed: The seed from which the inputs are drawn.
         seconds: The processor time that each case may take.
     """
@@ -69,11 +68,11 @@ def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
     if extra:
         return fill("the stub has no argument `{0}`", extra[0])
     if list(own) != list(needed):
-        return "the order of the arguments is another one"
+        return "the arguments are in another order"
     for name, parameter in needed.items():
         default = own[name].default
         if default != parameter.default or type(default) is not type(parameter.default):
-            return fill("the default of `{0}` is another one", name)
+            return fill("`{0}` has another default", name)
     for name, parameter in needed.items():
         if own[name].kind != parameter.kind:
             return fill("`{0}` is {1} here", name, own[name].kind.description)

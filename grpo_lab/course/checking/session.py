@@ -128,7 +128,7 @@ def _formula_is_right(verdict: Verdict) -> bool:
 
 
 def progress(notebook: str | None = None) -> View:
-    """Return a table of the exercises of a notebook with points and status.
+    """Return a table of the exercises of a notebook, with their points and status.
 
     Args:
         notebook: The number of the notebook, such as "04". None lists the notebooks in which something was checked.
@@ -163,7 +163,7 @@ def _row(exercise: Exercise) -> tuple[str, ...]:
 
 
 def hint(name_or_function: str | Callable) -> View:
-    """Return the hints to an exercise that were shown so far, and one more.
+    """Return the hints for an exercise that were shown so far, and one more.
 
     name_or_function: The name of the exercise, or a function of that name.
     """

@@ -96,8 +96,8 @@ def earned_points(*verdicts: Verdict) -> int | float:
 
     With several verdicts, on different inputs, the smallest share of each property counts.
 
-    - If all values are right, the points are shared among the properties by their weights. A property that holds in
-      all cases earns its weight, any other one half of its share.
+    - If all values are right, the points are shared among the properties by their weights. A property that holds in all
+      cases earns its whole weight; any other earns half of its share of the weight.
     - If some values are wrong, the answer earns half of the share of right values, so a wrong rule earns at most half.
     - If a fifth of the gradients or more are wrong, it earns at most half, since the answer trains something else.
     - If all values are right for the first verdict only, it earns nothing: they were written down for its inputs.

@@ -34,7 +34,7 @@ def grade_class(
 ) -> int:
     """Run the command `grade`. The options are explained by `python -m grpo_lab.course grade --help`."""
     check_at_least("jobs", jobs, 1)
-    check_between("time_limit", time_limit, 1, 86_400)  # in less than a second, right answers would fail
+    check_between("time_limit", time_limit, 1, 86_400)  # with less than a second, right answers would fail
     seed = fresh_seed(seed)
     class_folder = folder.resolve().parent if is_folder_of_one_student(folder) else folder.resolve()
     output = output or class_folder.with_name(f"{class_folder.stem}-grades")

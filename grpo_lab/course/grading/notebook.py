@@ -49,7 +49,7 @@ def read_cells(content: bytes) -> list[dict]:
         raise InputError(f"it cannot be read as a notebook ({type(error).__name__})") from None
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
-        raise InputError("it is JSON, and no notebook: it has no list of cells")
+        raise InputError("it is JSON, but not a notebook: it has no list of cells")
     if len(cells) > MAX_CELLS:
         raise InputError(f"it has {len(cells)} cells; at most {MAX_CELLS} are read")
     return [cell if isinstance(cell, dict) else {} for cell in cells]
@@ -72,7 +72,7 @@ def assignment_of(assignment_by_name: str, cells: list[dict]) -> str:
 def assignment_of_file(name: str) -> str:
     """Return the assignment after which a file is named, such as "02_baselines_and_advantages (1)" or "02-final".
 
-    It is "" if the name begins with no number of an assignment.
+    It is "" if the name does not begin with the number of an assignment.
     """
     if name in ASSIGNMENTS:
         return name

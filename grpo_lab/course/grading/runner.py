@@ -1,7 +1,7 @@
 """The process in the sandbox: run the cells of a notebook, try its functions, and send the outcomes to the parent.
 
 This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the parent computes
-the expected values afterwards. So the student's code can only change the outcomes for which it is marked itself.
+the expected values afterwards. So the student's code can change only its own outcomes.
 
 After an exercise has been tried, the library's version of its function replaces the student's. The following exercises
 call that one, so a mistake costs points only once.
@@ -107,7 +107,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
 
 
 def silence_the_course() -> None:
-    """Make functions such as `check` do nothing. The references, with which `check` compares, are missing here."""
+    """Make functions such as `check` do nothing, because the references that they need are missing here."""
     import grpo_lab.course as course
     import grpo_lab.course.variant as variant
     import grpo_lab.teaching.notebook as notebook

@@ -233,7 +233,7 @@ class _WorkerRun:
             try:
                 self.answers[name] = {seed: from_bytes(content) for seed, content in self.outcomes.items()}
             except ValueError as error:
-                self.answers[name] = f"What it returned could not be taken over: {error}"[:400]
+                self.answers[name] = f"What it returned could not be used: {error}"[:400]
 
     def _send(self, worker, message: dict) -> None:
         with suppress(OSError):  # raised if the worker has ended

@@ -151,7 +151,7 @@ def _is_pasted(answer: "Answer", source: "Answer") -> bool:
 def _answers_of_student(cells, exercises: dict[str, Exercise]) -> dict[str, "Answer"]:
     """Return a student's answers by exercise, without short ones.
 
-    Exercises in repairing are left out, because nearly all of an answer was in the stub.
+    Repair exercises are left out, because nearly all of an answer was in the stub.
     """
     compared = {name: exercise for name, exercise in exercises.items() if not exercise.planted}
     answers: dict[str, Answer] = {}

@@ -123,7 +123,7 @@ def _column_in_words(number: str, by_id: dict[str, GradedSubmission], folder: Pa
 def _student_id(graded: GradedSubmission) -> str:
     """Return what identifies a student in all assignments: Canvas's number, else the name.
 
-    Moodle's number is another one in each assignment.
+    Moodle's number differs from assignment to assignment.
     """
     submission = graded.submission
     return submission.number if submission.platform == "canvas" else submission.student.casefold()

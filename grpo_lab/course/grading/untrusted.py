@@ -26,7 +26,7 @@ IGNORED_NAMES = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # files
 
 @dataclass(frozen=True)
 class File:
-    """A file.
+    """A file from a stranger, in a folder or in an archive.
 
     Attributes:
         parts: The names of the folders and archives on the way to the file, and its own name.
@@ -126,7 +126,7 @@ def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
         with zipfile.ZipFile(_opened(*location)) as archive, archive.open(member) as file:
             content = file.read(max_bytes + 1)
     except Exception as error:  # zlib raises errors of its own, and a missing password is a RuntimeError
-        raise InputError(f"it cannot be read out of its archive ({type(error).__name__})") from None
+        raise InputError(f"it cannot be read from its archive ({type(error).__name__})") from None
     if len(content) > max_bytes:
         raise InputError(_too_large(len(content), max_bytes))
     return content
@@ -135,7 +135,7 @@ def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
 def _unreadable(status: os.stat_result) -> str:
     """Return the reason why a file cannot be read; "" for an ordinary file that is not too large."""
     if not stat.S_ISREG(status.st_mode):
-        return "a link, not a file" if stat.S_ISLNK(status.st_mode) else "no ordinary file"
+        return "a link, not a file" if stat.S_ISLNK(status.st_mode) else "not an ordinary file"
     return _too_large(status.st_size, MAX_NOTEBOOK) if status.st_size > MAX_NOTEBOOK else ""
 
 

@@ -102,10 +102,10 @@ def test_an_error_is_told_with_its_line_and_nothing_is_expected_of_it(mine, word
         (lambda y, x: y * (1 + 2e-6), "off by very little"),
         (
             lambda y, x: 2 * y - y.detach(),
-            "The value is right, but the gradient is not. That of values: It is off by a",
+            "The value is right, but the gradient is not. The gradient of values: It is off by a",
         ),
         (lambda y, x: 2 * y.detach() - y, "The sign is flipped"),
-        (lambda y, x: y.detach() + 0 * x.sum(), "None arrives at values"),
+        (lambda y, x: y.detach() + 0 * x.sum(), "No gradient arrives at values"),
     ],
 )
 def test_without_a_known_mistake_the_numbers_tell(change, words):
@@ -166,7 +166,7 @@ def test_what_is_shown_is_bounded():
     assert verdict.fault != "signature", "nobody sees the name of what takes the rest"
     assert "5000" in verdict.message and len(repr(verdict)) < 2000
     shown = full_lines("result", {"x": [torch.zeros(2)] * 500})
-    assert len(shown) == 101 and shown[-1] == "… and 900 lines more"
+    assert len(shown) == 101 and shown[-1] == "… and 900 more lines"
 
 
 def test_outcomes_of_another_process_get_the_same_verdict():
