@@ -15,8 +15,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
-MAX_SHOWN = 1_500  # characters of the printed output that are kept
-MAX_PRINTED = 10_000_000  # characters after which a call counts as endless
+MAX_SHOWN_LENGTH = 1_500  # characters of the printed output that are kept
+MAX_PRINTED_LENGTH = 10_000_000  # characters after which a call counts as endless
 
 
 class Stop(BaseException):
@@ -48,9 +48,9 @@ def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
             pass
         except (SystemExit, GeneratorExit):
             outcome.fault = outcome.fault or "exit"
-    if output.length > MAX_PRINTED:
+    if output.length > MAX_PRINTED_LENGTH:
         outcome.fault = "endless"
-    ellipsis = f"\n… and {output.length - MAX_SHOWN} more characters" if output.length > MAX_SHOWN else ""
+    ellipsis = f"\n… and {output.length - MAX_SHOWN_LENGTH} more characters" if output.length > MAX_SHOWN_LENGTH else ""
     return GuardedCall(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
 
 
@@ -60,9 +60,9 @@ class _Output(io.StringIO):
     length = 0  # the number of all characters written so far
 
     def write(self, text: str) -> int:
-        super().write(text[: max(0, MAX_SHOWN - self.length)])
+        super().write(text[: max(0, MAX_SHOWN_LENGTH - self.length)])
         self.length += len(text)
-        if self.length > MAX_PRINTED:
+        if self.length > MAX_PRINTED_LENGTH:
             raise Stop
         return len(text)
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from grpo_lab.course.checking.plain_data import Outcome
 from grpo_lab.course.exercise import Exercise
 
-ROUNDING = 1e-4  # rounding error of a sum in float32
-NOISE = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
-NEARLY = 1e-3  # the relative tolerance within which a number counts as nearly right
+FLOAT32_ROUNDING = 1e-4  # rounding error of a sum in float32
+FLOAT64_ROUNDING = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
+NEARLY_RIGHT = 1e-3  # the relative tolerance within which a number counts as nearly right
 
 
 def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
@@ -114,10 +114,10 @@ def agreement(got: Any, expected: Any) -> float:
         shares = [agreement(a, b) for a, b in zip(got, expected, strict=False)]
         return sum(shares) / longest if longest else 1.0
     if isinstance(got, int | float) and isinstance(expected, int | float):
-        return float(_same_numbers(got, expected, NEARLY))
+        return float(_same_numbers(got, expected, NEARLY_RIGHT))
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.numel() == expected.numel() > 0):
-        return float(same(got, expected, NEARLY))
-    share = float(close(got.double().flatten(), expected.double().flatten(), NEARLY).double().mean())
+        return float(same(got, expected, NEARLY_RIGHT))
+    share = float(close(got.double().flatten(), expected.double().flatten(), NEARLY_RIGHT).double().mean())
     return share if share >= 0.75 else 0.0
 
 
@@ -193,8 +193,8 @@ def same(a: Any, b: Any, tolerance: float) -> bool:
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
     """Compare two tensors of one shape number by number, and return a tensor of booleans.
 
-    Integers and booleans have to agree exactly. In float32 the tolerance is at least `ROUNDING`, relative and absolute,
-    since the order of a sum changes its result there; a tolerance of 0 stays 0.
+    Integers and booleans have to agree exactly. In float32 the tolerance is at least `FLOAT32_ROUNDING`, relative and
+    absolute, since the order of a sum changes its result there; a tolerance of 0 stays 0.
 
     Args:
         a: The numbers to compare.
@@ -205,7 +205,7 @@ def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
     if not a.is_floating_point():
         return a == b
     if tolerance and a.dtype == torch.float32:
-        tolerance = absolute = max(tolerance, ROUNDING)
+        tolerance = absolute = max(tolerance, FLOAT32_ROUNDING)
     else:
         finite = b.double().abs()[b.isfinite()]
         absolute = _absolute(tolerance, float(finite.max()) if finite.numel() else 1.0)
@@ -231,4 +231,4 @@ def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
 
 def _absolute(tolerance: float, size: float) -> float:
     """Return the absolute tolerance for numbers of which the largest has this size."""
-    return min(tolerance, max(tolerance * size, NOISE))
+    return min(tolerance, max(tolerance * size, FLOAT64_ROUNDING))

@@ -12,7 +12,7 @@ from grpo_lab.course.checking.compare import equal_values, is_number
 from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import choices, likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
-from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
+from grpo_lab.course.checking.relations import RELATION_TOLERANCE, everywhere, factor
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake
 
@@ -232,4 +232,4 @@ def _distinct_leaves(value: Any) -> set:
 
 
 def _all_close(numbers: Sequence[float], expected: Sequence[float]) -> bool:
-    return all(math.isclose(a, b, rel_tol=LOOSE) for a, b in zip(numbers, expected, strict=True))
+    return all(math.isclose(a, b, rel_tol=RELATION_TOLERANCE) for a, b in zip(numbers, expected, strict=True))

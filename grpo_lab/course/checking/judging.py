@@ -25,7 +25,8 @@ FAULTS = {
     "stub, and leave them as they are.",
     "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
     "condition never changes?",
-    "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
+    "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt that it raises). Return a "
+    "value instead.",
     "failed": "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so "
     "the one in memory is older{run}. Run the cell until it raises nothing, then check again.",
     "edited": "{name} in memory is not the function of your page: the cell was changed after it ran{run}, as the "

@@ -9,16 +9,18 @@ from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
 
-SECONDS = 3.0  # the limit on processor time for one case
+MAX_CASE_SECONDS = 3.0  # CPU time for one case
 
 
-def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: float = SECONDS) -> list[Outcome]:
+def run_student(
+    function: Callable, exercise: Exercise, seed: int = 0, seconds: float = MAX_CASE_SECONDS
+) -> list[Outcome]:
     """Run a function on each case in order, and return the outcomes. A fault ends the list early.
 
     Args:
         function: The student's function. A wrong signature is a fault, and then nothing runs.
         seed: The seed from which the inputs are drawn.
-        seconds: The processor time that each case may take.
+        seconds: The CPU time that each case may take.
     """
     if message := signature_fault(function, exercise):
         return [Outcome(fault="signature", message=message)]

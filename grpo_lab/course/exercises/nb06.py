@@ -63,7 +63,7 @@ FORMAT_FAULT = Exercise(
         *(given(f"the {ORDINALS[n]} tag twice", WELL_FORMED.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
         given("an answer before and after the thinking", "<answer>4</answer><think>so</think><answer>4</answer>"),
         given("the end of thinking before and after it", "</think><think>so</think><answer>4</answer>"),
-        given("the second tag in the place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
+        given("the second tag in place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
         drawn("a word or a blank somewhere", lambda d: _with_insertion(d, "so", " ", "\n")),
         drawn("one extra tag", lambda d: _with_insertion(d, *TAGS)),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),

@@ -429,7 +429,7 @@ def name_fault(log: dict[str, list[float]]) -> str:
     - "sampler differs": the completions were sampled from another distribution than the trainer computes with.
     - "not centred": the mean of a group is not subtracted from its rewards.
     - "weights still": every update is so small that rounding undoes it.
-    - "old recomputed": the old log-probabilities are computed anew at each update.
+    - "old recomputed": the old log-probabilities are recomputed at each update.
     - "reference moves": the reference is the policy itself.
     - "wrong sign": the loss has the wrong sign.
     - "hacked": the verifier also rewards a wrong answer, and the policy has learned to give it.

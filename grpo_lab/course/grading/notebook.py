@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, NOTHING_WRITTEN, demonstration, number_of
 
-MAX_CELL = 200_000  # characters of a cell that is run
+MAX_CELL_LENGTH = 200_000  # characters of a cell that is run
 MAX_CELLS = 2_000  # cells of a notebook
 
 
@@ -106,7 +106,7 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
             continue
         if re.fullmatch(r"check\(\w+\)", source.strip()):  # `check` does nothing here, and fails without the function
             continue
-        if len(source) > MAX_CELL:
+        if len(source) > MAX_CELL_LENGTH:
             notes.append(f"cell {number} has {len(source):,} characters and was left out")
         else:
             metadata = lab_metadata(cell)
@@ -117,7 +117,7 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
 def written_answer(cells: list[dict]) -> str:
     """Return the text of the cell for the question in words; "" if nothing was written."""
     texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
-    return next((text[:MAX_CELL] for text in texts if text not in NOTHING_WRITTEN), "")
+    return next((text[:MAX_CELL_LENGTH] for text in texts if text not in NOTHING_WRITTEN), "")
 
 
 def class_fingerprint_of(cells: list[dict]) -> str:

@@ -15,7 +15,7 @@ from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmis
 from grpo_lab.course.grading.tables import BYTE_ORDER_MARK, to_text
 from grpo_lab.course.release import number_of
 
-WRITTEN = "written.csv"
+WRITTEN_FILE = "written.csv"
 _Row = dict[str, str]
 
 
@@ -27,7 +27,7 @@ def written_table(grading: ClassGrades, folder: Path, num_criteria: int | None) 
         folder: The folder of the results.
         num_criteria: The number of criteria of a full answer, each worth a point; None if it is not known.
     """
-    old_rows = _rows(folder / WRITTEN)
+    old_rows = _rows(folder / WRITTEN_FILE)
     rows: list[list] = [["student", "id", "points", "out of"]]
     for graded in grading.students:
         student, number = graded.submission.student, graded.submission.number
@@ -109,7 +109,7 @@ def totals(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
 
 def _column_in_words(number: str, by_id: dict[str, GradedSubmission], folder: Path) -> list[_Column]:
     """Return the column of points for the answers in words; none if the teacher has not entered any."""
-    rows = {(row.get("student"), row.get("id")): row for row in _rows(folder / WRITTEN)}
+    rows = {(row.get("student"), row.get("id")): row for row in _rows(folder / WRITTEN_FILE)}
     row_of = {key: rows.get((g.submission.student, g.submission.number), {}) for key, g in by_id.items()}
     points = {key: row["points"].strip() for key, row in row_of.items() if row.get("points", "").strip()}
     if not points:
@@ -141,4 +141,4 @@ def _number(text: str, folder: Path) -> float:
     try:
         return float(text.replace(",", "."))
     except ValueError:
-        raise InputError("points", text, f"expected a number in {folder / WRITTEN}") from None
+        raise InputError("points", text, f"expected a number in {folder / WRITTEN_FILE}") from None
