@@ -174,7 +174,6 @@ def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """Return a case whose input is drawn from the seed.
 
     Args:
-        label: The label of the case.
         draw: A function that returns the positional arguments.
         kwargs: The keyword arguments, which are the same for every seed.
     """

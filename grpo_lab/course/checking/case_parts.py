@@ -24,7 +24,6 @@ def short_parts(
     Args:
         outcome: The outcome of the answer on the case.
         difference: The difference between the outcome and the expected one.
-        index: The index of the case.
         seed: The seed from which the input is drawn.
         sentence: The first sentence of the verdict.
     """

@@ -148,7 +148,6 @@ def _value_changed(reference: Callable, name: str, ending: str, exchange: Callab
     """Return the mistake of using another value for an argument, or for a setting of a configuration.
 
     Args:
-        reference: The right function.
         name: The name of the argument, or of a setting, such as "config.scale_rewards".
         ending: The end of the mistake's name.
         exchange: A function that maps the right value to the one that is used.

@@ -72,7 +72,6 @@ def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tu
     """Return the arguments of a case, and the leaf tensors with respect to which gradients are computed.
 
     Args:
-        index: The index of the case.
         seed: The seed from which the input is drawn.
         track: Whether to prepare the arguments in `gradient_of` for gradients. Their leaf tensors are returned by
             name; without `track` none are.

@@ -22,10 +22,9 @@ class LastCheck:
     """The last check of an exercise.
 
     Attributes:
-        exercise: The exercise.
-        verdict: The verdict of the check.
         function: The function that was checked.
-        text: The text, at the time of the check, of the notebook's function that has the exercise's name.
+        text: The text that the notebook's function with the exercise's name had at the time of the check; None if it
+            could not be read.
     """
 
     exercise: Exercise

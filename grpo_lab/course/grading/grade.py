@@ -282,7 +282,6 @@ def grade_submission(
     """Grade one notebook. An error in doing so is recorded for this notebook alone.
 
     Args:
-        submission: The notebook.
         future: The run of the notebook in the sandbox.
         exercises: The exercises of the assignment, with the variants of the class.
         seed: The seed from which the fresh inputs are drawn.
@@ -352,7 +351,6 @@ def grade_answer(exercise: Exercise, answer: dict[int, list] | str, seed: int) -
     """Return the points and the verdict of an answer, from its outcomes alone; the student's code is not run here.
 
     Args:
-        exercise: The exercise.
         answer: The outcomes by seed, or a sentence that explains why there are none; see `Answers`.
         seed: The seed from which the fresh inputs were drawn.
     """

@@ -128,7 +128,6 @@ def _matching_exercises(
     """Return the exercises, by student, for which the answer matches.
 
     Args:
-        grading: The grades of the class.
         matches: A function that decides it for an exercise and an answer.
         of_variants: Whether to take the exercises with a formula of the class, or those with the lesson's formula.
     """

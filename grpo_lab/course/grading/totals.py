@@ -23,7 +23,6 @@ def written_table(grading: ClassGrades, folder: Path, num_criteria: int | None) 
     """Return written.csv: the rows that are in the folder already, unchanged, and blank points for new students.
 
     Args:
-        grading: The grades of the class.
         folder: The folder of the results.
         num_criteria: The number of criteria of a full answer, each worth a point; None if it is not known.
     """
@@ -66,7 +65,6 @@ class _Column(NamedTuple):
     """A column of points.
 
     Attributes:
-        heading: The heading.
         points: The points as text, by the id of the student.
         max_points: The points of a full answer.
     """
