@@ -130,9 +130,9 @@ def messages(name: str) -> dict[str, str]:
         else:
             found |= dict.fromkeys(shown(cell.source, at=(*SHOWN, *named)), "shown")
     if name.startswith("assignment_"):
-        from grpo_lab.course.exercises import EXERCISES
+        from grpo_lab.course.exercises import all_exercises
 
-        for exercise in (e for e in EXERCISES.values() if e.notebook == name.split("_")[1]):
+        for exercise in (e for e in all_exercises().values() if e.notebook == name.split("_")[1]):
             found |= dict.fromkeys(exercise.hints, "hint")
             found |= dict.fromkeys([mistake.says for mistake in exercise.known_mistakes.values()], "verdict")
             seen = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()

@@ -8,7 +8,7 @@
     progress()                                  list the exercises with points and status
 
 All of this also works outside a notebook. A check runs the student's code in this process and only helps to learn.
-Marks come from `python -m grpo_lab.course grade`, which runs each submission in a process of its own.
+Marks come from `python -m grpo_lab.course grade`, which runs each submission in its own process.
 """
 
 from grpo_lab.course.checking import Verdict, check, finished, hint, progress, using

@@ -26,15 +26,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def list_exercises() -> int:
-    from grpo_lab.course.exercises import EXERCISES
+    from grpo_lab.course.exercises import all_exercises
 
+    exercises = all_exercises()
     print(f"{'notebook':8}  {'function':28} {'points':>6} {'minutes':>7} {'difficulty':>10} {'mistakes known':>14}")
-    for name, exercise in EXERCISES.items():
+    for name, exercise in exercises.items():
         columns = f"{exercise.points:6} {exercise.minutes:7} {exercise.difficulty:10} {len(exercise.known_mistakes):14}"
         print(f"{exercise.notebook:8}  {name:28} {columns}")
-    total_points = sum(exercise.points for exercise in EXERCISES.values())
-    total_minutes = sum(exercise.minutes for exercise in EXERCISES.values())
-    print(f"{len(EXERCISES)} exercises, {total_points} points, {total_minutes / 60:.0f} hours")
+    total_points = sum(exercise.points for exercise in exercises.values())
+    total_minutes = sum(exercise.minutes for exercise in exercises.values())
+    print(f"{len(exercises)} exercises, {total_points} points, {total_minutes / 60:.0f} hours")
     return 0
 
 
@@ -86,7 +87,7 @@ def print_key(assignment: str | None, variant: str, variants: Path | None) -> in
 
 
 def _class_key(secret: str | None, file: Path | None) -> "ClassKey | None":
-    """Return the key of the class with this secret; None, without a secret, is a class without variants."""
+    """Return the key of the class with this secret; None without a secret, for a class without variants."""
     if secret is not None:
         return _key(secret, file)
     if file is not None:
@@ -120,9 +121,9 @@ def export_to_gradescope(
 
 
 GRADE_DESCRIPTION = (
-    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. An interrupted grading is simply run again."
+    "Mark submissions, each in a sandbox: bubblewrap on Linux, else Docker. After an interruption, run it again."
 )
-SECRET_HELP = "secret of the class, as it was given to `release`"
+SECRET_HELP = "secret of the class, as given to `release`"
 
 
 def _parser() -> Parser:
@@ -135,13 +136,13 @@ def _parser() -> Parser:
         return subparser
 
     add("list", list_exercises, "Every exercise, with points and minutes.")
-    description = "Write the assignment notebooks anew; unchanged ones are left alone."
+    description = "Write the assignment notebooks; a file that would not change is left alone."
     build_options = add("build", write_assignments, description)
     folder = Path("notebooks/assignments")
     build_options.add_argument("folder", type=writable_folder, nargs="?", default=folder, metavar="DIR")
     _add_release_options(add("release", release_assignments, "Write the students' folder: assignments and a README."))
     _add_grade_options(add("grade", grade_folder, GRADE_DESCRIPTION))
-    key_options = add("key", print_key, "For the teacher: the formulas that a class has, and functions that are right.")
+    key_options = add("key", print_key, "For the teacher: the formulas of a class, and the right functions.")
     key_options.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
     _add_variant_options(key_options, SECRET_HELP, required=True)
     totals_options = add("totals", write_totals, "One table over assignments, from the folders that `grade` wrote.")
@@ -162,8 +163,8 @@ def _add_release_options(parser: Parser) -> None:
 
 def _add_grade_options(parser: Parser) -> None:
     option = parser.add_argument
-    option("folder", type=Path, metavar="DIR", help="one folder, notebook or zip a student; or a class as a zip")
-    option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, beside DIR)")
+    option("folder", type=Path, metavar="DIR", help="one folder, notebook or zip per student; or a class as a zip")
+    option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, next to DIR)")
     option("--assignment", metavar="NN", help="number, such as 02 (default: what most of the class handed in)")
     option("--seed", type=int, help="seed of the fresh inputs, not 0; drawn if left out, and reported")
     option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")

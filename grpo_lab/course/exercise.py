@@ -25,13 +25,13 @@ TESTED_PROPERTIES = ("values", "stability")  # the values of `Case.tests`, in th
 
 @dataclass(frozen=True)
 class Case:
-    """One input of an exercise. No case is an input that the argument checks of the stub refuse.
+    """An input on which answers to an exercise are tried. The argument checks of the stub accept it.
 
     In an exercise, the cases for "values" come before those for "stability", and small, clear inputs come first.
 
     Attributes:
-        build: A function that maps a seed to (args, kwargs); a seed gives the same input in every process. Students
-            see the inputs of seed 0.
+        build: A function that maps a seed to (args, kwargs); the same seed gives the same input in every process.
+            Students see the inputs of seed 0.
         label: A few words about the input, such as "two rewards that are equal".
         tests: The property that the case tests: "values"; or "stability", for an input that is large, extreme, padded
             with NaN or of another precision.
@@ -44,12 +44,12 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """One known mistake: its name, a text for the student, and a function that makes it.
+    """A known mistake: its name, a text for the student, and a function that makes it.
 
     Attributes:
-        name: The name of the mistake, which is unique in its exercise.
+        name: A name that is unique within the exercise.
         says: The text that the student reads when the mistake is recognised.
-        wrong: A function with the reference's arguments that makes the mistake.
+        wrong: A function that makes the mistake; it has the reference's arguments.
         lines: The changed lines of the reference, by address; empty if `wrong` is written out as a function.
         equation: The tag of the equation that the mistake breaks; "" stands for the last tag among `lines`.
     """
@@ -63,9 +63,9 @@ class Mistake:
 
 @dataclass(frozen=True, eq=False)
 class Exercise:
-    """A function for students to write, with all that checks and explains their answers.
+    """A function for students to write, with everything that checks and explains their answers.
 
-    `pytest tests/course -k prove` checks that the cases tell every mistake from the reference.
+    `pytest tests/course -k prove` checks that the cases distinguish every mistake from the reference.
 
     Attributes:
         function: The reference, a function of grpo_lab. Its name is the name of the exercise.
@@ -88,7 +88,7 @@ class Exercise:
         hints: At least two hints; the first is gentle, the last nearly gives the line, and none contains it.
         says: The text that the student reads about each mistake, by the mistake's name.
         is_variant: Whether the formula was drawn for a class (see `grpo_lab.course.variant`).
-        recorded: The reference's outcomes on the inputs of seed 0. A student's notebook has them in the place of the
+        recorded: The reference's outcomes on the inputs of seed 0. A student's notebook has them in place of the
             variant's function, which only the teacher has.
     """
 
@@ -125,7 +125,7 @@ class Exercise:
 
 
 class Draws:
-    """A generator of random tensors; a seed gives the same tensors in every process."""
+    """A generator of random tensors; the same seed gives the same tensors in every process."""
 
     def __init__(self, seed: int):
         self.generator = torch.Generator().manual_seed(seed)
@@ -166,25 +166,27 @@ class Draws:
 
 
 def given(label: str, *args: object, **kwargs: object) -> Case:
-    """A case with an input that is written by hand. Each call of `build` returns new copies of the tensors."""
+    """Return a case whose input is written by hand. Each call of its `build` returns new copies of the arguments."""
     return Case(lambda seed: (tuple(map(_fresh, args)), {name: _fresh(kwargs[name]) for name in kwargs}), label)
 
 
 def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
-    """A case with an input that is drawn from the seed.
+    """Return a case whose input is drawn from the seed.
 
-    draw: A function that returns the positional arguments. kwargs: The keyword arguments, the same for every seed.
+    Args:
+        draw: A function that returns the positional arguments.
+        kwargs: The keyword arguments, which are the same for every seed.
     """
     return Case(lambda seed: (draw(Draws(seed)), dict(kwargs)), label)
 
 
 def extreme(label: str, *args: object, **kwargs: object) -> Case:
-    """A case for stability, with an extreme input that is written by hand."""
+    """Return a case for stability whose extreme input is written by hand."""
     return replace(given(label, *args, **kwargs), tests="stability")
 
 
 def at_scale(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
-    """A case for stability, with an input drawn from the seed that is large, extreme or of another precision."""
+    """Return a case for stability whose input is drawn from the seed: large, extreme or of another precision."""
     return replace(drawn(label, draw, **kwargs), tests="stability")
 
 

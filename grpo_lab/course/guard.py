@@ -1,8 +1,8 @@
 """Run a student's code and return from it in spite of an endless loop, endless printing or `sys.exit`, on every system.
 
-The limit is on processor time. Code that sleeps, waits for input or stays inside a C function does not reach it: the
-student interrupts the notebook. `os._exit` and a crash end the process. The grading therefore runs each submission in a
-process of its own and measures its time from outside.
+The limit is on CPU time, and Python code alone can be stopped. Code that sleeps, waits for input or stays inside a C
+function goes on until the student interrupts the notebook. `os._exit` and a crash end the process. The grading
+therefore runs each submission in its own process and measures the time from outside.
 """
 
 import io
@@ -15,8 +15,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
-MAX_SHOWN = 1_500  # characters of the printed output that are kept
-MAX_PRINTED = 10_000_000  # characters after which a call counts as endless
+MAX_SHOWN_LENGTH = 1_500  # characters of the printed output that are kept
+MAX_PRINTED_LENGTH = 10_000_000  # characters after which a call counts as endless
 
 
 class Stop(BaseException):
@@ -39,12 +39,7 @@ class GuardedCall:
 
 
 def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
-    """Run `call()`, and stop it after this many seconds of processor time. Ordinary exceptions of the call pass.
-
-    Args:
-        call: A function without arguments.
-        seconds: The limit on processor time.
-    """
+    """Run `call()`, and stop it after this many seconds of CPU time. Ordinary exceptions of the call are passed on."""
     outcome, output = GuardedCall(), _Output()
     with redirect_stdout(output), redirect_stderr(output), _time_limit(outcome, seconds):
         try:
@@ -53,28 +48,28 @@ def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
             pass
         except (SystemExit, GeneratorExit):
             outcome.fault = outcome.fault or "exit"
-    if output.length > MAX_PRINTED:
+    if output.length > MAX_PRINTED_LENGTH:
         outcome.fault = "endless"
-    ellipsis = f"\n… and {output.length - MAX_SHOWN} more characters" if output.length > MAX_SHOWN else ""
+    ellipsis = f"\n… and {output.length - MAX_SHOWN_LENGTH} more characters" if output.length > MAX_SHOWN_LENGTH else ""
     return GuardedCall(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
 
 
 class _Output(io.StringIO):
-    """A text stream that keeps the beginning of what is written to it and raises `Stop` when it becomes too much."""
+    """A text stream that keeps the beginning of what is written to it, and raises `Stop` once that is too much."""
 
     length = 0  # the number of all characters written so far
 
     def write(self, text: str) -> int:
-        super().write(text[: max(0, MAX_SHOWN - self.length)])
+        super().write(text[: max(0, MAX_SHOWN_LENGTH - self.length)])
         self.length += len(text)
-        if self.length > MAX_PRINTED:
+        if self.length > MAX_PRINTED_LENGTH:
             raise Stop
         return len(text)
 
 
 @contextmanager
 def _time_limit(outcome: GuardedCall, seconds: float) -> Iterator[None]:
-    """Raise `Stop` in the main thread once the block has used its processor time. Other threads have no limit.
+    """Raise `Stop` in the main thread once the block has used its CPU time. In any other thread there is no limit.
 
     A second thread watches the time and sends the main thread a signal, whose handler raises `Stop`.
     """

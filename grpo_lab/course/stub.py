@@ -21,7 +21,7 @@ YOUR_LINES = "# your lines (the checks of the arguments above are given)"
 
 
 def stub_source(exercise: Exercise) -> str:
-    """Return the function as students get it: its head, and either NotImplementedError or the lines to repair."""
+    """Return the function as students get it: its head, then either NotImplementedError or the lines to repair."""
     missing = f'    raise NotImplementedError("{exercise.name} is not written yet")\n'
     return stub_head(exercise) + (planted_body(exercise) or missing)
 
@@ -66,7 +66,7 @@ def _stub_lines(exercise: Exercise) -> list[str]:
 
 
 def solution_body(exercise: Exercise) -> str:
-    """Return the lines that the stub lacks, indented as in the function: all below docstring and given checks."""
+    """Return the lines that the stub lacks, indented as in the function: all lines below the given checks."""
     return _body(exercise, {})
 
 
@@ -79,13 +79,13 @@ def _body(exercise: Exercise, changes: dict[str, str]) -> str:
 def imports_of(exercise: Exercise, source: str) -> tuple[str, ...]:
     """Return the import lines that this source needs, such as "from jaxtyping import Float".
 
-    Needed are the names in the source that the reference's module imports or defines.
+    There is a line for each name in the source that the reference's module imports or defines.
     """
     return _import_lines(exercise, {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)})
 
 
 def named_imports(exercise: Exercise) -> tuple[str, ...]:
-    """Return the import lines of the package's functions that docstring or task mention as `completion_mask`."""
+    """Return import lines for the package's functions that docstring or task quote, such as `completion_mask`."""
     named = set(re.findall(r"`(\w+)[`(]", f"{exercise.function.__doc__} {exercise.task}"))
     return tuple(line for line in _import_lines(exercise, named) if line.startswith("from grpo_lab"))
 

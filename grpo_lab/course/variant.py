@@ -1,4 +1,4 @@
-r"""Variants: exercises with a formula of their own for each class, and a key for the teacher.
+r"""Variants: exercises whose formula is drawn for each class, and a key for the teacher.
 
     grpo-lab course release DIR --assignment 05 --variant SECRET    write the notebook with the formulas of the class
     grpo-lab course grade DIR --variant SECRET                      mark submissions by these formulas
@@ -7,8 +7,8 @@ r"""Variants: exercises with a formula of their own for each class, and a key fo
 A variant replaces one equation of the reference, and the line that computes it. It keeps the reference's name,
 arguments and inputs, so notebooks, checks and grading work as without variants. The secret of the class decides which
 formulas are drawn. The formulas are in a file of the repository or of the teacher, and not in the package. Students'
-notebooks have no right function either: they hold its *results* on the inputs of seed 0, and `check` compares with
-these.
+notebooks do not have the right function either: they hold its *results* on the inputs of seed 0, with which `check`
+compares.
 """
 
 import base64
@@ -96,7 +96,7 @@ class ClassKey:
         return entry
 
     def _number(self, purpose: str, below: int) -> int:
-        """Derive a number from 0 to `below` - 1 from the secret; each purpose has a number of its own."""
+        """Derive a number from 0 to `below` - 1 from the secret. Each purpose, a text, has its own number."""
         return int.from_bytes(sha256(f"{self.secret}/{purpose}".encode()).digest()) % below
 
 
@@ -104,7 +104,8 @@ def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
     """Read the entries of a file of variants, by the name of the function.
 
     Raises:
-        InputError: If the file does not exist, or an entry does not have the form of docs/teaching/variants.yaml.
+        InputError: If the file does not exist, names a function that is not an exercise, or has an entry whose form is
+            not that of docs/teaching/variants.yaml.
     """
     if not file.is_file():
         raise InputFileError("variants", str(file), "name a file of variants: docs/teaching is in a checkout only")
@@ -163,7 +164,7 @@ def _source(source: str, name: str, entry: Mapping[str, Any]) -> str:
     """Return the source of the reference with the entry's formula in its docstring and the entry's line in its code.
 
     The docstring keeps its equations and its sections, such as "Args:". Its prose is removed, because it explains the
-    formula of the lesson and cites where that one comes from.
+    formula of the lesson and cites its source.
     """
     tag = str(entry["equation"])
     try:
@@ -182,7 +183,7 @@ def _source(source: str, name: str, entry: Mapping[str, Any]) -> str:
 
 
 def _with_word(entry: Mapping[str, Any], word: str, value: Any) -> dict[str, Any]:
-    """Return the entry with a number in the place of a word, wherever the word occurs in its texts."""
+    """Return the entry with a word replaced by a number wherever it occurs in the texts."""
 
     def filled(content: Any) -> Any:
         if isinstance(content, list):
@@ -227,7 +228,7 @@ def class_variant(results: str) -> None:
         content = json.loads(zlib.decompress(base64.b64decode("".join(results.split()), validate=True)))
         outcomes = {name: tuple(from_bytes(base64.b64decode(entry["outcomes"]))) for name, entry in content.items()}
     except (ValueError, zlib.error, TypeError, KeyError, AttributeError):
-        allowed = "take this cell anew from the notebook that was handed out"
+        allowed = "copy this cell again from the notebook that was handed out"
         raise InputError("results", None, allowed, found="are not as they were handed out") from None
     for name, recorded in outcomes.items():
         lesson = exercises.lesson_exercise(name)

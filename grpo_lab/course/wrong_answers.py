@@ -17,7 +17,7 @@ from grpo_lab.formulas.lines import with_lines
 
 
 def with_changed_lines(reference: Callable, lines: Mapping[str, str]) -> Callable:
-    """Return a function that computes what the reference computes with these lines in the place of its own.
+    """Return a function that computes what the reference computes with these lines in place of its own.
 
     The function has the reference's signature. It is compiled when it is called for the first time.
 
@@ -48,7 +48,7 @@ def source_of(function: FunctionType) -> str:
 
 
 def function_from_source(reference: FunctionType, source: str | ast.Module, file: str = "") -> Callable:
-    """Compile source in the namespace of the reference's module, and return its function of the reference's name.
+    """Compile source in the namespace of the reference's module, and return the function that has the reference's name.
 
     Args:
         reference: The function whose module supplies the global names.

@@ -8,7 +8,7 @@ import torch
 
 from grpo_lab.course import check
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.guard import MAX_SHOWN, guarded
+from grpo_lab.course.guard import MAX_SHOWN_LENGTH, guarded
 from tests.course.toys import MEAN, scaled_mean
 
 
@@ -30,7 +30,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("function", "fault"), FAULTS)
 def test_each_fault_is_stopped_and_named_and_the_next_check_is_not_disturbed(function, fault):
-    """The limit is on processor time, so that a busy machine stops no call early."""
+    """The limit is on CPU time, so that a busy machine stops no call early."""
     out, err = sys.stdout, sys.stderr
     outcomes = run_student(function, MEAN, seconds=0.2 if fault == "endless" else 60.0)
     assert [o.fault for o in outcomes] == [fault]
@@ -39,8 +39,8 @@ def test_each_fault_is_stopped_and_named_and_the_next_check_is_not_disturbed(fun
 
 
 def test_what_is_printed_is_kept_up_to_a_length():
-    ran = guarded(lambda: print("x" * (MAX_SHOWN + 50)) or 7, 60.0)
-    assert ran.result == 7 and ran.printed == "x" * MAX_SHOWN + "\n… and 51 more characters"
+    ran = guarded(lambda: print("x" * (MAX_SHOWN_LENGTH + 50)) or 7, 60.0)
+    assert ran.result == 7 and ran.printed == "x" * MAX_SHOWN_LENGTH + "\n… and 51 more characters"
 
 
 def test_an_interrupt_of_the_notebook_passes_and_nothing_stays_replaced():

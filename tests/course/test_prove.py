@@ -14,7 +14,7 @@ from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTED_PROPERTIES
-from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.exercises import all_exercises, find_exercise
 from grpo_lab.course.stub import given_checks
 from grpo_lab.course.wrong_answers import function_from_source, source_of
 from grpo_lab.formulas.lines import line_at
@@ -26,16 +26,16 @@ from tests.mutants.errata import errata_mutants
 SEEN, FRESH = trials.SEEDS
 # Exercises on masks, texts and gradients that are always tried. The others are slow: together they take a minute.
 QUICK = ("completion_mask", "format_fault", "kl_in_reward")
-QUICK_FIRST = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXERCISES]
+QUICK_FIRST = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in all_exercises()]
 # Exercises whose cases train a policy. They take two thirds of the time of all exercises.
 TRAINING = ("train_by_grpo", "learn_by_grpo", "learn_by_playing")
-TRAINING_LAST = [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING else name for name in EXERCISES]
+TRAINING_LAST = [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING else name for name in all_exercises()]
 
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
 def test_right_accepted_wrong_rejected_and_named(name):
     """This holds on the inputs that students see and on hidden ones."""
-    exercise = EXERCISES[name]
+    exercise = find_exercise(name)
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
     assert len(answers) >= 2, "the reference, and one that is written differently"
     gaps = [trials.accepts(exercise, answer, seed) for seed in trials.SEEDS for answer in answers]
@@ -48,7 +48,7 @@ def test_right_accepted_wrong_rejected_and_named(name):
 @pytest.mark.parametrize("name", QUICK_FIRST)
 def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
     """No sentence on any mistake or fault of form stays English, whatever values it contains."""
-    exercise = EXERCISES[name]
+    exercise = find_exercise(name)
     verdicts = [
         judge(exercise, trials.outcomes(exercise, answer, SEEN)) for answer in faults_of_form(exercise).values()
     ]
@@ -66,7 +66,7 @@ def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
 
 
 def test_a_value_with_words_of_a_message_in_it_tears_no_message(monkeypatch):
-    exercise = EXERCISES["importance_ratio"]
+    exercise = find_exercise("importance_ratio")
     subject = next(name for outcome in expected_outcomes(exercise, SEEN) for name in outcome.observed if " is " in name)
     expected = expected_outcomes(exercise, SEEN)[0]
     got = replace(expected, observed=expected.observed | {subject: None})
@@ -79,7 +79,7 @@ def test_a_value_with_words_of_a_message_in_it_tears_no_message(monkeypatch):
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_the_formula_alone_gets_all_points(name):
     """A student writes only the lines of the reference below its argument checks."""
-    exercise = EXERCISES[name]
+    exercise = find_exercise(name)
     function = inspect.unwrap(exercise.function)
     tree = tree_of(function)
     tree.body, tree.decorator_list = tree.body[len(given_checks(tree)) :], []
@@ -89,14 +89,14 @@ def test_the_formula_alone_gets_all_points(name):
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_hidden_inputs_differ_from_the_visible_ones(name):
-    visible, fresh = (expected_outcomes(EXERCISES[name], seed) for seed in trials.SEEDS)
+    visible, fresh = (expected_outcomes(find_exercise(name), seed) for seed in trials.SEEDS)
     assert not [outcome.error for outcome in (*visible, *fresh) if outcome.error], "no case asks for an error"
-    inputs_differ = any(repr(case.build(SEEN)) != repr(case.build(FRESH)) for case in EXERCISES[name].cases)
-    assert inputs_differ or any(not equal(a, b, EXERCISES[name]) for a, b in zip(visible, fresh, strict=True))
+    inputs_differ = any(repr(case.build(SEEN)) != repr(case.build(FRESH)) for case in find_exercise(name).cases)
+    assert inputs_differ or any(not equal(a, b, find_exercise(name)) for a, b in zip(visible, fresh, strict=True))
 
 
 def test_an_exercise_has_all_its_parts_in_order():
-    for name, exercise in EXERCISES.items():
+    for name, exercise in all_exercises().items():
         kinds = [TESTED_PROPERTIES.index(case.tests) for case in exercise.cases]
         assert kinds == sorted(kinds) and kinds[0] == 0 and len(exercise.hints) >= 2, name
         assert len(exercise.known_mistakes) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
@@ -105,7 +105,7 @@ def test_an_exercise_has_all_its_parts_in_order():
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_every_mistake_fits_its_reference_and_is_named_in_a_few_lines(name):
-    exercise = EXERCISES[name]
+    exercise = find_exercise(name)
     for mistake in exercise.known_mistakes.values():
         assert trials.rejects(exercise, mistake, SEEN) == []
         assert "expected one" not in wrong_outcome(exercise, mistake, 0, SEEN).message
@@ -113,7 +113,7 @@ def test_every_mistake_fits_its_reference_and_is_named_in_a_few_lines(name):
 
 def test_a_local_variable_of_the_reference_may_be_renamed():
     """The addresses of mistakes find the same lines after all local variables were renamed."""
-    for exercise in EXERCISES.values():
+    for exercise in all_exercises().values():
         source = source_of(inspect.unwrap(exercise.function))
         renamed = with_new_locals(source)
         for address in {address for mistake in exercise.known_mistakes.values() for address in mistake.lines}:
@@ -137,5 +137,5 @@ WITHOUT_EXERCISE = {"string-equality", "answers-mixed", "always-fast", "uncounte
 
 
 def test_every_mistake_in_circulation_is_recognised_somewhere():
-    known = {name for exercise in EXERCISES.values() for name in exercise.known_mistakes}
+    known = {name for exercise in all_exercises().values() for name in exercise.known_mistakes}
     assert {mutant.name.split(":")[0] for mutant in errata_mutants()} - known == WITHOUT_EXERCISE

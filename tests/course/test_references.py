@@ -1,5 +1,6 @@
 """Tests of references that no other part of the package uses, against independent implementations."""
 
+import re
 from itertools import permutations
 from statistics import fmean
 
@@ -74,6 +75,8 @@ def test_a_designed_reward_is_learnt_and_the_plain_one_is_not():
     assert set(results.kinds) == set(range(len(KINDS)))
 
 
-def test_the_old_name_of_find_exercise_warns():
+def test_old_names_of_exercises_warn():
     with pytest.warns(DeprecationWarning, match="exercise is called find_exercise now"):
         assert exercises.exercise is exercises.find_exercise
+    with pytest.warns(DeprecationWarning, match=re.escape("EXERCISES is the function all_exercises() now")):
+        assert exercises.all_exercises() == exercises.EXERCISES

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
-from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.exercises import all_exercises, find_exercise
 from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import read_equations
@@ -22,11 +22,11 @@ from tests.course.toys import MEAN
 NAMES = ("token_logprobs", "group_advantages", "repaired_reward", "kl_estimate", "policy_loss")
 
 
-BROKEN = [exercise for exercise in EXERCISES.values() if exercise.planted]
-SOME = [MEAN, *(EXERCISES[name] for name in NAMES)]
+BROKEN = [exercise for exercise in all_exercises().values() if exercise.planted]
+SOME = [MEAN, *(find_exercise(name) for name in NAMES)]
 
 
-@pytest.mark.parametrize("exercise", [MEAN, *EXERCISES.values()], ids=lambda e: e.name)
+@pytest.mark.parametrize("exercise", [MEAN, *all_exercises().values()], ids=lambda e: e.name)
 def test_a_stub_runs_in_an_empty_notebook_and_keeps_signature_and_docstring(exercise):
     source, namespace = stub_source(exercise), {}
     imports = imports_of(exercise, source)

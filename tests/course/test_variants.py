@@ -294,7 +294,7 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
 def test_numbers_that_were_changed_are_refused(at_home):
     text = results_of(KEY.exercises("02"))
     for broken in (text[:-40], "x" + text, "", "AAAA"):
-        with pytest.raises(InputError, match="take this cell anew"):
+        with pytest.raises(InputError, match="copy this cell again"):
             class_variant(broken)
     assert exercises._class_exercises == {}
 
@@ -327,7 +327,7 @@ def test_a_class_is_graded_by_its_own_formulas(folder, sandbox, capsys):
     assert LESSON in page and "Answers as they stand in the library" not in page
     assert KEY.secret not in (folder.parent / "out" / "grades.json").read_text(encoding="utf-8")
     assert main(["totals", str(folder.parent / "out"), "--output", str(folder.parent / "totals.csv")]) == 0
-    with pytest.raises(InputError, match="variant is another one than that of the earlier grading"):
+    with pytest.raises(InputError, match="variant differs from that of the earlier grading"):
         run(folder / "eve", output=folder.parent / "out", seed=7)
 
 

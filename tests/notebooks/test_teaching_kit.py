@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.exercises import all_exercises
 from grpo_lab.course.exercises.nb09 import FAULTS
 from grpo_lab.course.release import TITLES
 from grpo_lab.objective.table import LOSSES
@@ -28,7 +28,7 @@ def days(text: str) -> list[date]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_names_in_code_are_those_of_the_present_state(page):
-    known = {*EXERCISES, *LOSSES, *GRPOConfig.__dataclass_fields__, *COMMANDS}
+    known = {*all_exercises(), *LOSSES, *GRPOConfig.__dataclass_fields__, *COMMANDS}
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert set(re.findall(r"`(\w+)`", prose)) <= known
 

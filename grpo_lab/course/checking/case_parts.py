@@ -17,15 +17,13 @@ LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values
 def short_parts(
     exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int, sentence: str
 ) -> list[Part]:
-    """Return the parts that are shown at once: the input of a case, the result, and what is expected, a line each.
+    """Return the parts that are shown at once: the input of a case, the result, and what is expected, on one line each.
 
     The input gets a second line if `sentence`, which is shown above it, is short.
 
     Args:
-        exercise: The exercise.
         outcome: The outcome of the answer on the case.
         difference: The difference between the outcome and the expected one.
-        index: The index of the case.
         seed: The seed from which the input is drawn.
         sentence: The first sentence of the verdict.
     """
@@ -67,12 +65,12 @@ def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, ind
     parts.append(rows_part("values", _full_rows("yours", difference.got), f"{title}:"))
     parts.append(rows_part("expected", _full_rows("expected", difference.expected), "What is expected:"))
     if difference.subject.startswith("the gradient of"):
-        parts.append(Part("say", "A gradient is that of the result, weighted with random numbers that stay the same."))
+        parts.append(Part("say", "The gradients are those of the result times random numbers, which never change."))
     return parts + printed_parts(outcome)
 
 
 def _full_rows(label: str, value: Any) -> list[Row]:
-    """Return the lines of a value in full, with `label` in the place of the value's name."""
+    """Return the lines of a value in full, with `label` in place of the value's name."""
     rows = []
     for line in full_lines("", value):
         if line.startswith(" = "):

@@ -1,10 +1,10 @@
-"""Find out whether a function in memory is the one that the student sees on the notebook page.
+"""Find out whether a function in memory is the one that the student sees on the page of the notebook.
 
 Two things can make them differ:
 
 - A cell failed before it defined its function, so an older function is still in memory. IPython reports each run.
 - A cell was changed and not run again. This is seen once the notebook is saved: the file has then been written since
-  the run, and has another text under the cell's id.
+  the run, and has another text for the cell with this id.
 
 A change that was neither run nor saved cannot be seen. Frontends without cell ids (VS Code, a terminal) are not
 compared with a file.
@@ -28,7 +28,8 @@ from typing import Any
 
 DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-MAGICS_IN_NAMESPACE = re.compile(r"\A%%(?:time|capture|prun)\b.*")  # magics that run their cell in the notebook's names
+# Magics that run their cell in the notebook's namespace.
+MAGICS_IN_NAMESPACE = re.compile(r"\A%%(?:time|capture|prun)\b.*")
 
 
 @dataclass
@@ -56,7 +57,7 @@ class CellRun:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A function in memory that is not the one of the page.
+    """A function in memory that is not the one on the page.
 
     Attributes:
         kind: "failed" if a later run of the cell failed, "edited" if the saved cell has another text.
@@ -100,9 +101,9 @@ class Cells:
         shell.events.register("post_run_cell", self._end)
 
     def mismatch(self, function: Any) -> Mismatch | None:
-        """Return how the function differs from the page, or the first function of the notebook that it calls does.
+        """Return the first mismatch with the page, of the function or of a function of the notebook that it calls.
 
-        None means that all of them are those of the page.
+        None means that all of them are the ones on the page.
         """
         mismatches = map(self._mismatch, self._reachable(function))
         return next((mismatch for mismatch in mismatches if mismatch), None)
@@ -177,7 +178,7 @@ class Cells:
         return Mismatch("edited", name, run.count) if self._is_edited(name, run) else None
 
     def _is_edited(self, name: str, run: CellRun) -> bool:
-        """Return True if the notebook was saved after the run with another text of the function in the cell.
+        """Return True if the notebook was saved after the run, and the saved cell has another text of the function.
 
         A function that has moved to another cell with the same text is not edited.
         """
@@ -207,7 +208,7 @@ class Cells:
 
 
 def defined_in(cell: str) -> dict[str, str]:
-    """Return the functions at the top level of a cell: by name, the text without comments, layout and docstring.
+    """Return the text of each function at the top level of a cell, by name, without comments, layout and docstring.
 
     If the cell cannot be parsed, the text of each function is the whole cell. A cell that a magic does not run in the
     notebook's namespace defines no function.

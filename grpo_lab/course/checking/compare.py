@@ -12,15 +12,15 @@ from torch import Tensor
 from grpo_lab.course.checking.plain_data import Outcome
 from grpo_lab.course.exercise import Exercise
 
-ROUNDING = 1e-4  # rounding error of a sum in float32
-NOISE = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
-NEARLY = 1e-3  # the relative tolerance within which a number counts as nearly right
+FLOAT32_ROUNDING = 1e-4  # rounding error of a sum in float32
+FLOAT64_ROUNDING = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
+NEARLY_RIGHT = 1e-3  # the relative tolerance within which a number counts as nearly right
 
 
 def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
     """Return the share of cases that are right for each property: "values", "gradients" and "stability".
 
-    Gradients and stability count only if all values are right: an answer that returns zeros is stable, too.
+    Gradients and stability count only if all values are right: an answer that returns zeros is also stable.
 
     Args:
         exercise: The exercise, whose cases decide which properties there are.
@@ -75,7 +75,6 @@ def effortless_share(exercise: Exercise, expected: Sequence[Outcome], returning_
     Such answers are: zeros everywhere, ones everywhere, the opposite of what is expected, and None.
 
     Args:
-        exercise: The exercise.
         expected: The outcomes of the reference on all cases.
         returning_none: The outcomes of a function that returns None.
     """
@@ -84,7 +83,7 @@ def effortless_share(exercise: Exercise, expected: Sequence[Outcome], returning_
 
 
 def _filled(outcome: Outcome, fill: int) -> Outcome:
-    """Return the outcome with every number replaced: by 0 or 1 (False or True), or for -1 by its opposite."""
+    """Return the outcome with every number replaced by `fill`, 0 or 1 (False or True); for -1, by its opposite."""
     observed = outcome.observed and _with_numbers(outcome.observed, fill)
     return replace(outcome, value=_with_numbers(outcome.value, fill), observed=observed, changed_arguments={})
 
@@ -107,7 +106,7 @@ def _with_numbers(tree: Any, fill: int) -> Any:
 def agreement(got: Any, expected: Any) -> float:
     """Return the share of the parts that agree to one in a thousand; types and shapes may differ.
 
-    A tensor counts by the share of its numbers that agree, if that is at least three quarters.
+    A tensor counts by the share of its numbers that agree if that is at least three quarters, and as 0 otherwise.
     """
     got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):
@@ -115,10 +114,10 @@ def agreement(got: Any, expected: Any) -> float:
         shares = [agreement(a, b) for a, b in zip(got, expected, strict=False)]
         return sum(shares) / longest if longest else 1.0
     if isinstance(got, int | float) and isinstance(expected, int | float):
-        return float(_same_numbers(got, expected, NEARLY))
+        return float(_same_numbers(got, expected, NEARLY_RIGHT))
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.numel() == expected.numel() > 0):
-        return float(same(got, expected, NEARLY))
-    share = float(close(got.double().flatten(), expected.double().flatten(), NEARLY).double().mean())
+        return float(same(got, expected, NEARLY_RIGHT))
+    share = float(close(got.double().flatten(), expected.double().flatten(), NEARLY_RIGHT).double().mean())
     return share if share >= 0.75 else 0.0
 
 
@@ -143,7 +142,7 @@ def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
 
 
 def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Compare two outcomes as `equal` does, but without their gradients."""
+    """Return True if two outcomes agree as in `equal`, whatever their gradients."""
     if got.fault or expected.fault:
         return False
     if got.error or expected.error:
@@ -164,7 +163,7 @@ def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool
 
 
 def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
-    """Compare two gradients. A missing gradient equals a gradient of zeros."""
+    """Return True if two gradients agree. A missing gradient equals a gradient of zeros."""
     if got is None or expected is None:
         return no_gradient(got) and no_gradient(expected)
     return same(got, expected, tolerance)
@@ -176,7 +175,7 @@ def no_gradient(gradient: Any) -> bool:
 
 
 def same(a: Any, b: Any, tolerance: float) -> bool:
-    """Compare plain data: structure, shapes and dtypes have to agree, and numbers within the tolerance.
+    """Return True if plain data agree: structure, shapes and dtypes exactly, and numbers within the tolerance.
 
     NaN equals NaN.
     """
@@ -194,8 +193,8 @@ def same(a: Any, b: Any, tolerance: float) -> bool:
 def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
     """Compare two tensors of one shape number by number, and return a tensor of booleans.
 
-    Integers and booleans have to agree exactly. In float32 the tolerance is at least `ROUNDING`, relative and absolute,
-    since the order of a sum changes its result there; a tolerance of 0 stays 0.
+    Integers and booleans have to agree exactly. In float32 the tolerance is at least `FLOAT32_ROUNDING`, relative and
+    absolute, since the order of a sum changes its result there; a tolerance of 0 stays 0.
 
     Args:
         a: The numbers to compare.
@@ -206,7 +205,7 @@ def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
     if not a.is_floating_point():
         return a == b
     if tolerance and a.dtype == torch.float32:
-        tolerance = absolute = max(tolerance, ROUNDING)
+        tolerance = absolute = max(tolerance, FLOAT32_ROUNDING)
     else:
         finite = b.double().abs()[b.isfinite()]
         absolute = _absolute(tolerance, float(finite.max()) if finite.numel() else 1.0)
@@ -218,7 +217,7 @@ def is_number(value: Any) -> bool:
 
 
 def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Compare two numbers: integers exactly, floats within the tolerance as `close` does."""
+    """Return True if two numbers agree: integers exactly, floats within the tolerance of `close`."""
     if a == b or (a != a and b != b):
         return True
     if not tolerance or (isinstance(a, int) and isinstance(b, int)):
@@ -232,4 +231,4 @@ def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
 
 def _absolute(tolerance: float, size: float) -> float:
     """Return the absolute tolerance for numbers of which the largest has this size."""
-    return min(tolerance, max(tolerance * size, NOISE))
+    return min(tolerance, max(tolerance * size, FLOAT64_ROUNDING))

@@ -41,7 +41,7 @@ class Difference:
 
 
 def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Difference:
-    """Return the first difference on case `index`, in the order in which it helps to repair them.
+    """Return the difference on case `index` that is worth repairing first.
 
     The order is: errors, faults of form, arguments changed in place, values, gradients.
     """
@@ -112,7 +112,7 @@ def _value_difference(subject: str, got: Any, expected: Any, comparison: _Compar
     if comparison.allows_none and (got is None or (expected is None and isinstance(got, str | float))):
         return Difference(subject, got, expected, text)
     if got is None:
-        text += " If you did not mean to return None: does every way through the function end in a return?"
+        text += " If you did not mean to return None: does every path through the function end in a return?"
     return Difference(subject, got, expected, text, "kind")
 
 
@@ -124,7 +124,7 @@ def _part_difference(subject: str, got: dict, expected: dict, comparison: _Compa
     extra = [str(key) for key in got if key not in expected]
     if missing or extra:
         sentences = [fill("{0} lacks {1}.", _capitalised(subject), ", ".join(missing[:6]))] if missing else []
-        sentences += [fill("{0} has {1} too much.", _capitalised(subject), ", ".join(extra[:6]))] if extra else []
+        sentences += [fill("{0} should not have {1}.", _capitalised(subject), ", ".join(extra[:6]))] if extra else []
         text = sentences[0] if len(sentences) == 1 else Phrase(sentences[0], " ", sentences[1])
         return Difference(subject, list(got), list(expected), text, "kind")
     container = subject.removeprefix("the ")
@@ -147,12 +147,12 @@ def _tensor_difference(subject: str, got: Tensor, expected: Tensor, comparison: 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
     if sorted(got.shape) == sorted(expected.shape):
-        return " The axes stand in another order."
+        return " The axes are in another order."
     if not got.ndim:
         return " It is one number: without an axis, a sum, a mean or a maximum goes over all of them."
     if [size for size in got.shape if size != 1] == [size for size in expected.shape if size != 1]:
         if got.ndim > expected.ndim:
-            return " An axis of size 1 is too many: think of keepdim, or of unsqueeze."
+            return " There is one axis of size 1 too many: think of keepdim, or of unsqueeze."
         return " An axis of size 1 is missing: think of keepdim or of unsqueeze, or of a sum over one axis too many."
     return " A single number is expected." if not expected.ndim else ""
 
@@ -160,7 +160,7 @@ def _about_shapes(got: Tensor, expected: Tensor) -> str:
 def _argument_differences(
     got: Outcome, expected: Outcome, comparison: _Comparison, changing: set[str]
 ) -> list[Difference | None]:
-    """Return the differences in arguments: first those that should not be changed in place, then those that should.
+    """Return the differences in arguments: first those that must not be changed in place, then those that must.
 
     changing: The names of the arguments that the function has to change for some inputs.
     """
@@ -209,12 +209,12 @@ def _about_gradient(name: str, got: Any, expected: Any, comparison: _Comparison)
         return Phrase(start, " ", fill("NaN arrives at {0}.", name))
     if no_gradient(expected):
         reason = "it should be stopped" if expected is None else "it is zero"
-        return Phrase(start, " ", fill("One arrives at {0}, where {1}.", name, reason))
+        return Phrase(start, " ", fill("A gradient arrives at {0}, where {1}.", name, reason))
     if no_gradient(got):
-        return Phrase(start, " ", fill("None arrives at {0}: it is zero everywhere.", name))
+        return Phrase(start, " ", fill("No gradient arrives at {0}: it is zero everywhere.", name))
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
         sentence = relation(got, expected, comparison.tolerance)
-        return Phrase(start, " ", fill("That of {0}: {1}", name, Phrase(sentence))) if sentence else start
+        return Phrase(start, " ", fill("The gradient of {0}: {1}", name, Phrase(sentence))) if sentence else start
     return start
 
 

@@ -12,7 +12,7 @@ from grpo_lab.course.checking.compare import equal_values, is_number
 from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import choices, likely, matching
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
-from grpo_lab.course.checking.relations import LOOSE, everywhere, factor
+from grpo_lab.course.checking.relations import RELATION_TOLERANCE, everywhere, factor
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake
 
@@ -44,7 +44,6 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
     4. The choices of an argument for which the answer is wrong, or the first difference.
 
     Args:
-        exercise: The exercise.
         outcomes: The outcomes of the answer on all cases.
         failing: The indices of the cases on which the answer is wrong.
         seed: The seed from which the inputs were drawn.
@@ -79,7 +78,7 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
 def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
     """Return the failing case to show: ordinary before extreme ones, then wrong values before wrong gradients.
 
-    Among equals it is the first one, which has the smallest input.
+    Of equals it is the first, which has the smallest input.
     """
 
     def rank(index: int) -> tuple[int, bool]:
@@ -91,11 +90,11 @@ def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -
 
 def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Difference) -> list[Part]:
     """Return a sentence about each mistake. If they explain only some of the cases, the first one says so."""
-    preamble = "On some inputs the result is as with this mistake: "
+    preamble = "On some inputs the result is what this mistake gives: "
     if is_certain:
         preamble = ""
     elif difference.subject.startswith("the gradient of"):
-        preamble = fill("The value is right here, but {0} is as with this mistake:", difference.subject) + " "
+        preamble = fill("The value is right here, but {0} is what this mistake gives:", difference.subject) + " "
     elif len(mistakes) > 1:
         preamble = "There seems to be more than one mistake. First: "
     return [
@@ -233,4 +232,4 @@ def _distinct_leaves(value: Any) -> set:
 
 
 def _all_close(numbers: Sequence[float], expected: Sequence[float]) -> bool:
-    return all(math.isclose(a, b, rel_tol=LOOSE) for a, b in zip(numbers, expected, strict=True))
+    return all(math.isclose(a, b, rel_tol=RELATION_TOLERANCE) for a, b in zip(numbers, expected, strict=True))

@@ -21,11 +21,12 @@ from grpo_lab.formulas.source import read_equations
 
 # The sentences about code that cannot be judged by its numbers, by `Verdict.fault` or `Mismatch.kind`.
 FAULTS = {
-    "signature": "Your function has other arguments than the stub: {message}. Copy the first lines of the stub, and "
-    "leave them as they are.",
+    "signature": "The arguments of your function differ from those of the stub: {message}. Copy the first lines of the "
+    "stub, and leave them as they are.",
     "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
     "condition never changes?",
-    "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt of its own). Return a value instead.",
+    "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt that it raises). Return a "
+    "value instead.",
     "failed": "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so "
     "the one in memory is older{run}. Run the cell until it raises nothing, then check again.",
     "edited": "{name} in memory is not the function of your page: the cell was changed after it ran{run}, as the "
@@ -40,7 +41,6 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     """Return the verdict on outcomes of `run_student`, from this process or from another one.
 
     Args:
-        exercise: The exercise.
         outcomes: One outcome for each case. If the function was stopped, they end with the outcome that has a fault.
         seed: The seed from which the inputs were drawn.
 
@@ -79,7 +79,6 @@ def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -
     """Return the verdict on code that cannot be judged by its numbers.
 
     Args:
-        exercise: The exercise.
         fault: The fault, a key of `FAULTS`.
         message: The details of a signature that differs.
         fields: More fields of the verdict.
@@ -136,7 +135,7 @@ def _status(is_unchanged: bool, has_right_values: bool, has_fault_of_form: bool)
 
 
 def _earned_share(exercise: Exercise, share: float, seed: int) -> float:
-    """Return the share of right values that an answer earned: 0 for a share that is there without any work."""
+    """Return the share of right values, rescaled so that what is right without any work earns 0."""
     free_share = _free_share(exercise, seed)
     return max(share - free_share, 0) / (1 - free_share) if free_share < 1 else 0.0
 
@@ -145,7 +144,7 @@ def _earned_share(exercise: Exercise, share: float, seed: int) -> float:
 def _free_share(exercise: Exercise, seed: int) -> float:
     """Return the share of values that are right without any work.
 
-    In an exercise in repairing this is the share of the stub, in a variant that of the lesson's function, and else that
+    In a repair exercise this is the share of the stub, in a variant that of the lesson's function, and otherwise that
     of the best constant answer.
     """
     expected = expected_outcomes(exercise, seed)

@@ -21,7 +21,7 @@ from grpo_lab.course.stub import planted_lines
 from grpo_lab.course.wrong_answers import with_changed_lines
 
 _MAX_NAMED = 3
-_UNSPECIFIC_TYPES = ("", "int", "bool", "str", "typing.Any")  # arguments of these types are not taken for each other
+_UNSPECIFIC_TYPES = ("", "int", "bool", "str", "typing.Any")  # arguments of these types are never swapped
 _NAME = re.compile(r"[\w+-]{1,20}")
 _Agree = Callable[[Outcome, Outcome], bool]
 
@@ -34,7 +34,7 @@ def wrong_outcome(exercise: Exercise, mistake: Mistake, index: int, seed: int) -
 
 @cache
 def unrepaired(exercise: Exercise) -> Mistake | None:
-    """Return the stub of an exercise in repairing as a mistake, with the text of the first planted one.
+    """Return the stub of a repair exercise as a mistake, with the text of the first planted one.
 
     None if the exercise has no planted mistakes.
     """
@@ -82,8 +82,8 @@ def _result(reference: Callable, bound: inspect.BoundArguments, changes: Callabl
 def choices(exercise: Exercise) -> dict[str, list]:
     """Return the values of each argument that is a choice, one for each case.
 
-    The values of a choice are names, booleans or None. A text that differs in most cases is no choice. The settings of
-    a configuration count as arguments, such as "config.scale_rewards".
+    The values of a choice are names, booleans or None. A text that differs in most cases is not a choice. The settings
+    of a configuration count as arguments, such as "config.scale_rewards".
     """
     arguments = [_settings(exercise, index) for index in range(len(exercise.cases))]
     columns = {name: [values.get(name) for values in arguments] for name in arguments[0]}
@@ -148,7 +148,6 @@ def _value_changed(reference: Callable, name: str, ending: str, exchange: Callab
     """Return the mistake of using another value for an argument, or for a setting of a configuration.
 
     Args:
-        reference: The right function.
         name: The name of the argument, or of a setting, such as "config.scale_rewards".
         ending: The end of the mistake's name.
         exchange: A function that maps the right value to the one that is used.
@@ -247,7 +246,7 @@ def _explains(exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome],
 def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Mistake, tuple[int, ...]]:
     """Return mistakes that together explain at least half of the failing cases, each with the cases that it explains.
 
-    This is for an answer to which `matching` finds no single mistake. The mistake that explains most comes first.
+    This is for an answer for which `matching` finds no single mistake. The mistake that explains most comes first.
     """
     expected = expected_outcomes(exercise, seed)
     agree_in_values = partial(equal_values, exercise=exercise)

@@ -69,11 +69,9 @@ def _collect(
 
 
 def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, Tensor]]:
-    """Return the input of a case by argument, and the tensors by which gradients are computed.
+    """Return the arguments of a case, and the leaf tensors with respect to which gradients are computed.
 
     Args:
-        exercise: The exercise.
-        index: The index of the case.
         seed: The seed from which the input is drawn.
         track: Whether to prepare the arguments in `gradient_of` for gradients. Their leaf tensors are returned by
             name; without `track` none are.
@@ -83,12 +81,12 @@ def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tu
     for name in exercise.gradient_of if track else ():
         if bound.arguments.get(name) is not None:
             leaves[name] = bound.arguments[name].detach().clone().requires_grad_()
-            bound.arguments[name] = leaves[name].clone()  # a clone is no leaf, so the function may change it in place
+            bound.arguments[name] = leaves[name].clone()  # not a leaf, so the function may change it in place
     return bound, leaves
 
 
 def _gradients(results: list[Tensor], leaves: dict[str, Tensor], seed: int) -> dict[str, Any]:
-    """Return the gradients of a random weighted sum of all results by argument; None for one that no gradient reaches.
+    """Return the gradients of a randomly weighted sum of all results, by argument; None if no gradient reaches it.
 
     The weights are drawn from the seed, so that they are the same for every function.
     """

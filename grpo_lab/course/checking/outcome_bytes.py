@@ -16,10 +16,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import MAX_BYTES, MAX_DEPTH, Other, plain
+from grpo_lab.course.checking.plain_data import MAX_DEPTH, MAX_TENSOR_BYTES, Other, plain
 
-MAX_CONTENT = 4 * MAX_BYTES  # bytes in all
-MAX_TEXT = 32 * 2**20  # bytes of the JSON text
+MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # of everything together
+MAX_JSON_BYTES = 32 * 2**20  # of the JSON text
 MAX_OUTCOMES = 200
 # Fields of `Outcome` whose keys in the JSON text have another name.
 _STORED_KEYS = {"has_gradient": "attached", "changed_arguments": "changed"}
@@ -42,10 +42,12 @@ def from_bytes(content: bytes) -> list[Outcome]:
     """
     try:
         header_length = int.from_bytes(content[:8], "little")  # safetensors begins with the length of its header
-        _check(len(content) <= MAX_CONTENT and header_length <= MAX_TEXT, f"at most {MAX_CONTENT} bytes")
+        _check(
+            len(content) <= MAX_CONTENT_BYTES and header_length <= MAX_JSON_BYTES, f"at most {MAX_CONTENT_BYTES} bytes"
+        )
         tensors = load(content)
         text = tensors["outcomes"].numpy().tobytes()
-        _check(len(text) <= MAX_TEXT, f"at most {MAX_TEXT} characters")
+        _check(len(text) <= MAX_JSON_BYTES, f"at most {MAX_JSON_BYTES} bytes of text")
         rows = json.loads(text)
         _check(isinstance(rows, list) and len(rows) <= MAX_OUTCOMES, f"a list of at most {MAX_OUTCOMES} outcomes")
         return [_outcome(row, tensors) for row in rows]

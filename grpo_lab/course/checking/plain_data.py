@@ -14,10 +14,10 @@ from torch import Tensor
 
 MAX_DEPTH = 20  # levels of nested lists and dictionaries in a result
 MAX_NODES = 10_000  # parts of a result, at all levels
-MAX_BYTES = 64 * 2**20  # bytes of all tensors of a result
-MAX_TEXT = 20_000  # characters of one text; the rest is cut off
-MAX_KEY = 200  # characters of a key of a dictionary; the rest is cut off
-MAX_TEXTS = 2**20  # characters of all texts of a result
+MAX_TENSOR_BYTES = 64 * 2**20  # of all tensors of a result together
+MAX_TEXT_LENGTH = 20_000  # characters of one text; the rest is cut off
+MAX_KEY_LENGTH = 200  # characters of a key of a dictionary; the rest is cut off
+MAX_TOTAL_TEXT_LENGTH = 2**20  # characters of all texts of a result
 
 
 class TooLarge(ValueError):
@@ -44,7 +44,8 @@ class Outcome:
         error: The type of the exception that was raised; "" if there was none.
         message: The text of the exception.
         trace: The lines of the student's own code on the way to the exception.
-        fault: The reason why the function was not run or was stopped: "signature", "endless", "exit"; "" without one.
+        fault: The reason why the function was not run or was stopped: "signature", "endless" or "exit"; "unreached" for
+            a case after a fault; "" without one.
         printed: The beginning of what the function printed.
     """
 
@@ -77,7 +78,7 @@ def plain(tree: Any) -> Any:
     Raises:
         TooLarge: If the result exceeds one of the limits of this module.
     """
-    budget = {"nodes": MAX_NODES, "bytes": MAX_BYTES, "texts": MAX_TEXTS}
+    budget = {"nodes": MAX_NODES, "bytes": MAX_TENSOR_BYTES, "texts": MAX_TOTAL_TEXT_LENGTH}
     return _plain(tree, budget, 0)
 
 
@@ -90,7 +91,7 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
     if tree is None or type(tree) is bool or isinstance(tree, Other):
         return tree
     if isinstance(tree, str):
-        return _charge_text(str.__str__(tree)[:MAX_TEXT], budget)
+        return _charge_text(str.__str__(tree)[:MAX_TEXT_LENGTH], budget)
     for kind in (int, float):
         if isinstance(tree, kind):  # `kind.__add__` reads the number inside and skips the methods of a subclass
             return kind.__add__(tree, kind())
@@ -98,7 +99,7 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
     if isinstance(tree, dict):
         return {
-            _charge_text(str(key)[:MAX_KEY], budget): _plain(value, budget, depth + 1)
+            _charge_text(str(key)[:MAX_KEY_LENGTH], budget): _plain(value, budget, depth + 1)
             for key, value in list(tree.items())
         }
     if isinstance(tree, list | tuple):
@@ -112,7 +113,7 @@ def _charge_text(text: str, budget: dict[str, int]) -> str:
     """Return the text, and subtract its length from the budget."""
     budget["texts"] -= len(text)
     if budget["texts"] < 0:
-        raise TooLarge(f"the texts of the result have more than {MAX_TEXTS} characters")
+        raise TooLarge(f"the texts of the result have more than {MAX_TOTAL_TEXT_LENGTH} characters")
     return text
 
 
@@ -123,5 +124,5 @@ def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | Other:
         return Other(f"tensor of {tensor.dtype} on the device {str(tensor.device)!r}")
     budget["bytes"] -= tensor.numel() * tensor.element_size()
     if budget["bytes"] < 0:
-        raise TooLarge(f"the tensors of the result have more than {MAX_BYTES} bytes")
+        raise TooLarge(f"the tensors of the result have more than {MAX_TENSOR_BYTES} bytes")
     return tensor.detach().cpu().clone().contiguous()

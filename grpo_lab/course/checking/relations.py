@@ -10,7 +10,7 @@ from torch import Tensor
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import close
 
-LOOSE = 1e-5  # the relative tolerance within which a relation has to hold
+RELATION_TOLERANCE = 1e-5  # the relative tolerance within which a relation has to hold
 SLIGHTLY = (
     "It is off by very little, less than one part in a hundred thousand of the largest number: look for an epsilon "
     "that does not belong there, or for arithmetic in a lower precision."
@@ -33,9 +33,9 @@ def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
             return fill("There is {0} where a number is expected.", word)
         if (test(expected) & ~test(got)).any():
             return fill("There is a number where {0} is expected.", word)
-    if is_float and (got - expected).abs().max() <= LOOSE * expected.abs().max():
+    if is_float and (got - expected).abs().max() <= RELATION_TOLERANCE * expected.abs().max():
         return SLIGHTLY
-    if is_float and not expected.any() and got.abs().max() <= LOOSE:
+    if is_float and not expected.any() and got.abs().max() <= RELATION_TOLERANCE:
         return TINY
     right = fill("{0} of {1} entries are right.", int((~is_wrong).sum()), is_wrong.numel())
     partly_right = "" if is_wrong.all() else Phrase(right, " ", _positions(is_wrong))
@@ -75,7 +75,7 @@ def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
         constant, offset = factor(got, expected), (got - expected).flatten()
         if constant is not None and abs(constant - 1) > 1e-3:
             yield fill("It is off by a constant factor: {0}.", _say_factor(constant))
-        if abs(offset[0]) > LOOSE and _close(offset, offset[:1].expand_as(offset)):
+        if abs(offset[0]) > RELATION_TOLERANCE and _close(offset, offset[:1].expand_as(offset)):
             yield fill("It is off by a constant: {0} everywhere.", f"{offset[0]:+.4g}")
 
 
@@ -86,14 +86,14 @@ def factor(got: Tensor, expected: Tensor) -> float | None:
     if not math.isfinite(constant) or constant == 0:
         return None
     noise = 1e-13 * float(got.abs().max())
-    return constant if torch.isclose(got, constant * expected, rtol=LOOSE, atol=noise).all() else None
+    return constant if torch.isclose(got, constant * expected, rtol=RELATION_TOLERANCE, atol=noise).all() else None
 
 
 def _say_factor(constant: float) -> str:
     simple = Fraction(constant).limit_denominator(16)
-    exact = simple and math.isclose(simple, constant, rel_tol=2 * LOOSE)
+    exact = simple and math.isclose(simple, constant, rel_tol=2 * RELATION_TOLERANCE)
     return fill("{0} times what is expected", simple if exact else format(constant, ".4g"))
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
-    return bool(close(a, b, LOOSE).all())
+    return bool(close(a, b, RELATION_TOLERANCE).all())

@@ -9,17 +9,18 @@ from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
 
-SECONDS = 3.0  # the limit on processor time for one case
+MAX_CASE_SECONDS = 3.0  # CPU time for one case
 
 
-def run_student(function: Callable, exercise: Exercise, seed: int = 0, seconds: float = SECONDS) -> list[Outcome]:
+def run_student(
+    function: Callable, exercise: Exercise, seed: int = 0, seconds: float = MAX_CASE_SECONDS
+) -> list[Outcome]:
     """Run a function on each case in order, and return the outcomes. A fault ends the list early.
 
     Args:
         function: The student's function. A wrong signature is a fault, and then nothing runs.
-        exercise: The exercise.
         seed: The seed from which the inputs are drawn.
-        seconds: The processor time that each case may take.
+        seconds: The CPU time that each case may take.
     """
     if message := signature_fault(function, exercise):
         return [Outcome(fault="signature", message=message)]
@@ -69,11 +70,11 @@ def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
     if extra:
         return fill("the stub has no argument `{0}`", extra[0])
     if list(own) != list(needed):
-        return "the order of the arguments is another one"
+        return "the arguments are in another order"
     for name, parameter in needed.items():
         default = own[name].default
         if default != parameter.default or type(default) is not type(parameter.default):
-            return fill("the default of `{0}` is another one", name)
+            return fill("`{0}` has another default", name)
     for name, parameter in needed.items():
         if own[name].kind != parameter.kind:
             return fill("`{0}` is {1} here", name, own[name].kind.description)

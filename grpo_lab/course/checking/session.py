@@ -22,10 +22,9 @@ class LastCheck:
     """The last check of an exercise.
 
     Attributes:
-        exercise: The exercise.
-        verdict: The verdict of the check.
         function: The function that was checked.
-        text: The text, at the time of the check, of the notebook's function that has the exercise's name.
+        text: The text that the notebook's function with the exercise's name had at the time of the check; None if it
+            could not be read.
     """
 
     exercise: Exercise
@@ -128,7 +127,7 @@ def _formula_is_right(verdict: Verdict) -> bool:
 
 
 def progress(notebook: str | None = None) -> View:
-    """Return a table of the exercises of a notebook with points and status.
+    """Return a table of the exercises of a notebook, with their points and status.
 
     Args:
         notebook: The number of the notebook, such as "04". None lists the notebooks in which something was checked.
@@ -163,7 +162,7 @@ def _row(exercise: Exercise) -> tuple[str, ...]:
 
 
 def hint(name_or_function: str | Callable) -> View:
-    """Return the hints to an exercise that were shown so far, and one more.
+    """Return the hints for an exercise that were shown so far, and one more.
 
     name_or_function: The name of the exercise, or a function of that name.
     """

@@ -18,7 +18,7 @@ _COLUMNS = 2 * MAX_COLUMNS
 def full_lines(name: str, value: Any) -> list[str]:
     """Return the lines that show a value under its name, at most 100. Large tensors are summarised."""
     lines = _lines(name, value)
-    return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], f"… and {len(lines) - MAX_LINES} lines more"]
+    return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], f"… and {len(lines) - MAX_LINES} more lines"]
 
 
 def brief(value: Any, width: int, digits: int = 4) -> str:
@@ -37,7 +37,7 @@ def brief(value: Any, width: int, digits: int = 4) -> str:
 def brief_arguments(arguments: dict[str, Any], width: int) -> str:
     """Return all arguments as one line of at most `width` characters.
 
-    If they do not fit, arguments that are no numbers are replaced by their kind and size, the longest first.
+    If they do not fit, arguments that are not numbers are replaced by their kind and size, the longest first.
     """
     texts = {name: f"{name} = {brief(value, width)}" for name, value in arguments.items()}
     large = [name for name, value in arguments.items() if not isinstance(value, int | float | bool)]
@@ -110,7 +110,7 @@ def _text(value: Any, digits: int) -> str:
     """Return a value as Python writes it, with fewer digits; booleans of a tensor are 1 and 0."""
     if isinstance(value, Tensor):
         if value.numel() > 60:
-            return "." * 1000  # a text that fits in no line, so that kind and size are shown
+            return "." * 1000  # a text that is too long for any line, so that kind and size are shown
         return _text((value.int() if value.dtype == torch.bool and value.ndim else value).tolist(), digits)
     if isinstance(value, float):
         return f"{value + 0.0:.{digits}g}"

@@ -1,9 +1,9 @@
-"""Replace functions of grpo_lab by the student's own for the length of a block.
+"""Replace functions of grpo_lab with the student's own for the length of a block.
 
 A function that is imported by name is an attribute of every module that imported it. It may also be an entry of a table
 or the default of an argument. Therefore `using` searches all modules of grpo_lab and replaces the function wherever it
-occurs. It does so once at the beginning of a block and once, in the other direction, at its end, so that a module that
-is imported within the block gets the library's function back, too.
+occurs. It does so at the beginning of a block and again, in the other direction, at its end, so that a module that is
+imported within the block gets the library's function back, too.
 """
 
 import functools
@@ -25,7 +25,7 @@ _active: list["using"] = []  # the blocks that are active now, the innermost one
 
 
 class using:
-    """Use your functions in place of the library's in a block: `with using(kl_estimate=mine) as report: ...`.
+    """A block in which your functions replace the library's: `with using(kl_estimate=mine) as report: ...`.
 
     The library's functions are restored at the end of the block, even after an exception. Blocks may be nested; the
     inner one counts. `report.calls` is the number of calls of each function, and `print(report)` tells them in words.
@@ -34,7 +34,7 @@ class using:
         functions: Your functions, by the name of the library's function that each replaces.
 
     Raises:
-        ValueError: If there is no exercise of that name, or a function has other arguments than the library's.
+        ValueError: If there is no exercise of that name, or a function's arguments differ from the library's.
     """
 
     def __init__(self, **functions: Callable):
@@ -74,9 +74,7 @@ class using:
             return fill("your {0} was called {1}", name, counted(calls, "time"))
         for caller, caller_calls in self.calls.items():
             if caller_calls and _mentions(find_exercise(caller).function, name):
-                return fill(
-                    "your {0} was not called: your {1} does without it, and the library's calls it", name, caller
-                )
+                return fill("your {0} was not called: the library's {1} calls it, and your {1} does not", name, caller)
         return fill("your {0} was not called: what ran here does not need it", name)
 
     def _counted(self, name: str, function: Callable) -> Callable:
@@ -164,7 +162,7 @@ def _current(reference: Callable) -> Callable:
 
 
 def _replace_everywhere(old: Callable, new: Callable) -> None:
-    """Replace `old` by `new` in all modules of grpo_lab."""
+    """Replace `old` with `new` in all modules of grpo_lab."""
     for namespace in _namespaces():
         _replace_in(namespace, old, new)
 

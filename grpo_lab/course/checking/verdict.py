@@ -11,7 +11,7 @@ from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.verdict_parts import Part, folded_html, html_of, part_html, part_text
 
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # the weight of each property in the points of an exercise
-MIN_SHARE = 0.2  # the share of right cases up to which an answer earns nothing, because it may be right by chance
+MAX_CHANCE_SHARE = 0.2  # an answer with no larger share of right cases may be right by chance, and earns nothing
 TITLES = {
     "right": "right",
     "partly": "partly right",
@@ -96,8 +96,8 @@ def earned_points(*verdicts: Verdict) -> int | float:
 
     With several verdicts, on different inputs, the smallest share of each property counts.
 
-    - If all values are right, the points are shared among the properties by their weights. A property that holds in
-      all cases earns its weight, any other one half of its share.
+    - If all values are right, the points are shared among the properties by their weights. A property that holds in all
+      cases earns its whole weight; any other earns half of its share of the weight.
     - If some values are wrong, the answer earns half of the share of right values, so a wrong rule earns at most half.
     - If a fifth of the gradients or more are wrong, it earns at most half, since the answer trains something else.
     - If all values are right for the first verdict only, it earns nothing: they were written down for its inputs.
@@ -108,7 +108,7 @@ def earned_points(*verdicts: Verdict) -> int | float:
         return 0
     smallest = {name: min(shares) for name, shares in shares_of.items()}
     if smallest["values"] < 1:
-        earned = smallest["values"] / 2 if smallest["values"] > MIN_SHARE else 0
+        earned = smallest["values"] / 2 if smallest["values"] > MAX_CHANCE_SHARE else 0
     else:
         total_weight = sum(WEIGHTS[name] for name in names)
         earned = (

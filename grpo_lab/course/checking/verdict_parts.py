@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from grpo_lab.base.language import _
 
 WIDTH = 112  # characters of a line of text
-NO_VALUES = ("no gradient", "unchanged")  # words that are shown in the place of a value
+NO_VALUES = ("no gradient", "unchanged")  # words that are shown in place of a value
 _EMPHASIS = re.compile(r"(?<![a-zA-Z0-9_*])\*(\w[^*\n]{0,60}?)\*(?![a-zA-Z0-9_*])")  # Chinese puts no space around it
 
 
@@ -66,7 +66,7 @@ class Part:
 
 
 def rows_part(kind: str, rows: Sequence[Row], title: str = "") -> Part:
-    """Return a part of lines of values."""
+    """Return a part that consists of lines of values."""
     return Part(kind, "\n".join(row.english for row in rows), title, tuple(rows))
 
 

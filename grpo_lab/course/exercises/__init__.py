@@ -61,7 +61,7 @@ def find_exercise(name_or_function: str | Callable) -> Exercise:
 def register(exercise: Exercise) -> None:
     """Register an exercise of a class, which `find_exercise` then returns instead of the lesson's of the same name."""
     _class_exercises[exercise.name] = exercise
-    _all.cache_clear()
+    all_exercises.cache_clear()
 
 
 def lesson_exercise(name: str) -> Exercise:
@@ -99,15 +99,17 @@ def of_notebook(notebook: str) -> dict[str, Exercise]:
 
 
 @cache
-def _all() -> dict[str, Exercise]:
+def all_exercises() -> dict[str, Exercise]:
+    """Return all exercises by name, in the order of the notebooks."""
     return {name: find_exercise(name) for name in _NOTEBOOKS}
 
 
 def __getattr__(name: str) -> Any:
-    """Return `EXERCISES`, all exercises by name; and `find_exercise` under its old name `exercise`."""
+    """Return what an old name stands for, with a warning: `find_exercise` for `exercise`, the dict for `EXERCISES`."""
     if name == "exercise":
         warnings.warn("exercise is called find_exercise now", DeprecationWarning, stacklevel=2)
         return find_exercise
-    if name != "EXERCISES":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _all()
+    if name == "EXERCISES":
+        warnings.warn("EXERCISES is the function all_exercises() now", DeprecationWarning, stacklevel=2)
+        return all_exercises()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

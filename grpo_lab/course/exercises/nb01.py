@@ -107,7 +107,7 @@ SEQUENCE_LOGPROB = Exercise(
         given("two tokens and padding", f64([[-1.0, -2.0, -4.0]]), torch.tensor([[True, True, False]])),
         given("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
         given(
-            "a token that counts behind one that does not",
+            "a token that counts after one that does not",
             f64([[-1.0, -2.0, -4.0]]),
             torch.tensor([[True, False, True]]),
         ),

@@ -146,7 +146,7 @@ def learn_by_grpo(
         reward: A function that takes prompts (B, T) and responses (B, T), where row b of one belongs to row b of the
             other, and returns rewards (B,).
         rounds: Number of rounds; each samples new responses.
-        P: Number of prompts in a round.
+        P: Number of prompts per round.
         G: Number of responses to each prompt. They form the group of Eq. (2.7).
         inner: Number of updates on the responses of a round.
         epsilon: Clip range of the loss, Eq. (3.6).
@@ -204,7 +204,7 @@ class SmallPolicy(nn.Module):
 
 
 class OptimizerWatch:
-    """Records how many updates an optimizer makes, and whether each uses only the gradient computed since the last one.
+    """A record of how many updates an optimizer makes, and whether each uses only the gradient computed since the last.
 
     Attributes:
         updates: Number of updates so far.
@@ -260,7 +260,7 @@ class RecordingReward:
         if not self.num_scored:
             probabilities = self.initial_policy(x).softmax(-1)
             differences = (one_hot(y.long(), probabilities.shape[-1]).float() - probabilities).mean(0)  # T V
-            # More than four and a half standard deviations are no chance.
+            # A difference of more than four and a half standard deviations is not due to chance.
             self.is_off_policy = bool(differences.abs().amax() * len(y) ** 0.5 > 2.3)
         self.num_scored += len(y)
         self.scored_prompts.update(map(tuple, x.tolist()))
@@ -296,7 +296,7 @@ def after_learning(result, args, kwargs):
     policy, _, prompts, reward, rounds, *_ = args
     accuracy = (policy(prompts).argmax(-1) == reward.right_response(prompts)).float().mean()
     highest_probability = policy(prompts).softmax(-1).amax(-1).mean()
-    # After fewer than 20 rounds, chance may have left prompts out.
+    # With fewer than 20 rounds, some prompts may not have been drawn by chance.
     drawn_from_all = rounds < 20 or len(reward.scored_prompts) > 0.8 * len(prompts)
     return {
         "the number of responses that were rewarded": reward.num_scored,
@@ -322,7 +322,7 @@ LEARN_BY_GRPO = Exercise(
         _training_case(
             "prompts that are unlike", TablePolicy, lambda x: 4 - x[:, :1].expand_as(x), lambda x: 30.0 * x[:, 0]
         ),
-        _training_case("every response is paid the same", TablePolicy, lambda x: x - 9, lambda x: 1.0, rounds=2),
+        _training_case("every response gets the same reward", TablePolicy, lambda x: x - 9, lambda x: 1.0, rounds=2),
         _training_case(
             "one round, eighty updates",
             lambda *size: TablePolicy(*size, 1.0),

@@ -43,7 +43,7 @@ KL_EXACT = Exercise(
         given("1/4 and 3/4, from a coin", f64([[[0.25, 0.75]]]).log(), f64([[[0.5, 0.5]]]).log()),
         given("the same policy, all logits 1 higher", f64([[[1.0, 3.0]]]), f64([[[0.0, 2.0]]])),
         given("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
-        drawn("as many of everything", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
+        drawn("equal sizes on all axes", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
         given("a rare word, far rarer under the reference", f64([[[0.0, -10.0]]]), f64([[[0.0, -100.0]]])),
         given(
             "a word of probability 1.5e-8, and a reference without it",
@@ -80,7 +80,7 @@ def _batch(d, B, T):
 
 
 def _with_holes(d, B, T):
-    """Inputs with NaN and infinities where nothing counts."""
+    """Return inputs with NaN and infinities where nothing counts."""
     rewards, logp, ref, _ = _batch(d, B, T)
     mask = d.holes(B, T)
     return rewards, padded(logp, mask), padded(ref, mask, -INF), mask

@@ -54,18 +54,18 @@ FORMAT_FAULT = Exercise(
         given("one tag twice, another missing", "<think><think>so</think><answer>4"),
         given("two ends of thinking", "<think>so</think></think><answer>4</answer>"),
         given("nothing", ""),
-        given("signs like those of tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"),
+        given("angle brackets that are not tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"),
         given("the beginning of a tag", "<think>so <thin</think><answer>4 </answe</answer>"),
-        given("tags in other letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
+        given("tags with capital letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
         given("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
         *(_tags_in_order(order) for order in ((0, 1, 3, 2), (0, 2, 1, 3), (1, 0, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))),
         *(given(f"the {ORDINALS[n]} tag missing", WELL_FORMED.replace(tag, "")) for n, tag in enumerate(TAGS)),
         *(given(f"the {ORDINALS[n]} tag twice", WELL_FORMED.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
-        given("an answer before and behind the thinking", "<answer>4</answer><think>so</think><answer>4</answer>"),
-        given("the end of thinking before and behind it", "</think><think>so</think><answer>4</answer>"),
-        given("the second tag in the place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
+        given("an answer before and after the thinking", "<answer>4</answer><think>so</think><answer>4</answer>"),
+        given("the end of thinking before and after it", "</think><think>so</think><answer>4</answer>"),
+        given("the second tag in place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
         drawn("a word or a blank somewhere", lambda d: _with_insertion(d, "so", " ", "\n")),
-        drawn("one tag more", lambda d: _with_insertion(d, *TAGS)),
+        drawn("one extra tag", lambda d: _with_insertion(d, *TAGS)),
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
         extreme("a word after thousands of lines", WELL_FORMED + "\n" * 5000 + "so"),
     ),
@@ -129,11 +129,11 @@ EXTRACT_ANSWER = Exercise(
         given("within the thinking", "<think><answer>4</answer> or 5</think> It is 5."),
         given("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
         given("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
-        given("a block in other letters", "<answer>4</answer> or <Answer>5</Answer>"),
+        given("a block with capital letters", "<answer>4</answer> or <Answer>5</Answer>"),
         given("opened three times", "<answer>1<answer> 2 <answer>\n3</answer>"),
         *(given(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in ANSWER_TEXTS),
         given("a tag with an attribute", '<answer type="number">4</answer>'),
-        given("a tag with an attribute behind a block", '<answer>4</answer> or <answer id="2">5</answer>'),
+        given("a tag with an attribute after a block", '<answer>4</answer> or <answer id="2">5</answer>'),
         given("tags with blanks in them", "<answer >4</answer> or < answer>5</answer>"),
         given("an end with a blank in it", "<answer>4</answer> or <answer>5</answer >"),
         given("words that begin as the tag does", "<answer>4</answer> or <answers>5</answers>"),
@@ -249,14 +249,14 @@ ACCURACY_REWARD = Exercise(
         given("numbers in another form", [answered("1,000"), answered("-4"), answered("１２")], [1000, -4, 12]),
         given("the same text around it", [answered(f"{c}4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
         given("a sign before it", [answered(f"{c}4") for c in SIGNS], ["4"] * len(SIGNS)),
-        given("a sign behind it", [answered(f"4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
+        given("a sign after it", [answered(f"4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
         given(
             "a sign around what is expected",
             [answered("4")] * 2 * len(SIGNS),
             [*(f"{c}4" for c in SIGNS), *(f"4{c}" for c in SIGNS)],
         ),
         given("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
-        given("a thought without an end, or behind the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
+        given("a thought without an end, or after the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
         given(
             "other letters",
             [answered("北京"), answered("Straße"), answered("e\u0301"), answered("10²")],
@@ -334,7 +334,7 @@ GUESS, TALK_ON, EMPTY, LIST, IN_THE_THOUGHT, TWO_BLOCKS, CUT_OFF, WORKED_OUT = K
     "an answer without a number",
     "a list of numbers as the answer",
     "a list of numbers in the thought",
-    "two answers, one behind the other",
+    "two answers, one after the other",
     "an answer that is cut off",
     "the sum worked out, and one answer",
 )
@@ -342,7 +342,7 @@ INITIAL_PROBABILITIES = [0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05]
 
 
 class SumCompletions:
-    """Generates sums, with a completion of each of the eight kinds.
+    """A generator of sums, with a completion of each of the eight kinds for every sum.
 
     Args:
         draws: Source of the random numbers.
@@ -389,7 +389,7 @@ class SumCompletions:
         return completions, results
 
     def _is_in_share(self, row: int, share: float) -> bool:
-        """Return True for a share of all rows, which are about equally far apart."""
+        """Return True for this share of the rows, spread evenly."""
         return int((row + 1) * share + 1e-9) > int(row * share + 1e-9)
 
     def _completions(self, a: int, b: int, row: int) -> dict[str, str]:
@@ -444,18 +444,18 @@ DESIGN_REWARD = Exercise(
         _policy_case(
             "a hard task: working is right one time in twenty", 100, worked_out_accuracy=0.05, guess_accuracy=0.01
         ),
-        _policy_case("numbers that are worked out have a comma in them", 40, result_format=","),
+        _policy_case("results that are worked out have a comma in them", 40, result_format=","),
         _policy_case("the expected numbers have a comma in them", 40, expected_format=","),
         _policy_case("some rows expect an empty text", 40, worked_out_accuracy=0.3, missing_answers=("", " ")),
         _policy_case(
-            "of some rows the answer is not known",
+            "the answer to some rows is not known",
             40,
             worked_out_accuracy=0.3,
             missing_answers=(None,),
             no_number_answer="None",
         ),
         _policy_case(
-            "a policy that is nearly always right, and says None else",
+            "a policy that is nearly always right, and otherwise says None",
             40,
             worked_out_accuracy=0.95,
             no_number_answer="None",

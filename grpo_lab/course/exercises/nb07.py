@@ -27,8 +27,8 @@ WORDS = {3: "a", 4: "b", 5: "ab", 6: " ", 7: "<think>"}
 class TinyTokenizer:
     """A tokenizer of eight tokens, whose encoding of a decoded text may differ from the original tokens.
 
-    `decode` works like that of transformers' tokenizers; `encode` takes the longest matching token at each place, which
-    is what byte-pair encoding amounts to here.
+    `decode` works like that of transformers' tokenizers; `encode` takes the longest matching token at each position, as
+    byte-pair encoding would here.
     """
 
     eos_token_id = END
@@ -106,7 +106,7 @@ READ_SEQUENCES = Exercise(
         _sequences_case(
             "one ended, one cut off, one ended on the last token", [[6, 3, END, PAD], [6, 4, 3, 3], [6, 3, 3, END]], 1
         ),
-        _sequences_case("something stands behind the end", [[6, 3, END, 4, 4]], 1),
+        _sequences_case("something stands after the end", [[6, 3, END, 4, 4]], 1),
         _sequences_case("padding is the end token", [[END, 6, 3, END, END], [6, 6, 4, 4, 4]], 2, pad=END),
         _sequences_case("two kinds of end", [[6, 3, STOP, PAD], [6, 4, 4, END]], 1, ends=(END, STOP)),
         _sequences_case("padding sampled as a word", [[6, 3, PAD, 4, END]], 1),
@@ -285,7 +285,7 @@ MICROBATCH_LOSS = Exercise(
         _unit_case("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
         _drawn_case("grpo", "grpo", 3, 4),
         _drawn_case("cispo", "cispo", 3, 4, epsilon_high=2.0),
-        _drawn_case("luspo, one ratio a sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
+        _drawn_case("luspo, one ratio per sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
         _drawn_case("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
         _drawn_case("vespo, one row of many", "vespo", 1, 4, beta=0.7),
         _unit_case("luspo: two rows of four, one without tokens", "luspo", [TWO, [False] * 3], 4, 7),
@@ -415,7 +415,7 @@ def train_by_grpo(
             them.
         prompts: The prompts, all of the same length. Every step uses all of them.
         sample: A function that takes the model and prompts (B, L) and returns completions (B, T), one for each row,
-            sampled at temperature 1. A completion includes its end token; behind it, the row is filled with the end
+            sampled at temperature 1. A completion includes its end token; after it, the row is filled with the end
             token.
         reward: A function that takes prompts (B, L) and completions (B, T), where row b of one belongs to row b of the
             other, and returns rewards (B,).
@@ -449,7 +449,7 @@ def train_by_grpo(
 
 
 class LastWordTask:
-    """A task of prompts of words: a completion is right if it is the answer to the last word, and then the end token.
+    """A task whose prompts are words: a completion is right if it is the answer to the last word, then the end token.
 
     The words are the token ids from 2 to `words + 1`, and the answer to word w is the token w + `words`. The model
     predicts a token from the previous one alone. A sampled completion depends on the weights, on its prompt and on how

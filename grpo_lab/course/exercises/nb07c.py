@@ -8,7 +8,7 @@ from grpo_lab.evaluate import pass_at_k
 
 
 def _counts(draws, largest: int) -> tuple[int, int, int]:
-    """Draw n up to `largest`, c and k, with 0 < c < n and 1 < k < n - c, so that none of them is at an end."""
+    """Draw n up to `largest`, c and k, with 0 < c < n and 1 < k < n - c: none is at an end of its range."""
     n = 8 + int(draws.integers(largest - 7, 1))
     c = 1 + int(draws.integers(n // 2, 1))
     return n, c, 2 + int(draws.integers(max(n - c - 3, 1), 1))

@@ -16,7 +16,7 @@ def _with_noise(draws: Draws, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _updates(draws: Draws) -> tuple[Tensor, Tensor]:
-    """Return bf16 weights after an Adam step of 1e-5, which is so small that rounding to nearest undoes it for most."""
+    """Return bf16 weights minus an Adam step of 1e-5; rounding to nearest would undo it for most of them."""
     return _with_noise(draws, draws.normal(40, scale=0.02).bfloat16().float() - 1e-5)
 
 
@@ -34,8 +34,8 @@ STOCHASTIC_ROUND = Exercise(
         given("three quarters of the way", tensor([1 + 3 / 512, 1 + 3 / 512]), tensor([0.5, 0.9])),
         given("bf16 already", tensor([1.0, -2.5, 0.0, 384.0]), tensor([0.0, 0.3, 0.9, 0.5])),
         given("below zero", tensor([-1 - 1 / 512, -1 - 1 / 512]), tensor([0.125, 0.5])),
-        given("noise equal to the place", tensor([1 + 1 / 512, 1 + 1 / 256]), tensor([0.25, 0.5])),
-        given("no finite number", tensor([INF, -INF, NAN]), tensor([0.2, 0.5, 0.8])),
+        given("noise equal to p", tensor([1 + 1 / 512, 1 + 1 / 256]), tensor([0.25, 0.5])),
+        given("infinities and NaN", tensor([INF, -INF, NAN]), tensor([0.2, 0.5, 0.8])),
         given("a single number, without an axis", tensor(1 + 1 / 512), tensor(0.125)),
         given("noise zero", tensor([1 + 1 / 512, 1.0, -1 - 1 / 512, 0.0]), tensor([0.0, 0.0, 0.0, 0.0])),
         drawn("weights after a small update", _updates),
@@ -80,7 +80,7 @@ def after_two_steps(callback, args, kwargs):
 
 
 def _update_size(name: str, parameter: Tensor) -> float:
-    """Size of an update in learning rates; it differs between embeddings, vectors and matrices."""
+    """Return the size of an update in learning rates; embeddings, vectors and matrices differ in it."""
     if "embed" in name:
         return 0.2
     return 0.9 if parameter.dim() == 1 else 1.0

@@ -31,7 +31,7 @@ def learn_to_stop(
     Args:
         table: The logits of the model: row i holds those of the token after token i. The token before a completion is
             token 0. The function does not change this tensor.
-        completion_ids: The sampled completions. A completion includes its end token; behind it, the row is padded with
+        completion_ids: The sampled completions. A completion includes its end token; after it, the row is padded with
             the end token.
         advantages: The advantage of each completion.
         end: The end token.
@@ -429,7 +429,7 @@ def name_fault(log: dict[str, list[float]]) -> str:
     - "sampler differs": the completions were sampled from another distribution than the trainer computes with.
     - "not centred": the mean of a group is not subtracted from its rewards.
     - "weights still": every update is so small that rounding undoes it.
-    - "old recomputed": the old log-probabilities are computed anew at each update.
+    - "old recomputed": the old log-probabilities are recomputed at each update.
     - "reference moves": the reference is the policy itself.
     - "wrong sign": the loss has the wrong sign.
     - "hacked": the verifier also rewards a wrong answer, and the policy has learned to give it.

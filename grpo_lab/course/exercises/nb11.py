@@ -31,7 +31,7 @@ def episode_masks(
     Args:
         turns: For each episode, its turns in order. A turn is a pair of its author, "policy" or "environment", and its
             token ids. Turns may be empty, and so may episodes; at least one episode has a token.
-        pad_token_id: The padding, which is placed behind shorter episodes. It may also occur in a turn.
+        pad_token_id: The padding, which follows shorter episodes. It may also occur in a turn.
 
     Returns:
         The token ids; the attention mask, which is True at all tokens of the episodes and False at padding; and the
@@ -104,7 +104,7 @@ def episodes_of(*texts: str) -> list[list[tuple[str, list[int]]]]:
 
 
 def _drawn_episodes(d: Draws, B: int, max_turns: int, below: int) -> tuple:
-    """Return an episode of one turn and B drawn ones, of at most `max_turns` turns with less than `below` tokens."""
+    """Return an episode of one turn and B drawn ones: at most `max_turns` turns, each of fewer than `below` tokens."""
 
     def tokens():
         return d.integers(50, int(d.integers(below, 1))).tolist()
@@ -267,10 +267,10 @@ READ_TOOL_CALLS = Exercise(
         given("JSON that does not end", call_text('{"name": "add", "arguments": {"a": 17}')),
         given("a bad call between two good ones", call_text(ADD, "add(17, 58)", LOOK)),
         given("no name", call_text('{"arguments": {"a": 1}}')),
-        given("a name that is no string", call_text('{"name": 3, "arguments": {}}')),
+        given("a name that is not a string", call_text('{"name": 3, "arguments": {}}')),
         given("no arguments", call_text('{"name": "now"}')),
-        given("arguments that are no dict", call_text('{"name": "add", "arguments": "17, 58"}')),
-        given("JSON, but no dict", call_text("[1, 2]")),
+        given("arguments that are not a dict", call_text('{"name": "add", "arguments": "17, 58"}')),
+        given("JSON, but not a dict", call_text("[1, 2]")),
         given("more fields", call_text('{"id": 7, "name": "now", "arguments": {}}')),
         given("a call that is not closed", '<tool_call>{"name": "add"'),
         drawn("six calls, good and bad", _calls),
@@ -306,7 +306,7 @@ READ_TOOL_CALLS = Exercise(
 
 
 def _drawn_turns(d: Draws, P: int, G: int, K: int, states: int) -> tuple:
-    """Return rewards, NaN where there is no turn; the mask of turns, all of them in some episode; and states."""
+    """Return rewards, which are NaN where there is no turn; the mask of turns, of which one row is full; and states."""
     mask = torch.stack([d.ragged(G, K) for _ in range(P)])
     return d.normal(P, G, K).masked_fill(~mask, NAN), mask, d.integers(states, P, G, K)
 
@@ -375,7 +375,7 @@ def learn_by_playing(
     steps: int,
     num_generations: int = 8,
 ) -> None:
-    """Train a policy with GRPO to play higher or lower, an environment of many turns.
+    """Train a policy with GRPO to play higher or lower, a game of many turns.
 
     Each step samples episodes, computes advantages, and makes one update on the tokens that the policy wrote.
 
@@ -420,7 +420,7 @@ CERTAIN_LOGIT = 200.0
 
 
 class RecordingWorld(GuessWorld):
-    """A world of higher or lower that records the guesses it has answered."""
+    """The game higher or lower, with a record of the guesses that it has answered."""
 
     @property
     def first_guesses(self) -> list[int]:
@@ -432,7 +432,7 @@ class RecordingWorld(GuessWorld):
         return {guess for call in self._record() for secret, guess in call if secret != first_guess} - {first_guess}
 
     def _record(self) -> list[list[tuple[int, int]]]:
-        """Pairs of secret and guess, one list for each call of `answer`."""
+        """Return the pairs of secret and guess: one list for each call of `answer`."""
         return self.__dict__.setdefault("record", [])
 
     def answer(self, secrets: Int[Tensor, " B"], guesses: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
@@ -444,14 +444,14 @@ class RecordingWorld(GuessWorld):
 
 
 class AlwaysFoundWorld(RecordingWorld):
-    """A world that replies found to every guess."""
+    """A game that replies found to every guess."""
 
     def _reply(self, secrets, guesses):
         return torch.full_like(guesses, self.found)
 
 
 class OnlySecretOneWorld(RecordingWorld):
-    """A world that replies found to every guess if the secret is 1, and to none otherwise."""
+    """A game that replies found to every guess if the secret is 1, and to none otherwise."""
 
     def _reply(self, secrets, guesses):
         return torch.where(secrets == 1, self.found, self.higher)
@@ -495,7 +495,7 @@ class TokenPairPolicy(GuessPolicy):
 
         Returns:
             For each turn, whether its guess was trained; whether any reply of the environment was trained; and whether
-            any position behind the end of an episode was trained.
+            any position after the end of an episode was trained.
         """
         position, last = torch.arange(2 * self.world.guesses)[:, None], torch.arange(self.world.vocabulary)
         follows_reply = (last > self.world.numbers) & (last < self.world.found)
@@ -519,8 +519,8 @@ def after_playing(result, args, kwargs):
         "the number of updates": policy.watch.updates,
         "whether the guesses are drawn from the policy": are_sampled,
         "whether each update is made with its own gradient alone": policy.watch.uses_new_gradients,
-        "whether the world's words are trained": replies_trained,
-        "whether anything behind the end of an episode is trained": padding_trained,
+        "whether the environment's tokens are trained": replies_trained,
+        "whether anything after the end of an episode is trained": padding_trained,
         "the turns whose guesses are trained": guesses_trained,
         "whether the policy finds the secret less often than before": probability
         < policy.initial_win_probability - 0.1,
@@ -563,7 +563,7 @@ LEARN_BY_PLAYING = Exercise(
     function=learn_by_playing,
     cases=(
         _playing_case("three numbers, two guesses", 3, 2, 30, 0.2, 0.62),
-        _playing_case("a world that says found to every guess", 3, 2, 3, 0.1, world_class=AlwaysFoundWorld),
+        _playing_case("an environment that says found to every guess", 3, 2, 3, 0.1, world_class=AlwaysFoundWorld),
         _playing_case(
             "one secret is always found, the other never", 3, 2, 3, 0.1, world_class=OnlySecretOneWorld, secrets=[1, 3]
         ),

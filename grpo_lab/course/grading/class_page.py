@@ -24,13 +24,13 @@ RUBRIC = Path(grpo_lab.__file__).parents[1] / "notebooks" / "assignments" / "rub
 
 
 class RecognisedMistake(NamedTuple):
-    """A known mistake that students of a class mistake.
+    """A known mistake that students of a class made.
 
     Attributes:
-        exercise: The exercise.
+        exercise: The exercise in which it was made.
         name: The name of the mistake.
         num_students: The number of students who made it.
-        lost_points: The points that all of them lost by it.
+        lost_points: The points that they lost by it, all together.
     """
 
     exercise: Exercise
@@ -40,7 +40,7 @@ class RecognisedMistake(NamedTuple):
 
 
 def recognised_mistakes(grading: ClassGrades) -> list[RecognisedMistake]:
-    """Return the known mistakes that were made, beginning with the one that cost most points.
+    """Return the known mistakes that were made, beginning with the one that cost the most points.
 
     An answer with several mistakes counts for each of them, and its lost points are shared among them.
     """
@@ -61,7 +61,7 @@ def recognised_mistakes(grading: ClassGrades) -> list[RecognisedMistake]:
 
 
 def mistakes_to_discuss(mistakes: list[RecognisedMistake]) -> list[RecognisedMistake]:
-    """Return the mistakes that cost most points, at most one for each exercise, from a list in that order."""
+    """Return the mistakes that cost the most points, at most one for each exercise, from a list in that order."""
     costliest: dict[str, RecognisedMistake] = {}
     for mistake in mistakes:
         costliest.setdefault(mistake.exercise.name, mistake)
@@ -139,7 +139,7 @@ def _students_table(grading: ClassGrades, pages: list[str]) -> str:
         rows.append(f'<tr><td>{link}</td><td class="n">{graded.total:g}</td>{signs}<td class="why">{why}</td></tr>')
     headings = "".join(f"<th class='up'><code>{safe(name)}</code></th>" for name in grading.exercises)
     head = f"<th>{_('student')}</th><th class='n'>{_('points')}</th>{headings}<th>{_('why')}</th>"
-    return _table(_("Students, those who are behind first"), head, rows)
+    return _table(_("Students, from the fewest points to the most"), head, rows)
 
 
 def reasons(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
@@ -235,7 +235,7 @@ def _table(title: str, head: str, rows: list[str]) -> str:
 def _similar_section(pairs: list[tuple[str, str, list[str]]] | None) -> str:
     title = _("Answers that are alike")
     hint = _(
-        "A hint, and no proof: short right answers are often alike, and people may work together where you allow it."
+        "A hint, not a proof: short right answers are often alike, and people may work together where you allow it."
     )
     if pairs is None:
         install = '<code>pip install "grpo-lab[teach]"</code>'
@@ -245,16 +245,14 @@ def _similar_section(pairs: list[tuple[str, str, list[str]]] | None) -> str:
 
 
 def _pasted_section(exercises_by_student: dict[str, list[str]]) -> str:
-    hint = _(
-        "A hint, and no proof: the library is there to be read, and a short right answer may be its own by chance."
-    )
+    hint = _("A hint, not a proof: the library is there to be read, and a short right answer may be its own by chance.")
     title = _("Answers as they stand in the library or in its public tests")
     return _hint_section(title, hint, _by_student(exercises_by_student))
 
 
 def _key_section(exercises_by_student: dict[str, list[str]]) -> str:
     hint = _(
-        "A hint, and no proof: the key is the lesson's function with the line of your formula, and whoever changes "
+        "A hint, not a proof: the key is the lesson's function with the line of your formula, and whoever changes "
         "that one line may write the same. The file of formulas is in the public repository; one of your own is not."
     )
     return _hint_section(_("Answers as they stand in the key of your class"), hint, _by_student(exercises_by_student))

@@ -64,7 +64,7 @@ def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, 
         submission = owner_of(file.parts)
         by_student.setdefault((submission.student, submission.number), []).append((submission, file))
     if not by_student:
-        raise InputError("folder", str(folder), "expected one folder or notebook a student, and found none")
+        raise InputError("folder", str(folder), "expected one folder or notebook per student, and found none")
     notebooks_and_remarks = [_read_all(by_student[student]) for student in sorted(by_student)]
     if assignment:
         graded_assignment = _stem_of(assignment)
@@ -123,7 +123,7 @@ def _read_all(files: list[tuple[Submission, File]]) -> tuple[list[Submission], l
     notebooks, remarks = [], []
     for submission, file in files:
         if not is_notebook(file.name):
-            remark = f"{file.name}: {file.problem}" if file.problem else f"{file.name} is no notebook"
+            remark = f"{file.name}: {file.problem}" if file.problem else f"{file.name} is not a notebook"
             if file.name:  # an empty folder has a file without a name, on which there is nothing to remark
                 remarks.append(remark)
         elif len(notebooks) >= MAX_NOTEBOOKS:
@@ -170,7 +170,7 @@ def _preference(submission: Submission) -> tuple:
 
 
 def _why_not(submission: Submission, chosen: Submission) -> str:
-    """Return the end of a note on a notebook that does not count: the reason, if its name is not the reason."""
+    """Return the end of a note on a notebook that does not count: the reason, unless its name is the reason."""
     if submission.problem:
         return ", cannot be read"
     return ", has nothing written in it" if is_untouched(submission) and not is_untouched(chosen) else ""

@@ -24,7 +24,7 @@ from grpo_lab.course.grading.class_page import (
 from grpo_lab.course.grading.collect import is_folder_of_one_student
 from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmission, grade
 from grpo_lab.course.grading.student_page import student_page
-from grpo_lab.course.grading.totals import WRITTEN, written_table
+from grpo_lab.course.grading.totals import WRITTEN_FILE, written_table
 from grpo_lab.course.variant import ClassKey
 from grpo_lab.sandbox.walls import STRONG
 
@@ -34,7 +34,7 @@ def grade_class(
 ) -> int:
     """Run the command `grade`. The options are explained by `python -m grpo_lab.course grade --help`."""
     check_at_least("jobs", jobs, 1)
-    check_between("time_limit", time_limit, 1, 86_400)  # in less than a second, right answers would fail
+    check_between("time_limit", time_limit, 1, 86_400)  # with less than a second, right answers would fail
     seed = fresh_seed(seed)
     class_folder = folder.resolve().parent if is_folder_of_one_student(folder) else folder.resolve()
     output = output or class_folder.with_name(f"{class_folder.stem}-grades")
@@ -75,7 +75,7 @@ def write_results(grading: ClassGrades, folder: Path) -> None:
     }
     if len(grading.students) == 1:  # Gradescope grades one submission at a time and reads this file
         texts["results.json"] = tables.gradescope_results(grading, grading.students[0])
-    texts[WRITTEN] = written_table(grading, folder, num_criteria(grading))
+    texts[WRITTEN_FILE] = written_table(grading, folder, num_criteria(grading))
     names = page_names([graded.submission.student for graded in grading.students])
     pages = dict(zip(names, grading.students, strict=True))
     texts |= {f"students/{name}": student_page(graded, grading) for name, graded in pages.items()}

@@ -30,7 +30,7 @@ from grpo_lab.sandbox.walls import private_places, strongest_wall
 
 VISIBLE_SEED = 0  # the seed of the inputs that students see
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
-# Fields whose keys in that file have another name.
+# Fields that have another name in that file.
 _STORED_KEYS = {
     "failed_cells": "cells",
     "class_fingerprint": "of_class",
@@ -149,14 +149,14 @@ class ClassGrades:
         return json.dumps(asdict(replace(self, variants={}), dict_factory=_stored_values))
 
     def merged(self, earlier: "ClassGrades") -> "ClassGrades":
-        """Return these grades together with those of students who were graded in an earlier grading only.
+        """Return these grades together with those of students who were graded only in an earlier grading.
 
         Raises:
             InputError: If the earlier grading was by other formulas.
         """
         if earlier.class_fingerprint != self.class_fingerprint:
-            allowed = "give the secret of then, or another folder with --output"
-            raise InputError("variant", None, allowed, found="is another one than that of the earlier grading")
+            allowed = "give the secret of the earlier grading, or another folder with --output"
+            raise InputError("variant", None, allowed, found="differs from that of the earlier grading")
 
         def student_id(graded: GradedSubmission) -> tuple[str, str]:
             return graded.submission.student, graded.submission.number
@@ -282,7 +282,6 @@ def grade_submission(
     """Grade one notebook. An error in doing so is recorded for this notebook alone.
 
     Args:
-        submission: The notebook.
         future: The run of the notebook in the sandbox.
         exercises: The exercises of the assignment, with the variants of the class.
         seed: The seed from which the fresh inputs are drawn.
@@ -352,7 +351,6 @@ def grade_answer(exercise: Exercise, answer: dict[int, list] | str, seed: int) -
     """Return the points and the verdict of an answer, from its outcomes alone; the student's code is not run here.
 
     Args:
-        exercise: The exercise.
         answer: The outcomes by seed, or a sentence that explains why there are none; see `Answers`.
         seed: The seed from which the fresh inputs were drawn.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, NOTHING_WRITTEN, demonstration, number_of
 
-MAX_CELL = 200_000  # characters of a cell that is run
+MAX_CELL_LENGTH = 200_000  # characters of a cell that is run
 MAX_CELLS = 2_000  # cells of a notebook
 
 
@@ -49,7 +49,7 @@ def read_cells(content: bytes) -> list[dict]:
         raise InputError(f"it cannot be read as a notebook ({type(error).__name__})") from None
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
-        raise InputError("it is JSON, and no notebook: it has no list of cells")
+        raise InputError("it is JSON, but not a notebook: it has no list of cells")
     if len(cells) > MAX_CELLS:
         raise InputError(f"it has {len(cells)} cells; at most {MAX_CELLS} are read")
     return [cell if isinstance(cell, dict) else {} for cell in cells]
@@ -72,7 +72,7 @@ def assignment_of(assignment_by_name: str, cells: list[dict]) -> str:
 def assignment_of_file(name: str) -> str:
     """Return the assignment after which a file is named, such as "02_baselines_and_advantages (1)" or "02-final".
 
-    It is "" if the name begins with no number of an assignment.
+    It is "" if the name does not begin with the number of an assignment.
     """
     if name in ASSIGNMENTS:
         return name
@@ -106,7 +106,7 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
             continue
         if re.fullmatch(r"check\(\w+\)", source.strip()):  # `check` does nothing here, and fails without the function
             continue
-        if len(source) > MAX_CELL:
+        if len(source) > MAX_CELL_LENGTH:
             notes.append(f"cell {number} has {len(source):,} characters and was left out")
         else:
             metadata = lab_metadata(cell)
@@ -117,7 +117,7 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
 def written_answer(cells: list[dict]) -> str:
     """Return the text of the cell for the question in words; "" if nothing was written."""
     texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
-    return next((text[:MAX_CELL] for text in texts if text not in NOTHING_WRITTEN), "")
+    return next((text[:MAX_CELL_LENGTH] for text in texts if text not in NOTHING_WRITTEN), "")
 
 
 def class_fingerprint_of(cells: list[dict]) -> str:

@@ -50,7 +50,7 @@ def library_source(exercise: Exercise) -> str:
 
 
 def without_body(source: str, name: str) -> str:
-    """Return the source of a module, in which the function of this name only raises an error.
+    """Return the source of a module in which the function of this name only raises an error.
 
     Raises:
         ValueError: If no function of this name is defined at the top level of the source.

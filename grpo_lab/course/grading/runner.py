@@ -1,7 +1,7 @@
 """The process in the sandbox: run the cells of a notebook, try its functions, and send the outcomes to the parent.
 
 This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the parent computes
-the expected values afterwards. So the student's code can only change the outcomes for which it is marked itself.
+the expected values afterwards. So the student's code can change only its own outcomes.
 
 After an exercise has been tried, the library's version of its function replaces the student's. The following exercises
 call that one, so a mistake costs points only once.
@@ -22,18 +22,18 @@ from pathlib import Path
 from grpo_lab.course.exercise import Exercise
 
 _MAGIC = re.compile(r"^(\s*)(?:%{1,2}|!|\?).*$|^(\s*)[\w.]+\?{1,2}\s*$")
-MAX_PRINTED_ERROR = 2_000
+MAX_ERROR_LENGTH = 2_000  # characters of the text of an error
 MISSING = "The notebook defines no function of this name."
 # A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.
-MAX_FILE = 16_000_000  # bytes
-MAX_OPEN = 64
+MAX_FILE_BYTES = 16_000_000
+MAX_OPEN_FILES = 64
 
 
 def main() -> None:
     """Run one notebook, and end the process with exit code 0 after all exercises. This function does not return."""
     channel = Channel()
     request = channel.receive()
-    limit(CPU=request["cpu_seconds"], FSIZE=MAX_FILE, CORE=0, NOFILE=MAX_OPEN)
+    limit(CPU=request["cpu_seconds"], FSIZE=MAX_FILE_BYTES, CORE=0, NOFILE=MAX_OPEN_FILES)
     exercises = load_exercises(request["exercises"])
     silence_the_course()
     gc.collect()
@@ -107,7 +107,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
 
 
 def silence_the_course() -> None:
-    """Make functions such as `check` do nothing. The references, with which `check` compares, are missing here."""
+    """Make functions such as `check` do nothing, because the references that they need are missing here."""
     import grpo_lab.course as course
     import grpo_lab.course.variant as variant
     import grpo_lab.teaching.notebook as notebook
@@ -232,7 +232,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         position = f" ({str(error.filename)[1:-1]}, line {error.lineno})"
     try:
-        text = str(error.msg if isinstance(error, SyntaxError) else error)[:MAX_PRINTED_ERROR]
+        text = str(error.msg if isinstance(error, SyntaxError) else error)[:MAX_ERROR_LENGTH]
     except BaseException:
         text = ""
     return f"{type(error).__name__}: {text}{position}"

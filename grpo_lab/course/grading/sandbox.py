@@ -1,4 +1,4 @@
-"""Run a stranger's notebook in a process of its own, in a sandbox, with a package that lacks the answers.
+"""Run a stranger's notebook in its own process, in a sandbox, with a package that lacks the answers.
 
 parent (this file)  -- stdin: the request; sources of the exercises that were tried -->  worker (`runner.py`)
                     <-- stdout: the current step; outcomes, as data --
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT, from_bytes
+from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
@@ -28,7 +28,7 @@ from grpo_lab.sandbox.walls import MAX_TASKS, MEMORY, behind, end_worker, kill_c
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step
 MAX_STARTS = 12  # workers that are started for one notebook
-MAX_LINE = 1_000_000  # bytes of a line from a worker
+MAX_LINE_BYTES = 1_000_000  # of a line from a worker
 POLL_SECONDS = 0.05  # the interval at which a worker is observed
 OVER_TIME = "took longer than the time limit"
 TOO_MANY_TASKS = f"started more than {MAX_TASKS} threads or processes"
@@ -233,7 +233,7 @@ class _WorkerRun:
             try:
                 self.answers[name] = {seed: from_bytes(content) for seed, content in self.outcomes.items()}
             except ValueError as error:
-                self.answers[name] = f"What it returned could not be taken over: {error}"[:400]
+                self.answers[name] = f"What it returned could not be used: {error}"[:400]
 
     def _send(self, worker, message: dict) -> None:
         with suppress(OSError):  # raised if the worker has ended
@@ -277,11 +277,11 @@ def _read_messages(stream, messages: queue.Queue, is_over: threading.Event) -> N
     message, content = {}, b""
     while message is not None and not is_over.is_set():
         try:
-            line = stream.readline(MAX_LINE)
+            line = stream.readline(MAX_LINE_BYTES)
             message = json.loads(line) if line else None
             if message is not None:
                 size = message.get("bytes", 0)
-                content = stream.read(size) if type(size) is int and 0 < size <= MAX_CONTENT else b""
+                content = stream.read(size) if type(size) is int and 0 < size <= MAX_CONTENT_BYTES else b""
         except (ValueError, OSError, AttributeError, RecursionError):
             return  # later messages cannot be read either; the worker is stopped when its time is over
         while not is_over.is_set():

@@ -27,12 +27,12 @@ from grpo_lab.course.grading.grade import ClassGrades
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 MIN_NODES = 25  # an answer whose syntax tree has no more nodes is not compared: short answers are equal by chance
-RARE = 0.25  # a passage that a larger share of the class has is common, and does not count
+COMMON_SHARE = 0.25  # a passage that a larger share of the class has is common, and does not count
 FINGERPRINT_LENGTH = 15  # characters of the passages that copydetect compares
-MIN_LENGTH = 40  # characters that an answer must have left without common passages
-ALIKE = 0.8  # the share in common from which two answers are alike
-LONG = 100  # an answer with more nodes than this is also recognised with other names
-PASTED = 0.95  # the share of words in common from which an answer is taken for published source
+MIN_DISTINCT_LENGTH = 40  # characters that an answer must have left without common passages
+MIN_ALIKE_SHARE = 0.8  # the share in common from which two answers are alike
+LONG_ANSWER_NODES = 100  # an answer with more nodes than this is also recognised with other names
+MIN_PASTED_SHARE = 0.95  # the share of words in common from which an answer is taken for published source
 KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # exists in a checkout, not in an installed package
 
 
@@ -66,15 +66,15 @@ def _alike(texts: dict[str, str], published: list[str], class_size: int) -> list
         class_size: Number of students in the class.
     """
     num_students = Counter(value for text in texts.values() for value in _fingerprint(text).hashes)
-    common = {value for value, number in num_students.items() if number > max(2, RARE * class_size)}
+    common = {value for value, number in num_students.items() if number > max(2, COMMON_SHARE * class_size)}
     common |= {value for text in published for value in _fingerprint(text).hashes}
     fingerprints = {student: _fingerprint(text, common) for student, text in texts.items()}
     compared = {
         student: fingerprint
         for student, fingerprint in fingerprints.items()
-        if fingerprint.token_coverage >= MIN_LENGTH
+        if fingerprint.token_coverage >= MIN_DISTINCT_LENGTH
     }
-    return [(a, b) for a, b in combinations(compared, 2) if _common_share(compared[a], compared[b]) >= ALIKE]
+    return [(a, b) for a, b in combinations(compared, 2) if _common_share(compared[a], compared[b]) >= MIN_ALIKE_SHARE]
 
 
 def _fingerprint(text: str, common: Iterable[int] = ()):
@@ -128,7 +128,6 @@ def _matching_exercises(
     """Return the exercises, by student, for which the answer matches.
 
     Args:
-        grading: The grades of the class.
         matches: A function that decides it for an exercise and an answer.
         of_variants: Whether to take the exercises with a formula of the class, or those with the lesson's formula.
     """
@@ -142,16 +141,16 @@ def _matching_exercises(
 
 
 def _is_pasted(answer: "Answer", source: "Answer") -> bool:
-    if answer.num_nodes > LONG and answer.shape == source.shape:
+    if answer.num_nodes > LONG_ANSWER_NODES and answer.shape == source.shape:
         return True
     matcher = SequenceMatcher(None, answer.words, source.words, autojunk=False)
-    return matcher.real_quick_ratio() >= PASTED and matcher.ratio() >= PASTED
+    return matcher.real_quick_ratio() >= MIN_PASTED_SHARE and matcher.ratio() >= MIN_PASTED_SHARE
 
 
 def _answers_of_student(cells, exercises: dict[str, Exercise]) -> dict[str, "Answer"]:
     """Return a student's answers by exercise, without short ones.
 
-    Exercises in repairing are left out, because nearly all of an answer was in the stub.
+    Repair exercises are left out, because nearly all of an answer was in the stub.
     """
     compared = {name: exercise for name, exercise in exercises.items() if not exercise.planted}
     answers: dict[str, Answer] = {}

@@ -8,7 +8,7 @@ import textwrap
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # beginnings of a cell that a spreadsheet takes for a formula
-MAX_FEEDBACK = 400  # characters of feedback on one function
+MAX_FEEDBACK_LENGTH = 400  # characters of feedback on one function
 BYTE_ORDER_MARK = "\ufeff"  # begins a file: without it, Excel misreads letters with accents
 
 
@@ -46,7 +46,7 @@ def feedback(graded: GradedSubmission, grading: ClassGrades) -> str:
         points, max_points = graded.points[name], grading.exercises[name].points
         explanation = "" if points == max_points else " " + verdict.message.replace("\n", " ").replace("`", "")
         parts.append(f"{name}: {points:g} of {max_points}.{explanation}")
-    return "\n".join(textwrap.shorten(part, MAX_FEEDBACK, placeholder=" …") for part in parts)
+    return "\n".join(textwrap.shorten(part, MAX_FEEDBACK_LENGTH, placeholder=" …") for part in parts)
 
 
 def _name_and_number(graded: GradedSubmission) -> list[str]:

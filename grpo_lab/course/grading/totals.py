@@ -15,7 +15,7 @@ from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmis
 from grpo_lab.course.grading.tables import BYTE_ORDER_MARK, to_text
 from grpo_lab.course.release import number_of
 
-WRITTEN = "written.csv"
+WRITTEN_FILE = "written.csv"
 _Row = dict[str, str]
 
 
@@ -23,11 +23,10 @@ def written_table(grading: ClassGrades, folder: Path, num_criteria: int | None) 
     """Return written.csv: the rows that are in the folder already, unchanged, and blank points for new students.
 
     Args:
-        grading: The grades of the class.
         folder: The folder of the results.
         num_criteria: The number of criteria of a full answer, each worth a point; None if it is not known.
     """
-    old_rows = _rows(folder / WRITTEN)
+    old_rows = _rows(folder / WRITTEN_FILE)
     rows: list[list] = [["student", "id", "points", "out of"]]
     for graded in grading.students:
         student, number = graded.submission.student, graded.submission.number
@@ -66,7 +65,6 @@ class _Column(NamedTuple):
     """A column of points.
 
     Attributes:
-        heading: The heading.
         points: The points as text, by the id of the student.
         max_points: The points of a full answer.
     """
@@ -109,7 +107,7 @@ def totals(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
 
 def _column_in_words(number: str, by_id: dict[str, GradedSubmission], folder: Path) -> list[_Column]:
     """Return the column of points for the answers in words; none if the teacher has not entered any."""
-    rows = {(row.get("student"), row.get("id")): row for row in _rows(folder / WRITTEN)}
+    rows = {(row.get("student"), row.get("id")): row for row in _rows(folder / WRITTEN_FILE)}
     row_of = {key: rows.get((g.submission.student, g.submission.number), {}) for key, g in by_id.items()}
     points = {key: row["points"].strip() for key, row in row_of.items() if row.get("points", "").strip()}
     if not points:
@@ -122,7 +120,7 @@ def _column_in_words(number: str, by_id: dict[str, GradedSubmission], folder: Pa
 def _student_id(graded: GradedSubmission) -> str:
     """Return what identifies a student in all assignments: Canvas's number, else the name.
 
-    Moodle's number is another one in each assignment.
+    Moodle's number differs from assignment to assignment.
     """
     submission = graded.submission
     return submission.number if submission.platform == "canvas" else submission.student.casefold()
@@ -140,4 +138,4 @@ def _number(text: str, folder: Path) -> float:
     try:
         return float(text.replace(",", "."))
     except ValueError:
-        raise InputError("points", text, f"expected a number in {folder / WRITTEN}") from None
+        raise InputError("points", text, f"expected a number in {folder / WRITTEN_FILE}") from None

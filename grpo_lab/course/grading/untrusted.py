@@ -15,8 +15,8 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError
 
-MAX_NOTEBOOK = 32_000_000  # bytes of a file that is read
-MAX_ARCHIVE = 256_000_000  # bytes of an archive within an archive
+MAX_NOTEBOOK_BYTES = 32_000_000  # of a file that is read
+MAX_ARCHIVE_BYTES = 256_000_000  # of an archive within an archive
 MAX_DEPTH = 12  # folders within folders
 MAX_FILES = 20_000  # files below one entry of the folder
 MAX_MEMBERS = 200_000  # files in an archive
@@ -26,7 +26,7 @@ IGNORED_NAMES = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # files
 
 @dataclass(frozen=True)
 class File:
-    """A file.
+    """A file from a stranger, in a folder or in an archive.
 
     Attributes:
         parts: The names of the folders and archives on the way to the file, and its own name.
@@ -99,7 +99,7 @@ def files_in_archive(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
         if names[-1].lower().endswith(".zip"):
             yield from files_in_archive((*location, member), (*parts, *names))
         else:
-            yield File((*parts, *names), partial(_content, MAX_NOTEBOOK, member, *location))
+            yield File((*parts, *names), partial(_content, MAX_NOTEBOOK_BYTES, member, *location))
     if len(members) > MAX_MEMBERS:
         yield File((*parts, "…"), problem=f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at")
 
@@ -107,7 +107,7 @@ def files_in_archive(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
 @lru_cache(maxsize=1)  # the files of an inner archive are read one after the other, so it is read once
 def _opened(path: Path, *member: zipfile.ZipInfo) -> Path | io.BytesIO:
     """Return an archive in a form that `ZipFile` takes: its path, or the content of an inner archive."""
-    return io.BytesIO(_content(MAX_ARCHIVE, *member, path)) if member else path
+    return io.BytesIO(_content(MAX_ARCHIVE_BYTES, *member, path)) if member else path
 
 
 def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
@@ -126,7 +126,7 @@ def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
         with zipfile.ZipFile(_opened(*location)) as archive, archive.open(member) as file:
             content = file.read(max_bytes + 1)
     except Exception as error:  # zlib raises errors of its own, and a missing password is a RuntimeError
-        raise InputError(f"it cannot be read out of its archive ({type(error).__name__})") from None
+        raise InputError(f"it cannot be read from its archive ({type(error).__name__})") from None
     if len(content) > max_bytes:
         raise InputError(_too_large(len(content), max_bytes))
     return content
@@ -135,8 +135,8 @@ def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
 def _unreadable(status: os.stat_result) -> str:
     """Return the reason why a file cannot be read; "" for an ordinary file that is not too large."""
     if not stat.S_ISREG(status.st_mode):
-        return "a link, not a file" if stat.S_ISLNK(status.st_mode) else "no ordinary file"
-    return _too_large(status.st_size, MAX_NOTEBOOK) if status.st_size > MAX_NOTEBOOK else ""
+        return "a link, not a file" if stat.S_ISLNK(status.st_mode) else "not an ordinary file"
+    return _too_large(status.st_size, MAX_NOTEBOOK_BYTES) if status.st_size > MAX_NOTEBOOK_BYTES else ""
 
 
 def _bytes_of(path: Path) -> bytes:

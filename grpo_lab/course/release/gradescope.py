@@ -40,9 +40,9 @@ python="$root/venv/bin/python"
 # Gradescope has no GPU, and the build of torch for CPUs is some gigabytes smaller. If it cannot be installed, the
 # package installs the ordinary one.
 "$python" -m uv pip install --python "$python" --torch-backend=cpu -c "$package/requirements.lock" torch ||
-    echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
+    echo "setup.sh: no build of torch for CPUs is available; the ordinary one is installed"
 "$python" -m pip install -c "$package/requirements.lock" "${package}[math]"
-# Without bubblewrap, submissions run as another user, who may read neither this folder nor the answers.
+# Without bubblewrap, submissions run as another user, who can read neither this folder nor the answers.
 chmod -R go-rwx "$root/source" "$("$python" -c 'import grpo_lab; print(grpo_lab.__path__[0])')"
 "$python" -c 'import sys, torch; print("installed: Python", sys.version.split()[0], "torch", torch.__version__)'
 """
@@ -85,7 +85,7 @@ def export_gradescope(folder: Path, seed: int, assignment: str | None = None, ke
     if archive.exists():
         raise FileExistsError(f"folder is {folder}, and {archive.name} is there already; nothing was written")
     if missing := [part for part in PACKAGE_PARTS if not (CHECKOUT / part).exists()]:
-        raise FileNotFoundError(f"an autograder takes the package along, and {missing[0]} is missing: use a checkout")
+        raise FileNotFoundError(f"an autograder contains the package, and {missing[0]} is missing: use a checkout")
     folder.mkdir(parents=True, exist_ok=True)
     for part in PACKAGE_PARTS:
         target = folder / "package" / part

@@ -52,13 +52,13 @@ HOW_IT_WORKS = """\
 
 1. {first}
 2. The next cell checks it at once. If something is not right yet, it says what, on an input that shows it.
-   It checks the function of the cell as it ran last; a change that you have neither run nor saved it cannot see.
+   It checks the function of the cell as it ran last; it cannot see a change that you have neither run nor saved.
    The points go by what is right: values first, then gradients, then large and extreme inputs. A rule that is wrong on
    some inputs, and right on most, earns up to half.
 3. For a hint, delete the first `#` in the cell below and run it; again for a stronger one. Check as often as you like.
 4. Leave any exercise out. Keep the names of the functions. Hand in this file.
 5. A function may call those of the exercises before it. They are the library's when your work is checked and marked, so
-   a mistake is paid for once.
+   a mistake costs points only once.
 6. The points are for the functions. The questions in words are for you and your teacher."""
 
 CLASS_CELL = """\
@@ -192,7 +192,7 @@ def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> I
 
 @cache
 def demonstration(number: str) -> tuple[str, str]:
-    """Return the text and the code of the training run with a student's right functions, from demonstrations/."""
+    """Return the text and the code, from demonstrations/, of a training run with a student's right functions."""
     path = Path(__file__).parent / "demonstrations" / f"{TITLES[number][0]}.md"
     text, code = path.read_text(encoding="utf-8").split("\n\n```{code-cell} ipython3\n")
     return text, code.removesuffix("\n```\n")

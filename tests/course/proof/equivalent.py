@@ -12,7 +12,7 @@ from tests.mutants.equivalent import listed, without_names
 
 _ONE_DEVICE = "nobody asks an answer to run on a GPU, too"
 _NO_GRADIENT = "nothing in this exercise is differentiated"
-_WHOLE_NUMBERS = "that rewards may be whole numbers is no part of an exercise"
+_WHOLE_NUMBERS = "no exercise asks that rewards may be whole numbers"
 _STRICT = "`strict` only raises, and no case asks for an error"
 
 

@@ -17,7 +17,7 @@ from grpo_lab.course.guard import guarded
 from grpo_lab.course.wrong_answers import function_from_source, source_of
 from tests.mutants.operators import variants
 
-SECONDS = 2.0  # the time limit for one case, since a mutant may run forever
+MAX_CASE_SECONDS = 2.0  # the time limit for one case, since a mutant may run forever
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def mutants(exercise: Exercise) -> Iterator[AnswerMutant]:
 def survives(exercise: Exercise, mutant: AnswerMutant, expected: Sequence[Outcome], seed: int = 0) -> bool:
     """Return True if a mutant agrees with the reference, whose outcomes are `expected`, on all cases."""
     for index, right in enumerate(expected):
-        call = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), SECONDS)
+        call = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), MAX_CASE_SECONDS)
         if call.fault or call.result is None or not equal(call.result, right, exercise):
             return False
     return True

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def by_loops(oracle: Callable) -> Callable:
-    """Return an answer that computes an oracle of the tests in float64, and returns the dtype of its first argument."""
+    """Return an answer that calls an oracle of the tests in float64, and casts to the dtype of the first argument."""
 
     @functools.wraps(oracle)
     def answer(first, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""Right answers to the exercises of notebook 01, each written differently; the check has to accept them all."""
+"""Right answers to the exercises of notebook 01."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Right answers to the exercises of notebook 05, each written differently; the check has to accept them all."""
+"""Right answers to the exercises of notebook 05."""
 
 from tests.course.right import by_loops
 from tests.support.oracles import objective as oracles

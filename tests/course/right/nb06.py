@@ -1,4 +1,4 @@
-"""Right answers to the exercises of notebook 06, each written differently; the check has to accept them all."""
+"""Right answers to the exercises of notebook 06."""
 
 import re
 

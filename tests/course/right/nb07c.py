@@ -1,4 +1,4 @@
-"""Right answers to the exercises of notebook 07c, each written differently; the check has to accept them all."""
+"""Right answers to the exercises of notebook 07c."""
 
 from math import expm1, lgamma
 
@@ -22,7 +22,7 @@ def pass_by_logarithms(n, c, k):
 
 
 def samples_step_by_step(n, c, limit):
-    """Add up over the draws: the probability to reach a draw, times the probability to be right there."""
+    """Add up over the draws: the probability of reaching a draw, times the probability of being right there."""
     mean, reached = 0.0, 1.0
     for drawn in range(limit):
         right = c / (n - drawn) if drawn < n else 0

@@ -92,11 +92,11 @@ def test_forged_bytes_are_refused_unless_they_have_the_right_form():
 def test_results_beyond_all_bounds_are_refused_and_long_keys_cut(monkeypatch):
     deep: list = []
     deep.append(deep)
-    for endless in (deep, [0] * 20_000, ["x" * plain_data.MAX_TEXT] * 100):
+    for endless in (deep, [0] * 20_000, ["x" * plain_data.MAX_TEXT_LENGTH] * 100):
         with pytest.raises(TooLarge):
             plain(endless)
-    assert list(plain({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY]
-    monkeypatch.setattr(plain_data, "MAX_BYTES", 100)
+    assert list(plain({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY_LENGTH]
+    monkeypatch.setattr(plain_data, "MAX_TENSOR_BYTES", 100)
     with pytest.raises(TooLarge):
         plain(torch.zeros(100))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import grpo_lab
-from grpo_lab.course.exercises import EXERCISES, earlier
+from grpo_lab.course.exercises import all_exercises, earlier, find_exercise
 from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.grading.runner import Channel, run_cells
@@ -22,9 +22,9 @@ PACKAGE = Path(grpo_lab.__file__).parent
 
 
 def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
-    make_copy(tmp_path / "copy", EXERCISES.values())
+    make_copy(tmp_path / "copy", all_exercises().values())
     package = tmp_path / "copy" / "grpo_lab"
-    for exercise in EXERCISES.values():
+    for exercise in all_exercises().values():
         body = functions(package / file_of(exercise.function))[exercise.name].body
         statements = body[1:] if isinstance(body[0], ast.Expr) else body
         assert len(statements) == 1 and isinstance(statements[0], ast.Raise), exercise.name
@@ -41,18 +41,18 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
 @pytest.mark.slow
 def test_every_input_can_be_built_in_that_copy(tmp_path):
     """The copy keeps all that `Case.build` calls; it calls no function of an exercise and no helper of mistakes."""
-    make_copy(tmp_path / "copy", EXERCISES.values())
+    make_copy(tmp_path / "copy", all_exercises().values())
     code = f"""if True:
         import sys
         sys.path.insert(0, {str(tmp_path / "copy")!r})
         from grpo_lab.course import exercises
         assert exercises.__file__.startswith({str(tmp_path)!r}), exercises.__file__
-        for exercise in exercises.EXERCISES.values():
+        for exercise in exercises.all_exercises().values():
             for case in exercise.cases:
                 case.build(0), case.build(7)
-        print(len(exercises.EXERCISES))"""
+        print(len(exercises.all_exercises()))"""
     done = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, encoding="utf-8")
-    assert done.stdout.strip() == str(len(EXERCISES)), done.stderr
+    assert done.stdout.strip() == str(len(all_exercises())), done.stderr
 
 
 def file_of(function) -> Path:
@@ -68,7 +68,7 @@ def test_an_exercise_calls_only_those_before_it():
     """The grading restores the library's versions of earlier exercises only, after they have been tried."""
     for names in ASSIGNMENTS.values():
         for name in names:
-            called = {n.id for n in ast.walk(ast.parse(library_source(EXERCISES[name]))) if isinstance(n, ast.Name)}
+            called = {n.id for n in ast.walk(ast.parse(library_source(find_exercise(name)))) if isinstance(n, ast.Name)}
             assert (called - {name}) & set(names) <= set(earlier(name)), name
 
 

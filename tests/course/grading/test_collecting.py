@@ -97,7 +97,7 @@ def test_a_class_as_an_archive(outer, tmp_path):
     (tmp_path / "download.zip").write_bytes(zipped(files))
     people = submissions_in(tmp_path / "download.zip")
     assert set(people) == {"alice", "bob", "carol"}
-    assert has_answer(people["bob"]) and "r.pdf is no notebook" in people["carol"].problem
+    assert has_answer(people["bob"]) and "r.pdf is not a notebook" in people["carol"].problem
 
 
 def flip_a_byte(content: bytes) -> bytes:
@@ -111,15 +111,15 @@ NOT_GRADED = {
     "deep.ipynb": (b"[" * 200_000, "RecursionError"),
     "huge.ipynb": (b" " * 40_000_000, "40 MB"),
     "latin.ipynb": (submission(reinforce_loss="# Grüße").replace(b"\\u00fc", b"\xfc"), "UnicodeDecodeError"),
-    "report.pdf": (b"%PDF", "report.pdf is no notebook"),
-    "carol/answer.py": (b"x = 1", "answer.py is no notebook"),
+    "report.pdf": (b"%PDF", "report.pdf is not a notebook"),
+    "carol/answer.py": (b"x = 1", "answer.py is not a notebook"),
     "noise.zip": (b"PK\x03\x04 and then nothing", "zip archive"),
     "bomb.zip": (zipped({"01.ipynb": b"\0" * 40_000_000}), "40 MB"),
     "matryoshka.zip": (
         zipped({"a.zip": zipped({"b.zip": zipped({"01.ipynb": notebook()})})}),
         "archive in an archive in an archive",
     ),
-    "flipped.zip": (flip_a_byte(zipped({"01.ipynb": notebook()})), "out of its archive"),
+    "flipped.zip": (flip_a_byte(zipped({"01.ipynb": notebook()})), "from its archive"),
 }
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_silently_missing_and_what_is_not_graded_gets_its_reason(tmp_
         (tmp_path / "via-link").mkdir()
         (tmp_path / "via-link" / honest.name).symlink_to(honest)
         os.mkfifo(tmp_path / "pipe.ipynb")
-        reasons |= {"linked": "link", "via-link": "link", "pipe": "no ordinary file"}
+        reasons |= {"linked": "link", "via-link": "link", "pipe": "not an ordinary file"}
     problems = {name: work.problem for name, work in submissions_in(tmp_path).items()}
     assert problems.keys() == reasons.keys() and not problems["honest"]
     assert not [name for name, words in reasons.items() if words not in problems[name]]

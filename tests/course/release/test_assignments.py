@@ -12,13 +12,13 @@ import pytest
 from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.exercises import EXERCISES, NAMES
+from grpo_lab.course.exercises import NAMES, all_exercises, find_exercise
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, cells_of, demonstration, notebook_text, of_notebook
 from grpo_lab.course.stub import stub_source
 from tests.course.proof.trials import right_answers
 from tests.course.submitted import submit
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "notebooks" / "assignments"
 RUBRIC = json.loads((ROOT / "notebooks" / "assignments" / "rubric.json").read_text(encoding="utf-8"))
 NUMBERS = [number for number in TITLES if of_notebook(number)]
@@ -58,7 +58,7 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
     assert list(stubs) == list(of_notebook(number))
     for name, source in stubs.items():
         missing = len(re.findall(r"^    raise NotImplementedError", source, re.MULTILINE))
-        assert missing == (not EXERCISES[name].planted)
+        assert missing == (not find_exercise(name).planted)
         assert not re.search(r"#.*\(\d+\.\d+\)", source), f"{name}: an anchored line of the reference"
     text = "".join(cell.source for cell in notebook.cells)
     assert not any(point in text for point in RUBRIC[number])
@@ -88,9 +88,9 @@ def test_a_demonstration_binds_all_that_it_names(tmp_path):
 # learn_to_stop is left out: its task shows no lines of Python, since its figure is at the end of the notebook.
 @pytest.mark.parametrize("name", sorted({*of_notebook("09")} - {"learn_to_stop"}))
 def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
-    lines = re.search(r"```python\n(.*?)```", EXERCISES[name].task, re.DOTALL)[1]
-    right, outputs = vars(sys.modules[EXERCISES[name].function.__module__]), []
-    for source in ("", stub_source(EXERCISES[name])):
+    lines = re.search(r"```python\n(.*?)```", find_exercise(name).task, re.DOTALL)[1]
+    right, outputs = vars(sys.modules[find_exercise(name).function.__module__]), []
+    for source in ("", stub_source(find_exercise(name))):
         exec(f"{source}\n\n{lines}", dict(right))
         outputs.append(capsys.readouterr().out)
     assert outputs[0] != outputs[1]
@@ -106,7 +106,7 @@ def assert_imports_exist(cell: ast.Module) -> None:
 def test_names_are_those_of_the_lecture_notebooks_and_nothing_is_left_out():
     lectures = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
     assert {stem for number, (stem, _) in TITLES.items() if number != "08"} <= lectures
-    assert sum(len(names) for names in ASSIGNMENTS.values()) == len(EXERCISES)
+    assert sum(len(names) for names in ASSIGNMENTS.values()) == len(all_exercises())
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(ASSIGNMENTS)
 
 

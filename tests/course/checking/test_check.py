@@ -14,7 +14,7 @@ from grpo_lab.course.checking.relations import relation
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.checking.shown import full_lines
 from grpo_lab.course.checking.verdict_parts import html_of
-from grpo_lab.course.exercises import EXERCISES, find_exercise
+from grpo_lab.course.exercises import find_exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 
 
@@ -102,10 +102,10 @@ def test_an_error_is_told_with_its_line_and_nothing_is_expected_of_it(mine, word
         (lambda y, x: y * (1 + 2e-6), "off by very little"),
         (
             lambda y, x: 2 * y - y.detach(),
-            "The value is right, but the gradient is not. That of values: It is off by a",
+            "The value is right, but the gradient is not. The gradient of values: It is off by a",
         ),
         (lambda y, x: 2 * y.detach() - y, "The sign is flipped"),
-        (lambda y, x: y.detach() + 0 * x.sum(), "None arrives at values"),
+        (lambda y, x: y.detach() + 0 * x.sum(), "No gradient arrives at values"),
     ],
 )
 def test_without_a_known_mistake_the_numbers_tell(change, words):
@@ -166,7 +166,7 @@ def test_what_is_shown_is_bounded():
     assert verdict.fault != "signature", "nobody sees the name of what takes the rest"
     assert "5000" in verdict.message and len(repr(verdict)) < 2000
     shown = full_lines("result", {"x": [torch.zeros(2)] * 500})
-    assert len(shown) == 101 and shown[-1] == "… and 900 lines more"
+    assert len(shown) == 101 and shown[-1] == "… and 900 more lines"
 
 
 def test_outcomes_of_another_process_get_the_same_verdict():
@@ -198,7 +198,9 @@ def reference_lines(function) -> set[str]:
     return {line.split("  #")[0].strip() for line in code.splitlines() if len(line.split("  #")[0].strip()) > 25}
 
 
-@pytest.mark.parametrize("task", [MEAN, EXERCISES["format_fault"], EXERCISES["rloo_advantages"]], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "task", [MEAN, find_exercise("format_fault"), find_exercise("rloo_advantages")], ids=lambda e: e.name
+)
 def test_no_verdict_contains_source_of_the_reference(task):
     answers = [lambda: None, *(m.wrong for m in task.known_mistakes.values())]
     verdicts = [check(answer, task) for answer in answers]
@@ -310,6 +312,6 @@ def test_an_undefined_name_is_a_name_error_and_not_lent():
     exec(NEEDS_OTHERS.format(expression="clipped_surogate(values, values, 0.2)"), namespace)
     verdict = check(namespace["aggregate"], "aggregate")
     assert "NameError" in verdict.message and "clipped_surogate" in verdict.message and "lent" not in verdict.message
-    namespace["clipped_surrogate"] = EXERCISES["clipped_surrogate"].function
+    namespace["clipped_surrogate"] = find_exercise("clipped_surrogate").function
     exec(NEEDS_OTHERS.format(expression="clipped_surrogate(values, values, 0.2)"), namespace)
     assert "lent" not in check(namespace["aggregate"], "aggregate").message

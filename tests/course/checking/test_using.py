@@ -73,7 +73,8 @@ def test_a_function_that_another_one_of_the_notebook_calls_is_counted():
     body = f"def policy_loss(logp, advantages, mask, old_logp=None, ref_logp=None, *, {settings}):\n    "
     for call, expected in {
         "aggregate(logp, mask, 'grpo')": "your aggregate was called 1 time",
-        "logp.sum()": "your aggregate was not called: your policy_loss does without it, and the library's calls it",
+        "logp.sum()": "your aggregate was not called: the library's policy_loss calls it, and your policy_loss "
+        "does not",
     }.items():
         exec(f"{body}return {call}, {{}}", notebook)
         mine = {name: notebook[name] for name in ("aggregate", "policy_loss")}

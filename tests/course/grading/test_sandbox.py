@@ -19,7 +19,7 @@ from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
 from tests.support.bubblewrap import needs_bubblewrap
 
-SEED, ROOT = 20_011, Path(__file__).parents[2]
+SEED, ROOT = 20_011, Path(__file__).parents[3]
 attacks = SimpleNamespace(**yaml.safe_load(Path(__file__).with_name("attacks.yaml").read_text(encoding="utf-8")))
 RLOO = {"reinforce_loss": attacks.RIGHT_RLOO}
 

@@ -1,4 +1,4 @@
-"""`check` notices if the function in memory is not the one of the page: its cell failed, or was changed and saved."""
+"""`check` notices if the function in memory is not the one on the page: its cell failed, or was changed and saved."""
 
 import json
 import os

@@ -16,7 +16,7 @@ import pytest
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.exercises import EXERCISES
+from grpo_lab.course.exercises import all_exercises, find_exercise
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading import similar as similar_module
 from grpo_lab.course.grading.class_page import class_page
@@ -100,7 +100,7 @@ def test_the_pages_are_in_the_language_that_is_asked_for(folder, sandbox, monkey
     for text in (in_class, bob, words):
         assert '<html lang="zh-CN">' in text and not re.search(r"<(?:th|h2)[^>]*>[^<]*[A-Za-z]{3,} [a-z]{3,}", text)
     assert "3 名学生" in in_class and "✓ 正确" in bob and "完整的回答包括" in words
-    mistake = EXERCISES["reinforce_loss"].known_mistakes["ascends"]
+    mistake = find_exercise("reinforce_loss").known_mistakes["ascends"]
     assert mistake.name not in in_class and mistake.says[:20] not in in_class
     assert rows(folder)["alice"]["points"] == "23" and "student" in (folder.parent / "out" / "grades.csv").read_text()
 
@@ -284,7 +284,7 @@ def test_one_total_over_assignments_and_words(folder, sandbox, tmp_path, capsys)
     run(folder, output=tmp_path / "g1")
     assert main(["totals", str(tmp_path / "g2"), str(tmp_path / "g1"), "--output", str(tmp_path / "all.csv")]) == 0
     alice, bob, carol = csv.DictReader((tmp_path / "all.csv").open(encoding="utf-8-sig"))
-    out_of = str(23 + 3 + sum(e.points for e in EXERCISES.values() if e.notebook == "02"))
+    out_of = str(23 + 3 + sum(e.points for e in all_exercises().values() if e.notebook == "02"))
     assert (alice["01"], alice["01 in words"], alice["02"], alice["points"]) == ("23", "2.5", "0", "25.5")
     assert (bob["02"], bob["points"], bob["remarks"]) == ("", "4", "02 could not be graded")
     assert (carol["01 in words"], carol["remarks"]) == ("", "02 was not handed in") and carol["out of"] == out_of
@@ -338,7 +338,7 @@ COPIES = (
     SHAPE,
     f"{HEAD}\n    # x\n{BODY}".replace("best =", "b =").replace(", best", ", b").replace("kept", "out"),
     f'def token_entropy(logits: "Tensor", temperature=1.0) -> "Tensor":\n    """My own words."""\n{BODY}',
-    stub_source(EXERCISES["token_entropy"]).rpartition("    raise ")[0] + BODY,
+    stub_source(find_exercise("token_entropy")).rpartition("    raise ")[0] + BODY,
 )
 
 
@@ -412,7 +412,7 @@ def test_other_names_and_one_more_line_hide_nothing():
 @pytest.mark.slow
 def test_right_answers_that_were_written_apart_are_not_alike():
     """The library's answer and the published ones are compared, for every exercise."""
-    for exercise in EXERCISES.values():
+    for exercise in all_exercises().values():
         keys = [*_keys(exercise), _library(exercise)]
         texts = {str(number): key.text for number, key in enumerate(keys)}
         assert _alike(texts, [], len(texts)) == [], exercise.name
@@ -427,7 +427,7 @@ def test_without_copydetect_the_page_says_how_to_get_it(folder, sandbox, monkeyp
 @needs_copydetect
 @pytest.mark.parametrize("answer", ["what everybody writes", "the stub", "the library's"])
 def test_what_is_no_hint(answer):
-    exercise = EXERCISES["token_entropy"]
+    exercise = find_exercise("token_entropy")
     library = f"def token_entropy(logits, temperature=1.0):\n{solution_body(exercise)}"
     source, copies = {"the stub": (stub_source(exercise), 4), "the library's": (library, 4)}.get(answer, (SHAPE, 9))
     assert similar(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []
@@ -435,13 +435,13 @@ def test_what_is_no_hint(answer):
 
 def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, sandbox):
     """The source is recognised whole and without comments; a long one also with a changed name."""
-    library = {name: solution(EXERCISES[name]) for name in POINTS}
+    library = {name: solution(find_exercise(name)) for name in POINTS}
     whole, bare = library["token_entropy"], re.sub(" *#.*", "", library["token_entropy"])
     renamed = whole.replace("logp ", "q ").replace("logp.", "q.").replace("* logp", "* q")
     for answer, names in ((whole, ["token_entropy"]), (bare, ["token_entropy"]), (renamed, []), (SHAPE, [])):
         assert pasted(class_of(answer)) == ({"a": names} if names else {})
     assert pasted(class_of(library["sequence_logprob"])) == {}, "one line says nothing"
-    loss = EXERCISES["policy_loss"]
+    loss = find_exercise("policy_loss")
     grading = ClassGrades(
         "05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).students
     )
@@ -455,7 +455,7 @@ def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, 
 def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
     """A copy of the key is shown, with or without comments. The lesson's function and a renamed key are not."""
     variants = ClassKey("a class").exercises("02")
-    key, lesson = solution(variants[name]), solution(EXERCISES[name])
+    key, lesson = solution(variants[name]), solution(find_exercise(name))
     renamed = re.sub(r"\brewards\b", "r", key)
     for answer, is_shown in ((key, True), (re.sub(" *#.*", "", key), True), (lesson, False), (renamed, False)):
         points = dict.fromkeys(of_notebook("02"), 0)
@@ -480,5 +480,5 @@ def test_a_published_key_is_seen_under_the_name_of_the_exercise():
 
 def test_a_stub_with_a_line_of_ones_own_is_not_the_library_s():
     for name in ("clipped_surrogate", "aggregate", "policy_loss"):
-        head = stub_source(EXERCISES[name]).rpartition("    raise ")[0]
+        head = stub_source(find_exercise(name)).rpartition("    raise ")[0]
         assert pasted(ClassGrades("05_grpo_objective", 7, "none", class_of(f"{head}    return 0").students)) == {}
