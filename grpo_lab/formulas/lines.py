@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType
 
-from grpo_lab.formulas.source import ANCHOR, comments_behind_code
+from grpo_lab.formulas.source import ANCHOR, trailing_comments
 
 MARKER = re.compile(r" *# (\[[a-z]+\])$", re.MULTILINE)
 _DEFINED = ast.FunctionDef | ast.ClassDef
@@ -39,7 +39,7 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
         ValueError: if an address matches no line, or several.
     """
     replacements = {line_at(source, address, inside): line for address, line in lines.items()}
-    source_lines, comments = source.splitlines(), dict(comments_behind_code(source))
+    source_lines, comments = source.splitlines(), dict(trailing_comments(source))
     for (first, last), line in sorted(replacements.items(), reverse=True):
         first_line = source_lines[first - 1]
         indent = first_line[: len(first_line) - len(first_line.lstrip())]
@@ -66,7 +66,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
         spans = [span for s, span in heads if address[:-2] in _called(s)]
     else:
         spans = []
-        for number, comment in comments_behind_code(source):
+        for number, comment in trailing_comments(source):
             enclosing_spans = [span for _, span in heads if span[0] <= number <= span[1]]
             if address == _address_of(comment) and enclosing_spans:
                 is_marker = address.startswith("[")

@@ -61,7 +61,7 @@ def read_equations(function: Callable) -> list[Equation]:
     return equations
 
 
-def comments_behind_code(source: str) -> list[tuple[int, str]]:
+def trailing_comments(source: str) -> list[tuple[int, str]]:
     """The comments at the end of a line of code, as pairs of line number and comment."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
@@ -90,7 +90,7 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
     kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign)
     statements = [s for s in ast.walk(node) if isinstance(s, ast.Return) or (isinstance(s, kinds) and _assigned(s))]
     anchors: list[tuple[str, ast.stmt, str]] = []
-    for line, comment in comments_behind_code(source):
+    for line, comment in trailing_comments(source):
         match = ANCHOR.fullmatch(comment)
         if not match:
             continue

@@ -19,7 +19,7 @@ from grpo_lab.objective.surrogates import (
     vespo_surrogate,
 )
 
-SMALLEST_LAMBDA = 1e-4  # smallest decay of VESPO; TRL silently raises a smaller value to it
+MIN_LAMBDA = 1e-4  # smallest decay of VESPO; TRL silently raises a smaller value to it
 DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
 # The names of the divisors before 1.0.0, with their new names.
 OLD_DIVISORS = dict(zip(("length", "rows", "limit", "part", "update"), DIVISORS, strict=True))
@@ -42,11 +42,11 @@ class LossSettings:
     sapo_temperature_neg: float = setting(1.05, "temperature of SAPO's sigmoid gate for the other advantages", above=0)
     vespo_k_pos: float = setting(2.0, "exponent k of VESPO's sequence weight for advantages of at least 0", at_least=0)
     vespo_lambda_pos: float = setting(
-        3.0, "decay lambda of VESPO's sequence weight for advantages of at least 0", at_least=SMALLEST_LAMBDA
+        3.0, "decay lambda of VESPO's sequence weight for advantages of at least 0", at_least=MIN_LAMBDA
     )
     vespo_k_neg: float = setting(3.0, "exponent k of VESPO's sequence weight for negative advantages", at_least=0)
     vespo_lambda_neg: float = setting(
-        2.0, "decay lambda of VESPO's sequence weight for negative advantages", at_least=SMALLEST_LAMBDA
+        2.0, "decay lambda of VESPO's sequence weight for negative advantages", at_least=MIN_LAMBDA
     )
 
 

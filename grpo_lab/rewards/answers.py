@@ -11,7 +11,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.mathematics.quantities import last_number, number_alone, quantity_in
 from grpo_lab.rewards.mathematics.tidy import answer_in_block
-from grpo_lab.rewards.text import LONGEST_ANSWER, completion_text, expected_texts, normalise_text
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, completion_text, expected_texts, normalise_text
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 
@@ -84,7 +84,7 @@ def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str 
 
 def _number_in(text: str) -> Fraction | None:
     plain = normalise_text(text).replace("\N{MINUS SIGN}", "-")
-    if len(plain) > LONGEST_ANSWER:
+    if len(plain) > MAX_ANSWER_LENGTH:
         return None
     if _NUMBER.fullmatch(plain):  # true for most texts, and quick
         return Fraction(plain)

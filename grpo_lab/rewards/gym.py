@@ -4,7 +4,7 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.text import after_thinking, check_setting, completion_text, extract_answer
+from grpo_lab.rewards.text import after_thinking, check_number_setting, completion_text, extract_answer
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 _STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
@@ -28,8 +28,8 @@ def gym_reward(
         batch_time_limit: The seconds for all answers together. The answers that are left then earn 0, too.
         kwargs: Other columns, unused.
     """
-    check_setting("gym_reward: time_limit", time_limit)
-    check_setting("gym_reward: batch_time_limit", batch_time_limit)
+    check_number_setting("gym_reward: time_limit", time_limit)
+    check_number_setting("gym_reward: batch_time_limit", batch_time_limit)
     questions = [
         (entry["generator"], entry["options"], entry["index"], _answer(completion_text(y)))
         for y, entry in zip(completions, gym, strict=True)

@@ -14,7 +14,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.rewards.text import (
     check_expected,
-    check_setting,
+    check_number_setting,
     completion_text,
     expected_texts,
     extract_answer,
@@ -119,7 +119,7 @@ def contains_reward(
     Raises:
         ValueError: if the penalty is out of its range, or `answer` does not have one entry per completion.
     """
-    check_setting("contains_reward: penalty_per_character", penalty_per_character)
+    check_number_setting("contains_reward: penalty_per_character", penalty_per_character)
     if not 0 <= penalty_per_character < math.inf:
         allowed = "it must be finite, and at least 0"
         raise InputError("contains_reward: penalty_per_character", penalty_per_character, allowed)

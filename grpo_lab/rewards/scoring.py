@@ -32,7 +32,7 @@ from grpo_lab.rewards.functions import (
 from grpo_lab.rewards.text import check_column, shortened
 
 # A standard deviation adds up the squares of all rewards of a batch. With this limit the sum stays finite in float32.
-LARGEST_REWARD = 1e15
+MAX_REWARD = 1e15
 # Keyword arguments that are passed to reward functions without a copy. A function may change all others in place.
 NOT_COPIED = (*TRAINER_ARGUMENTS, "environments")
 _MESSAGES_HINT = 'a completion is a list of messages here: completion[0]["content"] is the text of the first'
@@ -190,7 +190,7 @@ def _checked_reward(value: Any, name: str, row: int) -> float:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     # The value is compared before it becomes a float, since converting a huge integer would overflow.
-    if not (isinstance(value, numbers.Real) and value <= LARGEST_REWARD and not value < -LARGEST_REWARD):
-        expected = f"expected a number of at most {LARGEST_REWARD:g} in size, or None where the reward does not apply"
+    if not (isinstance(value, numbers.Real) and value <= MAX_REWARD and not value < -MAX_REWARD):
+        expected = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
         raise RewardError(name, f"returned {shortened(value)} for row {row}", expected)
     return float(value)

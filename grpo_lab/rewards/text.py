@@ -8,7 +8,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, InputTypeError
 
 # In characters. A policy may write millions of digits, and arithmetic with them takes long.
-LONGEST_ANSWER = 1000
+MAX_ANSWER_LENGTH = 1000
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
 # The tags that begin and end the thinking in models of several makers.
 _THINKING_TAG = re.compile(r"<(/?)(?:\w+:)?think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷", re.IGNORECASE)
@@ -80,7 +80,7 @@ def normalise_text(text: str) -> str:
     Full-width characters become ordinary ones ("１２！" becomes "12!"). Superscripts, subscripts and fractions stay
     unchanged. Case and notation still differ: "0.5" is not "1/2" here, although `math_reward` finds the two equal.
     """
-    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), fold(text))
+    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), nfkc_text(text))
 
 
 def loose_text(text: str) -> str:
@@ -93,7 +93,7 @@ def loose_text(text: str) -> str:
     return " ".join(_SPACE_BESIDE_CHINESE.sub("", " ".join(plain.split())).split())
 
 
-def fold(text: str) -> str:
+def nfkc_text(text: str) -> str:
     """Return a text in NFKC with single spaces; commas stay, since they may separate the elements of a list."""
     if text.isascii():  # NFKC does not change ASCII
         return " ".join(text.split())
@@ -130,7 +130,7 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
             )
 
 
-def check_setting(name: str, value: Any) -> None:
+def check_number_setting(name: str, value: Any) -> None:
     """Raise TypeError unless the setting of a reward is a number; a column of the dataset may have the same name."""
     if not isinstance(value, numbers.Real):
         expected = "expected a number; a column of the data must have another name than this setting"
@@ -139,9 +139,9 @@ def check_setting(name: str, value: Any) -> None:
 
 def check_column(name: str, values: Any, completions: Any) -> None:
     """Raise ValueError unless a column has one entry per completion; the message names it `name`."""
-    is_no_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
-    if is_no_list or len(values) != len(completions):
-        description = f"is {shortened(values)}" if is_no_list else f"has {len(values)} entries"
+    is_not_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
+    if is_not_list or len(values) != len(completions):
+        description = f"is {shortened(values)}" if is_not_list else f"has {len(values)} entries"
         raise InputError(
             name, values, f"expected one entry for each of {len(completions)} completions", found=description
         )

@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-MEMORY_LIMIT = 4 * 2**30  # bytes of address space of the child process
+MAX_MEMORY_BYTES = 4 * 2**30  # bytes of address space of the child process
 
 
 class VerifierProcess:
@@ -239,7 +239,7 @@ def main() -> None:
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     sys.addaudithook(block_side_effects)
     try:
         # The first comparison loads a grammar. Done here, this does not count against the time limit of a call.

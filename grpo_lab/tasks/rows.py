@@ -116,7 +116,7 @@ def has_thinking(text: str) -> bool:
     return bool(reasoning and reasoning[1].strip())
 
 
-def check_number(n: int, split: str, limits: dict[str, int]) -> None:
+def check_problem_count(n: int, split: str, limits: dict[str, int]) -> None:
     """Raise InputError for an unknown split, or if the split has fewer than `n` different problems.
 
     limits: The number of different problems in each split.
@@ -143,7 +143,7 @@ def parsed_lines(file: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, checked_json(json.loads(text))
             except (ValueError, RecursionError) as error:
-                yield number, _no_json(file, number, error, line.encode("utf-8", "replace"))
+                yield number, _not_json(file, number, error, line.encode("utf-8", "replace"))
 
 
 def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
@@ -153,7 +153,7 @@ def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
             try:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
             except ValueError as error:
-                yield number, _no_json(file, number, error, line)
+                yield number, _not_json(file, number, error, line)
 
 
 def checked_json(value: Any) -> Any:
@@ -162,7 +162,7 @@ def checked_json(value: Any) -> Any:
     return value
 
 
-def _no_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
+def _not_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
     form = "UTF-8" if file.suffix in (".csv", ".tsv") else "JSON in UTF-8"
     refusal = InputError(
         f"{file.name}, line {number}", found=f"is no {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, Row, chat_messages, check_number, split_of
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, Row, chat_messages, check_problem_count, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}
 
@@ -55,7 +55,7 @@ def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: st
     problems, so a problem is held out in both languages or in neither.
     """
     check_choice("language", language, THINK_SYSTEM_PROMPTS)
-    check_number(n, split, MAX_WORD_PROBLEMS)
+    check_problem_count(n, split, MAX_WORD_PROBLEMS)
     rng = random.Random(f"word/{split}/{seed}")
     seen: dict[tuple[int, ...], None] = {}
     while len(seen) < n:

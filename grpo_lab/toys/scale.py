@@ -21,12 +21,12 @@ class Gpu(NamedTuple):
 
     Attributes:
         flops: Floating-point operations per second in bf16.
-        memory: Memory bandwidth in bytes per second.
+        memory_bandwidth: Memory bandwidth, in bytes per second.
     """
 
     # Source: NVIDIA's data sheet of the H100 SXM. It gives the operations with sparsity; without it they are half.
     flops: float = 989e12
-    memory: float = 3.35e12
+    memory_bandwidth: float = 3.35e12
 
 
 H100 = Gpu()
@@ -102,11 +102,11 @@ def decoding_seconds(
     active_rows = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.3)
     bytes_read = 2 * parameters * (active_rows > 0) + cache_bytes * active_rows * (prompt + t)  # R T (10.4)
     arithmetic_seconds = 2.0 * parameters * active_rows / (gpus * gpu.flops)
-    seconds = torch.maximum(arithmetic_seconds, bytes_read / (gpus * gpu.memory)).sum(-1)  # R (10.5)
+    seconds = torch.maximum(arithmetic_seconds, bytes_read / (gpus * gpu.memory_bandwidth)).sum(-1)  # R (10.5)
     return seconds
 
 
-def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
+def completion_staleness(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
     r"""Compute the staleness of each completion in updates when the trainer uses it, if the sampler never waits.
 
     The slots are filled as in Eq. (10.2). Completion i begins at time x_i, and e_i is the time at which the last
@@ -199,7 +199,7 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
     return torch.where(weights <= cap, weights, 0)  # B T (10.13)
 
 
-def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointing: bool = True) -> dict[str, float]:
+def step_flops(parameters: float, tokens: float, logprob_passes: int = 1, checkpointing: bool = True) -> dict[str, float]:
     r"""Count the floating-point operations of a GRPO step, without those of attention, which grow with the length.
 
     C_{\mathrm{sample}} = 2 K N \tag{10.14}
@@ -209,7 +209,7 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
     Args:
         parameters: K, the number of parameters that are used for a token.
         tokens: N, the number of tokens of all prompts and completions.
-        readings: k, the number of forward passes that only compute log-probabilities, such as those of the old policy
+        logprob_passes: k, the number of forward passes that only compute log-probabilities, such as those of the old policy
             and of the reference.
         checkpointing: x, whether gradient checkpointing computes the forward pass of the update a second time.
 
@@ -219,12 +219,12 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """
     sample = 2 * parameters * tokens  # scalar (10.14)
-    logprobs = 2 * parameters * tokens * readings  # scalar (10.15)
+    logprobs = 2 * parameters * tokens * logprob_passes  # scalar (10.15)
     update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.16)
     return {"sample": sample, "logprobs": logprobs, "update": update}
 
 
-def answer_lengths(count: int, mean: float, longest: int, spread: float = 1.0) -> Int[Tensor, " I"]:
+def completion_lengths(count: int, mean: float, longest: int, spread: float = 1.0) -> Int[Tensor, " I"]:
     """Draw log-normal lengths of completions, limited to the range from 1 to `longest`, with a given mean.
 
     Args:

@@ -8,9 +8,9 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.quantities import LONGEST_ANSWER, quantity_in
+from grpo_lab.rewards.mathematics.quantities import MAX_ANSWER_LENGTH, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from grpo_lab.rewards.text import check_setting, completion_text, expected_texts, loose_text
+from grpo_lab.rewards.text import check_number_setting, completion_text, expected_texts, loose_text
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 # The name on the left of an equation: x, x_1, AB, S_{ABC}, P(A), 总价, or nothing.
@@ -65,8 +65,8 @@ def math_reward(
     Raises:
         ImportError: if Math-Verify is needed and not installed; plain numbers and words do not need it.
     """
-    check_setting("math_reward: time_limit", time_limit)
-    check_setting("math_reward: batch_time_limit", batch_time_limit)
+    check_number_setting("math_reward: time_limit", time_limit)
+    check_number_setting("math_reward: batch_time_limit", batch_time_limit)
     expected = expected_texts("math_reward", completions, answer)
     golds = [boxed(a) if a and r"\boxed" in a else a for a in expected]
     pairs = [(a, given_answer(completion_text(y))) for a, y in zip(golds, completions, strict=True)]
@@ -114,7 +114,7 @@ def compare_without_library(expected: str, submitted: str) -> bool | tuple[str, 
         True if the texts are equal, and False if not. If Math-Verify has to decide, the expected and the submitted
         expression, in the form in which it reads them.
     """
-    is_too_long = len(submitted) > max(LONGEST_ANSWER, 2 * len(expected))
+    is_too_long = len(submitted) > max(MAX_ANSWER_LENGTH, 2 * len(expected))
     gold, answer = tidy(expected), "" if is_too_long else tidy(submitted)
     if re.search("[0-9]", submitted) and _ELLIPSIS.search(submitted) and not _ELLIPSIS.search(expected):
         answer = ""

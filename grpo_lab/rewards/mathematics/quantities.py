@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from grpo_lab.rewards.mathematics.tidy import given_answer, tidy, was_cut_off
-from grpo_lab.rewards.text import LONGEST_ANSWER, after_thinking
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, after_thinking
 
 # Each line of units.txt holds the names of one unit.
 _UNIT_LINES = [line.split() for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines()]
@@ -104,7 +104,7 @@ _NUMBER_IN_TEXT = re.compile(
 @lru_cache(maxsize=4096)
 def quantity_in(text: str) -> tuple[Fraction, str] | None:
     """Return the number that a tidy text states, and its unit or ""; None if the text is not exactly one number."""
-    if len(text) > LONGEST_ANSWER:
+    if len(text) > MAX_ANSWER_LENGTH:
         return None
     if (match := _NUMBER.fullmatch(_plain_notation(text))) is None:
         return None
@@ -127,7 +127,7 @@ def _plain_notation(text: str) -> str:
 
 def number_alone(text: str) -> Fraction | None:
     """Return the number that a text states in any notation; None if it has a unit, a currency, a base or other text."""
-    match = _NUMBER.fullmatch(_plain_notation(tidy(text))) if len(text) <= LONGEST_ANSWER else None
+    match = _NUMBER.fullmatch(_plain_notation(tidy(text))) if len(text) <= MAX_ANSWER_LENGTH else None
     is_alone = match is not None and not match["currency"] and not match["tail"]
     number = quantity_in(tidy(text)) if is_alone else None
     return number[0] if number else None
@@ -218,7 +218,7 @@ def last_number(text: str) -> str:
     # A single answer tag that is not closed is ignored: the number is then read from the text.
     if was_cut_off(text) and re.search(r"</answer>|\\boxed", text):
         return ""
-    if quantity_in(answer := tidy(given_answer(text) or text[: LONGEST_ANSWER + 1])):
+    if quantity_in(answer := tidy(given_answer(text) or text[: MAX_ANSWER_LENGTH + 1])):
         if not re.search("[0-9]", answer):  # a number in Chinese words, such as 三十
             return answer
         text = answer
