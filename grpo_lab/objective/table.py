@@ -96,7 +96,7 @@ class Loss:
 
     @property
     def depends_on_microbatches(self) -> bool:
-        """True if the loss of an update depends on which of its rows share a micro-batch."""
+        """Whether the loss of an update depends on which of its rows share a micro-batch."""
         return self.divided_by == "microbatch_tokens"
 
 
@@ -138,7 +138,7 @@ def vespo_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
 
 
 def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """Mark each token without a gradient: its ratio has left the clip range in the direction of its advantage."""
+    """Mark the tokens that get no gradient: their ratios have left the clip range in the direction of the advantage."""
     advantages = per_token(batch.advantages)
     low = (batch.ratio < 1 - settings.epsilon) & (advantages < 0)
     high = (batch.ratio > 1 + settings.epsilon_high) & (advantages > 0)
@@ -146,7 +146,7 @@ def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tens
 
 
 def cispo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """Mark each token with a positive advantage whose weight is bounded."""
+    """Mark each token that has a positive advantage and whose weight is bounded."""
     return {"cispo_clip_ratio": (batch.ratio > settings.epsilon_high) & (per_token(batch.advantages) > 0)}
 
 
