@@ -78,7 +78,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
 
 @contextmanager
 def running(source: str, module: str, function: str) -> Iterator[None]:
-    """Replace the code of a function by its code in another source of its module, inside the context.
+    """Replace the code of a function, within the context, by its code in another source of its module.
 
     The code is replaced inside the function object, so the change also reaches modules that have imported the
     function, and its decorators are kept.
@@ -111,7 +111,7 @@ def without_markers(source: str) -> str:
 
 
 def _address_of(comment: str) -> str:
-    """The address that a comment gives to its line: a tag or a marker, or "" for another comment."""
+    """Return the address that a comment gives to its line: a tag or a marker, or "" for another comment."""
     if tag := ANCHOR.fullmatch(comment):
         return tag["tag"]
     if marker := MARKER.fullmatch(comment):
@@ -120,7 +120,7 @@ def _address_of(comment: str) -> str:
 
 
 def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
-    """Every statement within the function or class with the qualified name `inside`; of the whole tree for ""."""
+    """Return all statements within the function or class with the qualified name `inside`; of the whole tree for ""."""
     for name in inside.split(".") if inside else ():
         tree = next((s for s in ast.walk(tree) if isinstance(s, _DEFINED) and s.name == name), ast.Module([], []))
     return [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINED)]
@@ -134,7 +134,7 @@ def _end_of_head(statement: ast.stmt) -> int:
 
 
 def _called(statement: ast.stmt) -> set[str]:
-    """The names of the functions and methods that a statement calls outside its body."""
+    """Return the names of the functions and methods that a statement calls outside its body."""
     parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, _PARTS_OF_A_BODY)]
     calls = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
     return {getattr(function, "id", getattr(function, "attr", "")) for function in calls}

@@ -56,7 +56,7 @@ def last_number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[flo
     """Return 1.0 if the last number in the completion is the expected number, else 0.0.
 
     This reward is for a model that was never trained on answer tags. `last_number` reads the number, in every notation
-    in which `math_reward` reads one: 1/2, 9,500, -$5, 1.5e3, 10^6. Text behind the number, such as a unit, is ignored;
+    in which `math_reward` reads one: 1/2, 9,500, -$5, 1.5e3, 10^6. Text after the number, such as a unit, is ignored;
     so 25% matches both 25 and 1/4. "20 - 3" and "20-3" end with 3: after a number or a closing bracket a minus sign is
     an operation. Arguments and errors are the same as for `number_reward`.
     """

@@ -1,4 +1,4 @@
-"""The reward of the tasks "gym:...": the score that reasoning-gym's verifier of a problem gives an answer."""
+"""The reward of the tasks "gym:...": the score that reasoning-gym's verifier gives an answer."""
 
 import re
 import warnings
@@ -25,7 +25,7 @@ def gym_reward(
             `grpo_lab.tasks.gym.gym_problems`.
         time_limit: The seconds that a verifier may take for one answer, since some verifiers evaluate the answer as
             Python. An answer that takes longer earns 0, and a warning counts it.
-        batch_time_limit: The seconds for all answers together. The answers that are left then earn 0, too.
+        batch_time_limit: The seconds for all answers together. Answers that are left then also earn 0.
         kwargs: Other columns, unused.
     """
     check_number_setting("gym_reward: time_limit", time_limit)

@@ -1,4 +1,4 @@
-"""Rewards for a program, which runs in the sandbox of `grpo_lab.sandbox`, and for a SELECT statement of SQLite.
+"""Rewards for programs, which run in the sandbox (`grpo_lab.sandbox`), and for SELECT statements of SQLite.
 
 The program or statement is the last closed code block of a completion, between lines of three backquotes. The column
 `tests` has one of the forms that datasets of programs use:
@@ -24,7 +24,7 @@ from grpo_lab.rewards.text import check_column, completion_text, shortened
 from grpo_lab.sandbox.database import QueryError, query_database
 from grpo_lab.sandbox.python import SECONDS, execute, needs_walls
 
-MAX_ROWS = 10_000  # limit on the rows of a query result that is compared
+MAX_ROWS = 10_000  # of a query result that is compared
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _EXPECTED_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
 
@@ -155,7 +155,7 @@ def _parsed(tests: Any) -> Any:
     if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
         try:
             return json.loads(tests)
-        except ValueError:  # not JSON: a statement may begin with a bracket, too
+        except ValueError:  # not JSON: a statement may also begin with a bracket
             return tests
     return tests
 
@@ -192,5 +192,5 @@ def _score_query(completion: Any, database: str, expected: list[tuple], is_order
 
 
 def _comparable(rows: list[tuple]) -> list[tuple]:
-    """Round floats to 9 digits: the last digits of a sum depend on the order of its terms."""
+    """Round floats to 9 digits, since the last digits of a sum depend on the order of its terms."""
     return [tuple(float(f"{value:.9g}") if isinstance(value, float) else value for value in row) for row in rows]

@@ -50,7 +50,7 @@ WORD_PROBLEMS = tuple(WordProblem(**STORIES[name], solve=solve) for name, solve 
 def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: str = "en") -> list[Row]:
     """Return `n` different word problems from one split, with a system message that asks for think and answer tags.
 
-    The stories alternate, so each of the first twelve problems has another story. Answers are exact, such as "7", or
+    The stories alternate, so the first twelve problems have different stories. Answers are exact, such as "7", or
     "3/4" for a fraction; `math_reward` also accepts 0.75 for it. The language, "en" or "zh", does not change the
     problems, so a problem is held out in both languages or in neither.
     """

@@ -37,7 +37,7 @@ class Replica(NamedTuple):
 
     Attributes:
         parameters: Number of parameters.
-        cache_bytes: Bytes that one token needs in the KV cache.
+        cache_bytes: Bytes that one token takes in the KV cache.
         gpus: Number of GPUs that share the copy.
     """
 
@@ -89,8 +89,7 @@ def decoding_seconds(
         lengths: n_i, the number of tokens of each completion.
         prompt: L, the number of tokens of a prompt.
         parameters: K, the number of parameters of the model.
-        cache_bytes: q, the bytes that one token needs in the KV cache, as `grpo_lab.memory.parts.cache_bytes` computes
-            them.
+        cache_bytes: q, the bytes that one token takes in the KV cache (`grpo_lab.memory.parts.cache_bytes`).
         gpus: c, the number of GPUs that share one replica of the model (tensor parallel).
         gpu: The GPU, with F operations and M bytes of memory traffic per second.
 
@@ -110,9 +109,9 @@ def completion_staleness(lengths: Int[Tensor, " I"], slots: int, batch: int, gro
     r"""Compute the staleness of each completion in updates when the trainer uses it, if the sampler never waits.
 
     The slots are filled as in Eq. (10.2). Completion i begins at time x_i, and e_i is the time at which the last
-    completion of its group ends; a completion can be used only then. The trainer makes an update from every B
-    completions in the order of e, which takes no time. So the version v_i of the weights that completion i begins with
-    is the number of batches complete at x_i. Its staleness a_i is the number of updates between this version and the
+    completion of its group ends; a completion can be used only then. In the order of e, every B completions make one
+    update, and an update takes no time. So v_i, the version of the weights with which completion i begins, is the
+    number of batches that are complete at x_i. Its staleness a_i is the number of updates between this version and the
     update that uses it.
 
     v_i = \lfloor |\{ j : e_j \le x_i \}| / B \rfloor \tag{10.6}
@@ -185,8 +184,8 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
     w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le w_{\max}] \tag{10.13}
 
     Args:
-        weights: w, at least 0. A weight may be infinite; then the product in Eq. (10.13) would be NaN, so that
-            torch.where computes it.
+        weights: w, at least 0. A weight may be infinite; then the product in Eq. (10.13) would be NaN, so torch.where
+            is used instead.
         cap: w_max, above 0.
         mode: "truncate" for w', which replaces larger weights by the cap; "mask" for w'', which replaces them by 0.
 
@@ -199,7 +198,9 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
     return torch.where(weights <= cap, weights, 0)  # B T (10.13)
 
 
-def step_flops(parameters: float, tokens: float, logprob_passes: int = 1, checkpointing: bool = True) -> dict[str, float]:
+def step_flops(
+    parameters: float, tokens: float, logprob_passes: int = 1, checkpointing: bool = True
+) -> dict[str, float]:
     r"""Count the floating-point operations of a GRPO step, without those of attention, which grow with the length.
 
     C_{\mathrm{sample}} = 2 K N \tag{10.14}
@@ -209,8 +210,8 @@ def step_flops(parameters: float, tokens: float, logprob_passes: int = 1, checkp
     Args:
         parameters: K, the number of parameters that are used for a token.
         tokens: N, the number of tokens of all prompts and completions.
-        logprob_passes: k, the number of forward passes that only compute log-probabilities, such as those of the old policy
-            and of the reference.
+        logprob_passes: k, the number of forward passes that only compute log-probabilities, such as those of the old
+            policy and of the reference.
         checkpointing: x, whether gradient checkpointing computes the forward pass of the update a second time.
 
     Returns:
@@ -253,14 +254,12 @@ def peak_seconds(
     the training is divided evenly among the GPUs.
 
     Args:
-        replica: The model.
         gpus: Number of GPUs of all replicas together.
         lengths: Number of tokens of each completion.
         prompt: Number of tokens of a prompt.
-        gpu: The GPU.
 
     Returns:
-        The seconds of sampling; and the seconds of the log-probabilities and the update.
+        The seconds of sampling, and those of the log-probabilities and the update together.
     """
     rows = lengths.view(gpus // replica.gpus, -1)
     sampling = decoding_seconds(rows, prompt, *replica, gpu=gpu).max().item()

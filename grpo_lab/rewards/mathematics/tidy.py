@@ -1,10 +1,10 @@
-r"""Taking the answer out of a completion, and writing it in one way: "７½", "7 1/2." and "$7\dfrac{1}{2}$"."""
+r"""Taking the answer out of a completion, and writing it in one notation: "７½", "7 1/2." and "$7\dfrac{1}{2}$"."""
 
 import re
 import unicodedata
 from functools import lru_cache
 
-from grpo_lab.rewards.text import after_thinking, extract_answer, nfkc_text, is_cut_off
+from grpo_lab.rewards.text import after_thinking, extract_answer, is_cut_off, nfkc_text
 
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # unlike "!", a factorial, "！" ends a sentence
@@ -60,7 +60,7 @@ _BOX = rf"\\boxed\s*(?:\{{({_BOX_CONTENT})\}}|([0-9]+))"
 def given_answer(text: str) -> str:
     r"""Return the answer after the thinking: the last answer block, or without a block, the last `\boxed{}`.
 
-    If the block contains a box, the content of the box is returned. The answer is empty if there is neither, and if the
+    If the block contains a box, the content of the box is returned. The answer is empty if there is neither, or if the
     text was cut off in its thinking, or in a block or box after the last closed one.
     """
     text = after_thinking(text)
@@ -88,7 +88,7 @@ def boxed(text: str) -> str:
 
 
 def was_cut_off(text: str) -> bool:
-    """Return True if the last answer block of a text is not closed, or without any block, its last box."""
+    """Return True if the last answer block of a text is not closed, or, without any block, if its last box is not."""
     _, closing, ending = text.rpartition("</answer>")
     return is_cut_off(ending, "<answer>") or (not closing and _is_box_open(text))
 

@@ -1,4 +1,4 @@
-"""Training in the environment of higher or lower, with one update on each batch of episodes.
+"""Training on the game "higher or lower", with one update on each batch of episodes.
 
 Every batch has G episodes of every secret. The loss is `policy_loss` over the tokens that the policy wrote, divided by
 a constant. With leave-one-out advantages and one update per batch, the expected gradient that a step ascends is the
@@ -68,7 +68,7 @@ def batch_advantages(
         num_generations: G, the number of episodes in a group.
         groups: "one secret" for groups of the G episodes of a secret; "mixed secrets" for as many groups of G episodes
             in the order of secrets 1, 2, 3 ... n, 1, 2 ... The episodes of a group share a baseline.
-        credit: The name of an entry of `TURN_ADVANTAGES`, which computes the advantages.
+        credit: The name of the entry of `TURN_ADVANTAGES` that computes the advantages.
     """
     rows = torch.arange(len(tokens))
     if groups == "mixed secrets":
@@ -103,8 +103,8 @@ def train_guess(
         num_generations: G, the number of episodes of each secret in a batch.
         learning_rate: Learning rate of AdamW. The norm of the gradient is clipped at 1.
         entropy_weight: Weight of `entropy_bonus`, which is subtracted from the loss.
-        groups: An entry of `GROUPS`, which says which episodes share a baseline; see `batch_advantages`.
-        credit: The name of an entry of `TURN_ADVANTAGES`, which computes the advantages.
+        groups: An entry of `GROUPS`; it determines which episodes share a baseline, see `batch_advantages`.
+        credit: The name of the entry of `TURN_ADVANTAGES` that computes the advantages.
         train_on_replies: Whether to make the mistake of training on the replies, as if the policy had written them.
         eval_every: Number of steps between two measurements.
     """
@@ -140,7 +140,6 @@ def guess_loss(
     """Compute the loss of a batch: `policy_loss` over the tokens that the policy wrote, minus the entropy bonus.
 
     Args:
-        policy: The policy.
         tokens: The episodes.
         advantages: The advantage of each turn.
         entropy_weight: Weight of `entropy_bonus`.
@@ -171,9 +170,8 @@ def expected_step(policy: GuessPolicy, train_on_replies: bool = False) -> Float[
     It holds for groups of one secret, and equals the gradient of `win_probability`.
 
     Args:
-        policy: The policy.
-        train_on_replies: Whether to make the mistake of training on the replies. The result then differs from the gradient
-            of `win_probability`.
+        train_on_replies: Whether to make the mistake of training on the replies. The result then differs from the
+            gradient of `win_probability`.
 
     Returns:
         The gradient with respect to all N parameters, as one vector.

@@ -48,15 +48,14 @@ class SortingRun:
 
     Attributes:
         policy: The trained policies.
-        rounds: The rounds before which the policies were measured, and finally the number of all rounds, for the
-            measurement after training.
+        rounds: Number of rounds already trained at each measurement; the last measurement is after training.
         history: Metrics by name, each with a column for each of `rounds`. They are measured on held-out prompts, with
             four responses to each:
             "reward" is the reward used in training;
             "exact" is the share of responses that are the sorted prompt;
             "gamed" is the share of other responses that get the maximum of `sorting_reward`;
             "entropy" is the mean entropy of the policy at a position, in nats, at most log V.
-        losses: The loss of the last inner step in each of `rounds` except the final one.
+        losses: The loss of the last inner step in the round after each measurement except the last.
     """
 
     policy: SortingPolicy
@@ -96,7 +95,7 @@ def train_sorting(
         eval_every: Number of rounds between two measurements.
 
     Raises:
-        FloatingPointError: A loss is NaN or infinite.
+        FloatingPointError: if a loss is NaN or infinite.
     """
     _check_counts(
         seeds=len(seeds), rounds=rounds, num_prompts=num_prompts, num_generations=num_generations,
