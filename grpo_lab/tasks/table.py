@@ -73,7 +73,7 @@ class Task:
         return self.problems(split, n or self.default_counts.get(split), seed)
 
     def completion_length(self, for_tiny_model: bool) -> int:
-        """Return the largest number of tokens of a completion; a model as small as the tiny one may have a lower limit."""
+        """Return the largest number of tokens of a completion; a tiny model may have a lower limit."""
         if for_tiny_model and self.tiny_completion_length:
             return self.tiny_completion_length
         return self.max_completion_length

@@ -1,4 +1,4 @@
-"""Tests of the exact rewards, gradients and variances of higher or lower, against lists of all episodes."""
+"""Tests of the exact rewards, gradients and variances of the game "higher or lower", against lists of all episodes."""
 
 from itertools import product
 
@@ -30,7 +30,7 @@ GROUPS = [(1, 1), (2, 2, 2), (1, 2, 3), (1, 2, 3, 3)]
 
 @pytest.fixture(scope="module")
 def policy():
-    """A policy with random weights that clearly prefers some guesses."""
+    """Return a policy with random weights that clearly prefers some guesses."""
     policy = GuessPolicy(WORLD, seed=1)
     with torch.no_grad():
         policy.head.weight *= 3

@@ -1,4 +1,4 @@
-"""Tests of the training of higher or lower: reproducible runs, the effect of options, and a policy that learns."""
+"""Tests of training on "higher or lower": reproducible runs, the effect of options, and a policy that learns."""
 
 import pytest
 import torch
