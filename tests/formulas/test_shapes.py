@@ -52,7 +52,7 @@ def sizes_of(value) -> tuple[int, ...]:
 
 
 def fits(shape: str, value, axes: dict[str, int]) -> bool:
-    """Return True if the value has this shape; an axis that no argument has may have any size that no other axis has."""
+    """Return True if the value has this shape; an axis of no argument may have any size that no other axis has."""
     if isinstance(value, tuple):
         return all(fits(shape, part, axes) for part in value)
     names, sizes = [] if shape == "scalar" else shape.split(), sizes_of(value)

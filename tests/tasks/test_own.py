@@ -104,7 +104,7 @@ def test_without_an_expected_column_all_columns_identify_a_problem(file):
     assert 5 < len(seeds["test"]) < 40
     assert own.notes == [
         "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 201)",
-        "199 rows have the prompt of an earlier row, but other columns, and count as problems (first: mine.jsonl, line 2)",
+        "199 rows have an earlier row's prompt but other columns, and count as problems (first: mine.jsonl, line 2)",
     ]
     written(file.with_name("mine.test.jsonl"), lines_of({"prompt": "Play.", "seed": 500}))
     assert [row["seed"] for row in own_problems(file).rows("test")] == [500]

@@ -229,7 +229,7 @@ def test_a_folder_that_is_none_of_data(tmp_path):
 
 
 def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
-    """Answers that a reward cannot compare with: a number that is not whole, a text that is not a number, or an empty text."""
+    """No reward can compare with a number that is not whole, a text that is not a number, or an empty text."""
     lines = [{"prompt": f"{n} + 1 = ?", "answer": n + 1} for n in range(30)]
     for number, answer in {3: 4.0, 5: None, 8: "", 20: True}.items():
         lines[number]["answer"] = answer
