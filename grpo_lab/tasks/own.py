@@ -309,8 +309,8 @@ class ProblemIndex:
         if self.repeated_prompts:
             location = self.table.locations[self.repeated_prompts[0]]
             notes.append(
-                f"{len(self.repeated_prompts)} rows have an earlier row's prompt but other columns, and count as problems "
-                f"(first: {location})"
+                f"{len(self.repeated_prompts)} rows have an earlier row's prompt but other columns, and count as "
+                f"problems (first: {location})"
             )
         return notes
 
