@@ -7,10 +7,10 @@ rewards of the group, Eq. (2.8). On paper this changes nothing, since it cancels
 rewards give advantages of *exactly* zero. `r - r.mean()` would leave a rounding residue, which the division by a
 near-zero standard deviation makes large.
 
-The standard deviation of the sample (ddof=1) or of the population (ddof=0) is a convention. TRL and verl use ddof=1,
-open-instruct uses ddof=0 if its advantages are divided at all.
+The standard deviation of the sample (ddof=1) or of the population (ddof=0) is a convention. TRL and verl use ddof=1;
+open-instruct uses ddof=0 when it divides at all.
 
-A ValueError names the argument whose shape or value is not the one that the function states.
+Invalid arguments raise a ValueError that names the argument.
 """
 
 from collections.abc import Callable
@@ -136,9 +136,7 @@ def process_advantages(
     token, then every token gets `group_advantages` of that reward.
 
     Args:
-        step_rewards: r, finite numbers where the mask is True. Values elsewhere may be anything, even NaN, and in a
-            group without steps the minimum is infinite. So select with torch.where(step_mask, x, 0) and do not
-            multiply: 0 times NaN or infinity is NaN.
+        step_rewards: r, finite numbers where the mask is True; values elsewhere have no effect, NaN included.
         step_mask: s, True at the last token of each step.
         eps: \varepsilon > 0, which keeps the quotient finite.
 
@@ -155,6 +153,7 @@ def process_advantages(
     check_all_finite("step_rewards", step_rewards[step_mask])
     step_rewards = step_rewards.to(torch.result_type(step_rewards, 1.0))
     least = torch.where(step_mask, step_rewards, torch.inf).amin((1, 2), keepdim=True)
+    # Not a product with the mask: 0 times NaN is NaN, and so is 0 times the infinite `least` of a group without steps.
     from_least = torch.where(step_mask, step_rewards - least, 0)  # P G T (2.14)
     count = step_mask.sum((1, 2), keepdim=True)
     mean = from_least.sum((1, 2), keepdim=True) / count.clamp(min=1)  # P 1 1 (2.15)
@@ -232,13 +231,13 @@ def turn_advantages(
         turn_rewards: r, the reward of each turn, finite where the mask is True; values elsewhere have no effect, NaN
             included.
         turn_mask: n, True where the episode has a turn.
-        states: s, an integer for the state in which each turn begins, which depends only on the episode before the
-            turn. None: the index k of the turn.
+        states: s, an integer for the state in which each turn begins. It depends only on the episode before the turn.
+            None: the index k of the turn.
         gamma: Discount factor per turn, from 0 to 1.
 
     Returns:
-        The advantage of each turn, exactly zero where all rewards to go of a state are equal. So compute the mean of
-        the differences g - g'; a difference of means would leave a rounding residue.
+        The advantage of each turn. It is exactly zero where S is not empty and all its rewards to go equal g, since the
+        mean of the differences g - g' is computed; a difference of means would leave a rounding residue.
     """
     _check_turns(turn_rewards, turn_mask, states)
     returns, same_state, other_episode = _pairs_of_turns(turn_rewards, turn_mask, states, gamma)
@@ -258,7 +257,7 @@ def gigpo_advantages(
     scale: str = "none",
     eps: float = 1e-4,
 ) -> Float[Tensor, "P G K"]:
-    r"""Group in group: compare whole episodes, and within them the turns that begin in the same state.
+    r"""Compare whole episodes, and within them the turns that begin in the same state (group in group).
 
     d_{p,i,k} = g_{p,i,k} - \underset{n_{p,j,l} = 1, \; s_{p,j,l} = s_{p,i,k}}{\mathrm{mean}} \, g_{p,j,l} \tag{11.9}
     A^{\mathrm{state}}_{p,i,k} = \frac{d_{p,i,k}}{F_{p,i,k}} \tag{11.10}
@@ -330,8 +329,8 @@ def group_advantages_where_rewarded(
 ) -> Float[Tensor, "P G"]:
     """Compute `group_advantages(rewards, scale)` from the completions with a reward; the others get zero.
 
-    For "batch" the standard deviation is that of all rewards that apply. If only one reward applies, nothing is
-    divided.
+    For "batch" the standard deviation is that of all rewards that apply. A batch with a single reward has no
+    deviation, so its advantages are not divided.
     """
     group_scale = "none" if scale == "batch" else scale
     advantages = advantages_where_rewarded(
@@ -366,14 +365,14 @@ def _pairs_of_turns(
 
 @dataclass(frozen=True)
 class Advantage:
-    """An entry of `ADVANTAGES`: an estimator that computes advantages from rewards.
+    """An entry of `ADVANTAGES`: how a run with `advantage = NAME` computes advantages, and what that needs.
 
     Args:
         compute: Function of rewards (P, G) and the settings of the run, a `GRPOConfig`, that returns advantages (P, G).
         reads: Names of the settings that `compute` reads.
         smallest_group: Smallest number of completions per prompt.
-        needs_baseline: Whether a completion is compared with others. If so, the only completion of a group with a
-            reward gets an advantage of zero.
+        needs_baseline: Whether a completion is compared with others. If so, a completion gets an advantage of zero if
+            it is the only one of its group with a reward.
         compute_masked: Function for batches with missing rewards, of rewards, has_reward (both (P, G)) and the settings
             of the run, that returns advantages (P, G). None: `advantages_where_rewarded` calls `compute`.
     """
@@ -385,7 +384,7 @@ class Advantage:
     compute_masked: Callable[[Tensor, Tensor, Any], Tensor] | None = None
 
     def compute_where_rewarded(self, rewards: Tensor, has_reward: Tensor, config: Any) -> Tensor:
-        """Compute advantages (P, G) if rewards are missing; a completion without a reward gets zero."""
+        """Compute advantages (P, G) when some rewards are missing; a completion without a reward gets zero."""
         if self.compute_masked is not None:
             return self.compute_masked(rewards, has_reward, config)
         return advantages_where_rewarded(
@@ -412,7 +411,7 @@ ADVANTAGES = {
 
 @dataclass(frozen=True)
 class TurnAdvantage:
-    """An entry of `TURN_ADVANTAGES`: an estimator that computes advantages of turns from rewards of turns.
+    """An entry of `TURN_ADVANTAGES`: how a run with `turn_advantage = NAME` computes the advantages of turns.
 
     Args:
         compute: Function of turn_rewards, turn_mask and states, all (P, G, K), that returns advantages (P, G, K).
@@ -426,8 +425,8 @@ class TurnAdvantage:
     scales: tuple[str, ...] = ()
 
 
-# A run with "trajectory" does not use its entry, but the setting `advantage`. The entry, Eq. (11.5), is used by the toy
-# of lesson 11.
+# A run with "trajectory" uses the setting `advantage` in place of the entry. Only the toy of lesson 11 uses the entry,
+# Eq. (11.5).
 TURN_ADVANTAGES = {
     "trajectory": TurnAdvantage(lambda rewards, mask, states=None: trajectory_advantages(rewards, mask)),
     "turn": TurnAdvantage(lambda rewards, mask, states=None: turn_advantages(rewards, mask)),

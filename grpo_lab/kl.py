@@ -5,7 +5,7 @@ An estimator has to be judged twice. As a *value*, k1 and k3 both estimate KL(pi
 KL(ref || pi). Only k2 and k3+ have the gradient of KL(pi || ref) on average. Notebook 04 shows each by exact
 enumeration.
 
-A ValueError names the argument whose shape or value is not the one that the function states.
+Invalid arguments raise a ValueError that names the argument.
 """
 
 import torch
@@ -29,13 +29,12 @@ def kl_estimate(
     k_{3+} = k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[k_3] \tag{4.11}
 
     Args:
-        logp: Log-probabilities of the tokens under the policy that sampled them.
+        logp: Log-probabilities of the tokens under the policy. The estimate is unbiased only if it sampled the tokens.
         ref_logp: Log-probabilities of the tokens under the reference; no gradient flows into them.
         estimator: "k1", "k2", "k3" or "k3+" (the value of k3 with the gradient of k2).
 
     Returns:
-        The estimate in nats, never clamped. k1 may be negative; the others are at least 0, up to rounding. (torch.expm1
-        rounds less than exp(d) - 1 near d = 0; both are accepted.)
+        The estimate in nats, never clamped. k1 may be negative; the others are at least 0, up to rounding.
 
     Source: Schulman (2020), "Approximating KL divergence" (k1, k2, k3 as values); their gradients: Tang and Munos
     (2025), "On a few pitfalls in KL divergence gradient estimation for RL".
@@ -57,17 +56,17 @@ def kl_estimate(
 
 
 def kl_exact(logits: Float[Tensor, "B T V"], ref_logits: Float[Tensor, "B T V"]) -> Float[Tensor, "B T"]:
-    r"""The exact KL(pi || ref) of the next-token distribution, over the whole vocabulary.
+    r"""Compute the exact KL(pi || ref) of the next-token distribution, over the whole vocabulary.
 
     \log \pi_{b,t,v} = \ell_{b,t,v} - \log \sum_w e^{\ell_{b,t,w}} \tag{4.3}
     \mathrm{KL}_{b,t} = \sum_v \pi_{b,t,v} \, (\log \pi_{b,t,v} - \log \pi^{\mathrm{ref}}_{b,t,v}) \tag{4.2}
 
-    It needs the logits of both models for every word: V numbers per token, where the estimators need one.
+    It needs the logits of both models for every word: V numbers per token, whereas the estimators need one.
 
     Args:
-        logits: The logits of the policy: finite numbers of any size (e^1000 is infinite in floating point). A word
-            whose probability is zero in floating point, under either policy, causes neither NaN nor infinity.
-        ref_logits: The logits of the reference, with the same conditions. The gradient flows into both arguments.
+        logits: The logits of the policy: finite numbers of any size; large ones do not overflow. A word whose
+            probability is zero in floating point, under either policy, causes neither NaN nor infinity.
+        ref_logits: The logits of the reference, under the same conditions. The gradient flows into both arguments.
 
     Returns:
         The KL of each token in nats, at least 0 up to rounding.

@@ -1,12 +1,12 @@
-"""The formulas of the log-probabilities of sampled tokens, of the entropy, and of the completion mask.
+"""The formulas for the log-probabilities of sampled tokens, the entropy, and the completion mask.
 
-They start from logits or hidden states; `rollout/forward/model_logprobs.py` computes these with a model.
+They start from logits or hidden states, which `rollout/forward/model_logprobs.py` computes with a model.
 
 Axes: B rows, T completion tokens, V vocabulary, D hidden width. This code departs from the usual one in two points, on
 purpose: the temperature is part of the log-probability (a policy sampled at temperature 0.7 *is* another policy), and
 half-precision logits are converted to float32 before the softmax.
 
-All functions raise ValueError, with the name of the argument, for an argument of wrong shape or out of its range.
+Invalid arguments raise a ValueError that names the argument; only `head_logits` does not check its arguments.
 """
 
 import torch
@@ -22,14 +22,14 @@ VOCABULARY_BLOCK = 1024  # tokens of a block
 def token_logprobs(
     logits: Float[Tensor, "B T V"], token_ids: Int[Tensor, "B T"], temperature: float = 1.0
 ) -> Float[Tensor, "B T"]:
-    r"""Log-probability of each sampled token under the policy at this temperature.
+    r"""Compute the log-probability of each sampled token under the policy at this temperature.
 
     z_{b,t,v} = \frac{\ell_{b,t,v}}{\tau} \tag{1.15}
     \log \pi_{b,t} = z_{b,t,y_{b,t}} - \log \sum_v e^{z_{b,t,v}} \tag{1.2}
 
     Args:
-        logits: \ell, of any size; note that e^1000 is infinite in floating point. Minus infinity excludes a token. The
-            logits at position t predict token t: shift them before the call.
+        logits: \ell, of any size; large ones do not overflow. Minus infinity excludes a token. The logits at position t
+            predict token t.
         token_ids: y, the sampled tokens.
         temperature: \tau > 0, the temperature that the tokens were sampled with.
 
@@ -47,14 +47,14 @@ def token_logprobs(
 
 
 def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> Float[Tensor, "B T"]:
-    r"""Entropy of the policy's distribution over the vocabulary at each position.
+    r"""Compute the entropy of the policy's distribution over the vocabulary at each position.
 
     \log \pi_{b,t,v} = z_{b,t,v} - \log \sum_{w} e^{z_{b,t,w}}, \quad z = \ell / \tau \tag{1.16}
     H_{b,t} = -\sum_v \pi_{b,t,v} \log \pi_{b,t,v} \tag{1.17}
 
     Args:
-        logits: \ell, finite and of any size; note that e^1000 is infinite in floating point. A token whose probability
-            is zero in floating point adds zero to the entropy and to its gradient.
+        logits: \ell, finite and of any size; large ones do not overflow. A token whose probability is zero in floating
+            point adds zero to the entropy and to its gradient.
         temperature: \tau > 0, the temperature that the tokens were sampled with.
 
     Returns:
@@ -70,13 +70,13 @@ def token_entropy(logits: Float[Tensor, "B T V"], temperature: float = 1.0) -> F
 
 
 def completion_mask(completion_ids: Int[Tensor, "B T"], eos_token_id: int | list[int]) -> Bool[Tensor, "B T"]:
-    r"""Mask of the positions that belong to the completion, including its end token.
+    r"""Mark the positions that belong to the completion, including its end token.
 
     n_{b,t} = \sum_{t' < t} \mathbb{1}[y_{b,t'} = \text{eos}] \tag{1.13}
     m_{b,t} = \mathbb{1}[n_{b,t} = 0] \tag{1.14}
 
     The first end token belongs to the completion, since the policy chose to stop there. The tokens after it do not. The
-    mask goes by position, so it is also right if the padding token *is* the end token.
+    mask depends on positions, so it is also right if the padding token *is* the end token.
 
     Args:
         completion_ids: y, the tokens after the prompt.
@@ -201,7 +201,7 @@ def _chunk_logprobs(h: Tensor, weight: Tensor, y: Tensor, temperature: float) ->
 
 
 def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy) -> Tensor:
-    """The gradient of the logits of a chunk: d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
+    """Compute the gradient of the logits of a chunk: d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
     log_pi = _chunk_logits(h, weight, temperature).log_softmax(-1)
     grad_z = log_pi + entropy
     grad_z.mul_(grad_entropy).add_(grad_logp).mul_(log_pi.exp_()).neg_()
@@ -211,7 +211,7 @@ def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy)
 
 
 def _chunk_logprobs_gradient(h, weight, y, temperature, grad_logp) -> Tensor:
-    """The gradient of the logits of a chunk without an entropy."""
+    """Compute the gradient of the logits of a chunk if no entropy is needed."""
     grad_logp = (grad_logp / temperature).to(_float32_or_wider(h.dtype))  # dividing here takes N divisions, not N*V
     grad_z = _chunk_logits(h, weight, temperature).softmax(-1).mul_(-grad_logp)
     return grad_z.scatter_add_(1, y, grad_logp).to(h.dtype)

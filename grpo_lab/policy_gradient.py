@@ -4,7 +4,7 @@ A sequence y of T tokens is one trajectory. Its probability is a product over it
 end. If there are few sequences (V^T), nothing has to be sampled: `enumerate_sequences` lists all of them, and
 expectations are sums.
 
-A ValueError names the argument whose shape or value is not the one that the function states.
+Invalid arguments raise a ValueError that names the argument.
 """
 
 import torch
@@ -15,7 +15,7 @@ from grpo_lab.base.checks import check_at_least, check_dtype, check_shapes
 
 
 def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    r"""Log-probability of each whole completion: the sum over its tokens.
+    r"""Compute the log-probability of each whole completion: the sum over its tokens.
 
     \log \pi(y_b) = \sum_t m_{b,t} \log \pi_{b,t} \tag{1.3}
 
@@ -36,13 +36,12 @@ def sequence_logprob(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> F
 
 
 def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) -> Float[Tensor, ""]:
-    r"""Loss whose gradient is minus the Monte-Carlo estimate of the policy gradient.
+    r"""Compute the loss whose gradient is minus the Monte-Carlo estimate of the policy gradient.
 
     L = -\frac{1}{B} \sum_b w_b \log \pi(y_b) \tag{1.10}
 
-    Its value means nothing; its gradient is minus the estimate of the policy gradient. With w = 1 it is supervised
-    fine-tuning on the model's own samples, with w = R it is REINFORCE, and with w = R - b it is REINFORCE with a
-    baseline.
+    The value of this loss means nothing. With w = 1 it is supervised fine-tuning on the model's own samples, with w = R
+    it is REINFORCE, and with w = R - b it is REINFORCE with a baseline.
 
     Args:
         seq_logp: Log-probability of each sampled sequence, with a gradient into the policy.
@@ -56,7 +55,7 @@ def reinforce_loss(seq_logp: Float[Tensor, " B"], weights: Float[Tensor, " B"]) 
 
 
 def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
-    r"""Exact expected reward of the policy: a sum over all sequences.
+    r"""Compute the exact expected reward of the policy: a sum over all sequences.
 
     J = \sum_y \pi(y) R(y) \tag{1.4}
 
@@ -72,7 +71,7 @@ def expected_reward(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"])
 
 
 def score_function_objective(seq_logp: Float[Tensor, " N"], rewards: Float[Tensor, " N"]) -> Float[Tensor, ""]:
-    r"""Objective whose gradient is the exact expectation of the REINFORCE estimate.
+    r"""Compute the objective whose gradient is the exact expectation of the REINFORCE estimate.
 
     \bar J = \sum_y \mathrm{sg}[\pi(y)] \, R(y) \log \pi(y) \tag{1.11}
 

@@ -88,7 +88,7 @@ def test_kl_in_the_reward_penalises_the_kl_of_whole_sequences(world, beta):
 
 
 def test_the_kl_of_a_sequence_has_more_gradient_than_its_tokens():
-    """k2 in the loss sees each state's KL; that a policy may also steer to states of less KL, only the reward sees."""
+    """k2 in the loss sees the KL in each state; only the KL in the reward also sees which states are visited."""
     world = World(2)
     seq = [sequence_logprob(world.logp(x), world.mask) for x in (None, world.ref)]
     whole = world.gradient((world.probability() * (seq[0] - seq[1])).sum())

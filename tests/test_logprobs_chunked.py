@@ -10,7 +10,7 @@ from tests.support.peak import peak_of_lives
 
 
 def inputs(B, T, V, D):
-    """Token ids, hidden states, and the weight of the head."""
+    """Return token ids, hidden states, and the weight of the head."""
     return numbers_of((B, T), V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
 
 
@@ -62,7 +62,7 @@ def test_chunked_gives_only_the_gradients_asked_for(frozen):
 
 
 def bytes_a_row(head, V):
-    """Bytes that one more row of 16 tokens adds to the peak of all tensors, forward and backward."""
+    """Return the bytes that one more row of 16 tokens adds to the peak of all tensors, forward and backward."""
 
     def peak(B):
         ids, hidden, weight = inputs(B, 16, V, 3)

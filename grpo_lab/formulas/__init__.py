@@ -1,4 +1,4 @@
-"""Show the equations of a function beside the lines of code that compute them, or beside the values of a call."""
+"""Show the equations of a function beside the lines of code that compute them, or beside their values in a call."""
 
 import warnings
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType
 
-from grpo_lab.formulas.source import ANCHOR, comments_behind_code
+from grpo_lab.formulas.source import ANCHOR, trailing_comments
 
 MARKER = re.compile(r" *# (\[[a-z]+\])$", re.MULTILINE)
 _DEFINED = ast.FunctionDef | ast.ClassDef
@@ -39,7 +39,7 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
         ValueError: if an address matches no line, or several.
     """
     replacements = {line_at(source, address, inside): line for address, line in lines.items()}
-    source_lines, comments = source.splitlines(), dict(comments_behind_code(source))
+    source_lines, comments = source.splitlines(), dict(trailing_comments(source))
     for (first, last), line in sorted(replacements.items(), reverse=True):
         first_line = source_lines[first - 1]
         indent = first_line[: len(first_line) - len(first_line.lstrip())]
@@ -66,7 +66,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
         spans = [span for s, span in heads if address[:-2] in _called(s)]
     else:
         spans = []
-        for number, comment in comments_behind_code(source):
+        for number, comment in trailing_comments(source):
             enclosing_spans = [span for _, span in heads if span[0] <= number <= span[1]]
             if address == _address_of(comment) and enclosing_spans:
                 is_marker = address.startswith("[")
@@ -78,7 +78,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
 
 @contextmanager
 def running(source: str, module: str, function: str) -> Iterator[None]:
-    """Replace the code of a function by its code in another source of its module, inside the context.
+    """Replace the code of a function, within the context, by its code in another source of its module.
 
     The code is replaced inside the function object, so the change also reaches modules that have imported the
     function, and its decorators are kept.
@@ -111,7 +111,7 @@ def without_markers(source: str) -> str:
 
 
 def _address_of(comment: str) -> str:
-    """The address that a comment gives to its line: a tag or a marker, or "" for another comment."""
+    """Return the address that a comment gives to its line: a tag or a marker, or "" for another comment."""
     if tag := ANCHOR.fullmatch(comment):
         return tag["tag"]
     if marker := MARKER.fullmatch(comment):
@@ -120,7 +120,7 @@ def _address_of(comment: str) -> str:
 
 
 def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
-    """Every statement within the function or class with the qualified name `inside`; of the whole tree for ""."""
+    """Return all statements within the function or class with the qualified name `inside`; of the whole tree for ""."""
     for name in inside.split(".") if inside else ():
         tree = next((s for s in ast.walk(tree) if isinstance(s, _DEFINED) and s.name == name), ast.Module([], []))
     return [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINED)]
@@ -134,7 +134,7 @@ def _end_of_head(statement: ast.stmt) -> int:
 
 
 def _called(statement: ast.stmt) -> set[str]:
-    """The names of the functions and methods that a statement calls outside its body."""
+    """Return the names of the functions and methods that a statement calls outside its body."""
     parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, _PARTS_OF_A_BODY)]
     calls = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
     return {getattr(function, "id", getattr(function, "attr", "")) for function in calls}

@@ -1,7 +1,7 @@
 """Run a function and record the value of every anchored statement, without changing its source.
 
 The interpreter reports each line that it reaches (`sys.settrace`). When it leaves an anchored statement, the variables
-that the statement has assigned are copied. Functions that the traced function calls are not traced.
+that the statement has assigned are copied. Functions called by the traced function are not traced.
 """
 
 import inspect
@@ -77,7 +77,7 @@ class _ValueRecorder:
 
 
 def _copy(value):
-    """A copy that later lines, which may change tensors in place, do not affect."""
+    """Return a copy that is not affected if later lines change tensors in place."""
     if isinstance(value, tuple | list):
         return type(value)(map(_copy, value))
     return value.detach().clone() if isinstance(value, Tensor) else value

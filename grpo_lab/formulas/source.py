@@ -61,14 +61,14 @@ def read_equations(function: Callable) -> list[Equation]:
     return equations
 
 
-def comments_behind_code(source: str) -> list[tuple[int, str]]:
-    """The comments at the end of a line of code, as pairs of line number and comment."""
+def trailing_comments(source: str) -> list[tuple[int, str]]:
+    """Return the comments at the ends of lines of code, as pairs of line number and comment."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
 
 
 def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
-    """The equations of the docstring, in order, as pairs of tag and LaTeX."""
+    """Return the equations of the docstring, in order, as pairs of tag and LaTeX."""
     text, literal = ast.get_docstring(node) or "", ast.get_source_segment(source, node.body[0]) or ""
     if not text or r"\tag" not in literal:
         return []
@@ -80,17 +80,17 @@ def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
             continue
         match = TAGGED.fullmatch(line.strip())
         if match is None or r"\tag" in match["latex"]:
-            raise InputError(rf"one equation a line, ending in one \tag{{n.m}}; the line is {line.strip()!r}")
+            raise InputError(rf"one equation per line, ending in one \tag{{n.m}}; the line is {line.strip()!r}")
         tags.append((match["tag"], match["latex"]))
     return tags
 
 
 def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, str]]:
-    """The anchored statements in the order of the code, each with the tag and the shape from its anchor."""
+    """Return the anchored statements in the order of the code, each with the tag and the shape from its anchor."""
     kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign)
     statements = [s for s in ast.walk(node) if isinstance(s, ast.Return) or (isinstance(s, kinds) and _assigned(s))]
     anchors: list[tuple[str, ast.stmt, str]] = []
-    for line, comment in comments_behind_code(source):
+    for line, comment in trailing_comments(source):
         match = ANCHOR.fullmatch(comment)
         if not match:
             continue
@@ -99,21 +99,21 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
             raise InputError(f"anchor ({tag}) does not state the shape of its value, as in # P 1 ({tag})")
         candidates = [s for s in statements if line in (s.lineno, s.end_lineno)]
         if not candidates:
-            raise InputError(f"anchor ({tag}) stands on no assignment to variables or return")
+            raise InputError(f"anchor ({tag}) is on neither an assignment to variables nor a return")
         if any(candidates[-1] is statement for _, statement, _ in anchors):
-            raise InputError(f"anchor ({tag}) stands on a statement that has one; one equation, one line")
+            raise InputError(f"anchor ({tag}) is on a statement that already has one; one equation, one line")
         anchors.append((tag, candidates[-1], " ".join(match["shape"].split())))
     return anchors
 
 
 def _code(statement: ast.stmt, source: str) -> str:
-    """The source of a statement, without its anchor."""
+    """Return the source of a statement without its anchor."""
     block = source.splitlines()[statement.lineno - 1 : statement.end_lineno]
     return textwrap.dedent("\n".join(re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line) for line in block))
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ...]:
-    """The variables that an assignment such as `x = ...`, `x += ...` or `x, y = ...` binds."""
+    """Return the variables that an assignment such as `x = ...`, `x += ...` or `x, y = ...` binds."""
     targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
     variables = [variable for target in targets for variable in getattr(target, "elts", [target])]
     return tuple(variable.id for variable in variables) if all(isinstance(v, ast.Name) for v in variables) else ()

@@ -1,4 +1,4 @@
-r"""Show the equations of a function beside the code that computes them, or beside the values of a call.
+r"""Show the equations of a function beside the code that computes them, or beside their values in a call.
 
 In a notebook the view is a pipe table in Markdown, because JupyterLab, VS Code, nbconvert and the viewers on the web
 render it without scripts or styles. (In text/html, VS Code does not typeset formulas, and GitHub removes styles.) A `|`
@@ -59,7 +59,7 @@ class Trace(View):
 
 
 def _equations_of(function: Callable) -> list[Equation]:
-    """The equations of a function; InputError if it has none."""
+    """Return the equations of a function; raise InputError if it has none."""
     equations = read_equations(function)
     if not equations:
         name = getattr(function, "__name__", function)
@@ -76,30 +76,33 @@ def source_view(function: Callable, equations: list[Equation]) -> View:
     return _view(function, ("", "equation", "code", "shape"), rows, text)
 
 
-def values_view(function: Callable, equations: list[Equation], values: dict[str, list]) -> View:
+def values_view(function: Callable, equations: list[Equation], passes: dict[str, list]) -> View:
     """Make the view of a call, with a row for each equation: equation | value.
 
     The value is the last one if the line ran several times.
 
-    values: {tag: values}, with one value for each time that the line ran.
+    passes: {tag: values}, with one value for each time that the line ran.
     """
     rows, text = [], []
     for e in equations:
-        lines = value_lines(e, values.get(e.tag, []))
-        cell = f"*{lines[0]}*" if e.tag not in values else "<br>".join(map(_code_cell, lines))
+        lines = value_lines(e, passes.get(e.tag, []))
+        cell = f"*{lines[0]}*" if e.tag not in passes else "<br>".join(map(_code_cell, lines))
         rows.append((f"({e.tag})", _math(e.latex), cell))
         text.append(f"({e.tag})  {e.latex}\n{indent(e.code, INDENT)}\n{indent(chr(10).join(lines), INDENT + '= ')}")
     return _view(function, ("", "equation", "value"), rows, text)
 
 
-def value_lines(equation: Equation, values: list) -> list[str]:
-    """The last value of an equation's line as lines of text, which begin with the variable's name and shape."""
-    if not values:
+def value_lines(equation: Equation, values_of_line: list) -> list[str]:
+    """Return the last value of an equation's line as text, beginning with the name and shape of the variable.
+
+    values_of_line: One value for each time that the line ran.
+    """
+    if not values_of_line:
         return ["not reached in this call"]
     names = equation.names or ("returned",)
-    parts = values[-1] if len(names) > 1 else [values[-1]]
+    parts = values_of_line[-1] if len(names) > 1 else [values_of_line[-1]]
     lines = [line for name, part in zip(names, parts, strict=True) for line in _describe(name, part)]
-    return lines if len(values) == 1 else [f"the last of {len(values)} passes", *lines]
+    return lines if len(values_of_line) == 1 else [f"the last of {len(values_of_line)} passes", *lines]
 
 
 def _describe(name: str, value) -> list[str]:
@@ -116,7 +119,7 @@ def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, .
     file = "" if function.__module__ == "__main__" else f"{function.__module__.replace('.', '/')}.py"
     name = f"**`{function.__name__}`**"
     parts = [name, _(fill("in `{0}`:", file)), _(summary)] if file else [f"{name}:", _(summary)]
-    title = re.sub(" (?=（)|(?<=：) ", "", " ".join(parts))  # Chinese brackets and colons have no space beside them
+    title = re.sub(" (?=（)|(?<=：) ", "", " ".join(parts))  # no space next to Chinese brackets and colons
     markdown = f"{title}\n\n{markdown_table([word and _(word) for word in head], rows)}"
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {file}' if file else ''}: {summary}", *text]))
 

@@ -2,6 +2,9 @@
 
 Read it in this order: `surrogates` (the importance ratio, and the contribution of one token), `table` (the surrogate
 and the settings of each loss), `aggregation` (the average over tokens), and `loss`, which combines them.
+
+Invalid arguments raise a ValueError that names the argument. `# [name]` at the end of a line is an address for the
+exercises and the mutation tests (`formulas/lines.py`).
 """
 
 from grpo_lab.objective.aggregation import aggregate, token_mean

@@ -1,4 +1,4 @@
-r"""The averages over the tokens of a batch, which differ in the weight of a long completion."""
+"""The averages over the tokens of a batch; they differ in the weight that they give to a long completion."""
 
 import torch
 from jaxtyping import Bool, Float, Real

@@ -1,8 +1,4 @@
-r"""The loss of a batch, and the contribution of one of its micro-batches.
-
-A ValueError names the argument whose shape or value is not the one that the function states.
-A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
-"""
+"""The loss of a batch, and the contribution of one of its micro-batches."""
 
 import torch
 from jaxtyping import Bool, Float, Int, Real
@@ -41,17 +37,19 @@ def policy_loss(
     num_items: Real[Tensor, ""] | float | int | None = None,
     **settings,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
-    r"""The loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
+    r"""Compute the loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
     v_{b,t} = -S_{b,t} \tag{5.12}
     v'_{b,t} = v_{b,t} + \beta \, k_{b,t} \tag{5.13}
     L = \mathrm{aggregate}(v', m) \tag{5.14}
 
+    S is `LOSSES[loss_type].surrogate`: `clipped_surrogate`, except for "cispo", "sapo" and "vespo", which have
+    surrogates of their own.
+
     Args:
         logp: Log-probabilities of the tokens under the policy that is being trained.
-        advantages: A, one per completion or one per token.
-        mask: m, True where a token belongs to its completion. Values elsewhere change neither the loss nor its
-            gradient, as long as their ratios are finite.
+        advantages: A, one per completion or one per token; finite everywhere.
+        mask: m, True at each token that enters the loss. Log-probabilities elsewhere have no effect, NaN included.
         old_logp: Log-probabilities under the policy that sampled. None: those of the current policy, with the gradient
             stopped (the ratio is exactly 1).
         ref_logp: Log-probabilities under the reference policy; needed if beta > 0.
@@ -70,9 +68,6 @@ def policy_loss(
         num_items: The number of tokens in the whole optimizer batch, as in `aggregate`.
         settings: Other fields of `LossSettings`, such as sapo_temperature_pos, the tau of `sapo_surrogate`. A loss
             ignores fields that it does not read.
-
-    S is `LOSSES[loss_type].surrogate`: `clipped_surrogate`, except for "cispo", "sapo" and "vespo", which have
-    surrogates of their own.
 
     Returns:
         The loss, and metrics as floats, under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips,
@@ -121,7 +116,7 @@ def microbatch_loss(
     loss_type: str = "grpo",
     **settings,
 ) -> tuple[Float[Tensor, ""], dict[str, float]]:
-    r"""Contribution of a micro-batch to the loss of its update; the contributions sum to the loss of the whole update.
+    r"""Compute a micro-batch's contribution to the loss of its update; the contributions sum to the whole loss.
 
     w_j = 1 \;\text{if the loss divides by } N, \;\text{else}\; B_j / B \tag{5.15}
     L_j = w_j \, L(j; N) \tag{5.16}
@@ -141,8 +136,8 @@ def microbatch_loss(
         settings: Other arguments of `policy_loss`, among them `old_logp` and `ref_logp` of these rows.
 
     Returns:
-        The loss of the micro-batch, and its metrics, as in `policy_loss`. `backward()` works for a micro-batch without
-        tokens, too: the gradient is zero.
+        The contribution of the micro-batch, and its metrics, as in `policy_loss`. `backward()` also works for a
+        micro-batch without tokens: the gradient is zero.
     """
     check_at_least("rows", rows, len(mask))
     share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.15)

@@ -2,8 +2,6 @@ r"""The importance ratio, and the surrogates: the contribution of each token to 
 
 Constants and conventions are TRL's, so that settings and metrics can be compared; each function says where another
 engine differs. sg[x] is x with its gradient stopped.
-
-A ValueError names the argument whose shape or value is not the one that the function states.
 """
 
 import math
@@ -21,7 +19,7 @@ LEVELS = ("token", "sequence")
 def importance_ratio(
     logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], level: str = "token"
 ) -> Float[Tensor, "B #T"]:
-    r"""Ratio of each sampled token's probability under the policy to that under the policy that sampled it.
+    r"""Compute the ratio of each token's probability under the policy to that under the policy that sampled it.
 
     \lambda_{b,t} = \log \pi_{b,t} - \mathrm{sg}[\log \pi^{\mathrm{old}}_{b,t}] \tag{5.6}
     r_{b,t} = e^{\lambda_{b,t}} \tag{5.7}
@@ -30,10 +28,10 @@ def importance_ratio(
     Args:
         logp: Log-probabilities of the tokens under the policy that is being trained.
         old_logp: Log-probabilities of the tokens under the policy that sampled; their gradient is stopped here.
-        mask: m, True where a token belongs to its completion. Values elsewhere do not change s, NaN included.
+        mask: m, True at each token that counts. Values elsewhere do not change s, NaN included.
         level: "token" for r, or "sequence" for s, the length-normalised ratio of GSPO.
 
-    The value of r where the mask is False may be any number.
+    Where the mask is False, r has no meaning.
 
     Source: token: Schulman et al. (2017), "Proximal policy optimization", section 3; sequence: Zheng et al. (2025),
     "Group Sequence Policy Optimization", section 4.1.
@@ -51,7 +49,7 @@ def importance_ratio(
 def gspo_token_ratio(
     logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B T"]:
-    r"""The sequence ratio as a value at every token, with the gradient of that token's own log-probability.
+    r"""Compute the sequence ratio at every token, with the gradient of that token's own log-probability.
 
     \hat s_{b,t} = \mathrm{sg}[s_b] \, \exp(\log \pi_{b,t} - \mathrm{sg}[\log \pi_{b,t}]) \tag{5.27}
 
@@ -73,7 +71,7 @@ def clipped_surrogate(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Float[Tensor, "B #T"]:
-    r"""Contribution of a token, clipped where the ratio leaves [1 - epsilon, 1 + epsilon_high]; to be maximised.
+    r"""Compute a token's contribution to the objective, clipped if the ratio leaves [1 - epsilon, 1 + epsilon_high].
 
     \bar r_{b,t} = \mathrm{clip}(r_{b,t},\; 1 - \epsilon,\; 1 + \epsilon_{\mathrm{high}}) \tag{5.9}
     \tilde r_{b,t} = \min(r_{b,t}, \delta) \tag{5.10}
@@ -88,8 +86,8 @@ def clipped_surrogate(
         advantages: A, one per completion or one per token.
         epsilon: Lower clip range, between 0 and 1.
         epsilon_high: Upper clip range. None: epsilon. DAPO uses 0.28.
-        delta: Upper bound of the unclipped ratio, greater than 1 + epsilon_high, which limits the loss for A < 0. None:
-            no bound.
+        delta: Upper bound of the unclipped ratio, which limits the loss for A < 0. It must be greater than
+            1 + epsilon_high. None: no bound.
 
     Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").

@@ -19,7 +19,7 @@ from grpo_lab.objective.surrogates import (
     vespo_surrogate,
 )
 
-SMALLEST_LAMBDA = 1e-4  # smallest decay of VESPO; TRL silently raises a smaller value to it
+MIN_LAMBDA = 1e-4  # smallest decay of VESPO; TRL silently raises a smaller value to it
 DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
 # The names of the divisors before 1.0.0, with their new names.
 OLD_DIVISORS = dict(zip(("length", "rows", "limit", "part", "update"), DIVISORS, strict=True))
@@ -42,11 +42,11 @@ class LossSettings:
     sapo_temperature_neg: float = setting(1.05, "temperature of SAPO's sigmoid gate for the other advantages", above=0)
     vespo_k_pos: float = setting(2.0, "exponent k of VESPO's sequence weight for advantages of at least 0", at_least=0)
     vespo_lambda_pos: float = setting(
-        3.0, "decay lambda of VESPO's sequence weight for advantages of at least 0", at_least=SMALLEST_LAMBDA
+        3.0, "decay lambda of VESPO's sequence weight for advantages of at least 0", at_least=MIN_LAMBDA
     )
     vespo_k_neg: float = setting(3.0, "exponent k of VESPO's sequence weight for negative advantages", at_least=0)
     vespo_lambda_neg: float = setting(
-        2.0, "decay lambda of VESPO's sequence weight for negative advantages", at_least=SMALLEST_LAMBDA
+        2.0, "decay lambda of VESPO's sequence weight for negative advantages", at_least=MIN_LAMBDA
     )
 
 
@@ -96,7 +96,7 @@ class Loss:
 
     @property
     def depends_on_microbatches(self) -> bool:
-        """True if the loss of an update depends on which of its rows share a micro-batch."""
+        """Whether the loss of an update depends on which of its rows share a micro-batch."""
         return self.divided_by == "microbatch_tokens"
 
 
@@ -138,7 +138,7 @@ def vespo_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
 
 
 def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """Mark each token without a gradient: its ratio has left the clip range in the direction of its advantage."""
+    """Mark the tokens that get no gradient: their ratios have left the clip range in the direction of the advantage."""
     advantages = per_token(batch.advantages)
     low = (batch.ratio < 1 - settings.epsilon) & (advantages < 0)
     high = (batch.ratio > 1 + settings.epsilon_high) & (advantages > 0)
@@ -146,7 +146,7 @@ def ppo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tens
 
 
 def cispo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Tensor]:
-    """Mark each token with a positive advantage whose weight is bounded."""
+    """Mark each token that has a positive advantage and whose weight is bounded."""
     return {"cispo_clip_ratio": (batch.ratio > settings.epsilon_high) & (per_token(batch.advantages) > 0)}
 
 

@@ -6,8 +6,8 @@ passed as lists by keyword. None means that the reward does not apply to that co
 the column `answer`.
 
 To change a setting, bind it: `functools.partial(contains_reward, penalty_per_character=0.0)`. The reward keeps the name
-of the function. A reward with a penalty may have an attribute `without_penalty`: the reward function without that
-penalty, with which an evaluation counts the correct completions.
+of the function. A reward with a penalty may have an attribute `without_penalty`: the same reward function without that
+penalty. An evaluation uses it to count the correct completions.
 """
 
 from grpo_lab.rewards.answers import last_number, last_number_reward, number_reward, same_number

@@ -11,7 +11,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards.mathematics.quantities import last_number, number_alone, quantity_in
 from grpo_lab.rewards.mathematics.tidy import answer_in_block
-from grpo_lab.rewards.text import LONGEST_ANSWER, completion_text, expected_texts, normalise_text
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, completion_text, expected_texts, normalise_text
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
 
@@ -56,7 +56,7 @@ def last_number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[flo
     """Return 1.0 if the last number in the completion is the expected number, else 0.0.
 
     This reward is for a model that was never trained on answer tags. `last_number` reads the number, in every notation
-    in which `math_reward` reads one: 1/2, 9,500, -$5, 1.5e3, 10^6. Text behind the number, such as a unit, is ignored;
+    in which `math_reward` reads one: 1/2, 9,500, -$5, 1.5e3, 10^6. Text after the number, such as a unit, is ignored;
     so 25% matches both 25 and 1/4. "20 - 3" and "20-3" end with 3: after a number or a closing bracket a minus sign is
     an operation. Arguments and errors are the same as for `number_reward`.
     """
@@ -84,7 +84,7 @@ def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str 
 
 def _number_in(text: str) -> Fraction | None:
     plain = normalise_text(text).replace("\N{MINUS SIGN}", "-")
-    if len(plain) > LONGEST_ANSWER:
+    if len(plain) > MAX_ANSWER_LENGTH:
         return None
     if _NUMBER.fullmatch(plain):  # true for most texts, and quick
         return Fraction(plain)

@@ -23,7 +23,7 @@ def is_async(function: Callable) -> bool:
 def start(coroutine: Coroutine) -> Future:
     """Start a coroutine in the background and return its future.
 
-    All coroutines run on one event loop per process, since many clients of servers can only be used on one loop.
+    All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.
     """
     return asyncio.run_coroutine_threadsafe(coroutine, _loop())
 
@@ -48,7 +48,7 @@ class Pending(Sequence):
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Start an event loop in a thread of its own; the loop of a notebook is busy with the cell that waits."""
+    """Start an event loop in a separate thread; the loop of a notebook is busy with the cell that waits."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="grpo_lab rewards").start()
     return loop

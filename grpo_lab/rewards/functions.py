@@ -55,13 +55,13 @@ def is_of_this_package(function: Callable) -> bool:
 
 
 def as_list(reward_funcs: Any) -> list:
-    """Return one or several reward functions as a list; any other value becomes the only entry of the list."""
+    """Return one or several reward functions as a list; any other value becomes the only entry."""
     is_single = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
     return [reward_funcs] if is_single else list(reward_funcs)
 
 
 def as_list_or_empty(reward_funcs: Any) -> list:
-    """Return one or several reward functions as a list, empty for None: an environment may give the rewards instead."""
+    """Return one or several reward functions as a list; empty for None, as when an environment gives the rewards."""
     return [] if reward_funcs is None else as_list(reward_funcs)
 
 

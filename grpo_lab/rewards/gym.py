@@ -1,10 +1,10 @@
-"""The reward of the tasks "gym:...": the score that reasoning-gym's verifier of a problem gives an answer."""
+"""The reward of the tasks "gym:...": the score that reasoning-gym's verifier gives an answer."""
 
 import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.text import after_thinking, check_setting, completion_text, extract_answer
+from grpo_lab.rewards.text import after_thinking, check_number_setting, completion_text, extract_answer
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 _STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
@@ -25,11 +25,11 @@ def gym_reward(
             `grpo_lab.tasks.gym.gym_problems`.
         time_limit: The seconds that a verifier may take for one answer, since some verifiers evaluate the answer as
             Python. An answer that takes longer earns 0, and a warning counts it.
-        batch_time_limit: The seconds for all answers together. The answers that are left then earn 0, too.
+        batch_time_limit: The seconds for all answers together. Answers that are left then also earn 0.
         kwargs: Other columns, unused.
     """
-    check_setting("gym_reward: time_limit", time_limit)
-    check_setting("gym_reward: batch_time_limit", batch_time_limit)
+    check_number_setting("gym_reward: time_limit", time_limit)
+    check_number_setting("gym_reward: batch_time_limit", batch_time_limit)
     questions = [
         (entry["generator"], entry["options"], entry["index"], _answer(completion_text(y)))
         for y, entry in zip(completions, gym, strict=True)

@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError, RunError
 
 
 class RewardLog:
-    """Collects the numbers and columns that the reward functions of one batch log.
+    """The numbers and columns that the reward functions of one batch log.
 
     Args:
         trainer_state: The progress of the run, with the attributes of transformers' TrainerState (`global_step`,

@@ -21,7 +21,7 @@ from grpo_lab.tasks import Row, has_thinking
 def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
     """Return 1.0 for each completion with a think block that is not empty, else 0.0.
 
-    With weight 0 it has no effect on training, and its mean is still reported.
+    With weight 0 it has no effect on training, but its mean is still reported.
     """
     return [float(has_thinking(completion_text(completion))) for completion in completions]
 
@@ -33,7 +33,7 @@ def _check_tests(row: Row) -> None:
 
 
 def _check_sql(row: Row) -> None:
-    """Raise InputError if the statement of a row has no result in its database."""
+    """Raise InputError if the SQL statement of a row has no result in its database."""
     if row["sql"] is not None:
         expected_result(row["database"], row["sql"])
 
@@ -118,8 +118,8 @@ def any_reads_tags(names: Iterable[str]) -> bool:
 def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Sequence[str] | None = None) -> None:
     """Raise InputError, which is a ValueError, if the rewards cannot be computed from the columns of the rows.
 
-    A column that a reward needs may be missing. An `answer` may be None or empty, or no number although a reward
-    compares numbers. Tests or statements of SQL may be unreadable. One error reports all of these.
+    One error reports all columns that are missing, all tests and SQL statements that cannot be read, and all entries of
+    `answer` that are None or empty, or not a number although a reward compares numbers.
 
     Args:
         names: The names of the rewards, as in `find_rewards`.
@@ -163,7 +163,7 @@ def _missing_columns(
 
 
 def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Sequence[str]) -> list[InputError]:
-    """Return the first error of each row whose tests, or statement of SQL, cannot be read."""
+    """Return the first error of each row whose tests or SQL statement cannot be read."""
     # Two rewards may share a check: each check runs once, in the order of NAMED_REWARDS.
     entries = (entry for name, entry in NAMED_REWARDS.items() if name in names)
     checks = dict.fromkeys(entry.check_row for entry in entries if entry.check_row is not None)

@@ -1,4 +1,4 @@
-"""Rewards for a program, which runs in the sandbox of `grpo_lab.sandbox`, and for a SELECT statement of SQLite.
+"""Rewards for programs, which run in the sandbox (`grpo_lab.sandbox`), and for SELECT statements of SQLite.
 
 The program or statement is the last closed code block of a completion, between lines of three backquotes. The column
 `tests` has one of the forms that datasets of programs use:
@@ -24,7 +24,7 @@ from grpo_lab.rewards.text import check_column, completion_text, shortened
 from grpo_lab.sandbox.database import QueryError, query_database
 from grpo_lab.sandbox.python import SECONDS, execute, needs_walls
 
-MOST_ROWS = 10_000  # limit on the rows of a query result that is compared
+MAX_ROWS = 10_000  # of a query result that is compared
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _EXPECTED_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
 
@@ -114,11 +114,11 @@ def expected_result(database: str, statement: str) -> tuple[list[tuple], bool]:
     if not isinstance(database, str) or not Path(database).is_file():
         raise InputFileError("database", database, f"expected a SQLite file; there is none in {Path.cwd()}")
     try:
-        rows, is_cut = query_database(Path(database), statement, MOST_ROWS)
+        rows, is_cut = query_database(Path(database), statement, MAX_ROWS)
     except (QueryError, TypeError) as error:
         raise InputError("sql", statement, f"expected a SELECT that the database answers: {error}") from error
     if is_cut:
-        raise InputError("sql", statement, f"expected a result of at most {MOST_ROWS:,} rows")
+        raise InputError("sql", statement, f"expected a result of at most {MAX_ROWS:,} rows")
     return _comparable(rows), re.search(r"\border\s+by\b", statement, re.IGNORECASE) is not None
 
 
@@ -155,7 +155,7 @@ def _parsed(tests: Any) -> Any:
     if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
         try:
             return json.loads(tests)
-        except ValueError:  # not JSON: a statement may begin with a bracket, too
+        except ValueError:  # not JSON: a statement may also begin with a bracket
             return tests
     return tests
 
@@ -184,7 +184,7 @@ def _score_query(completion: Any, database: str, expected: list[tuple], is_order
     if statement is None:
         return 0.0
     try:
-        rows, is_cut = query_database(Path(database), statement, MOST_ROWS)
+        rows, is_cut = query_database(Path(database), statement, MAX_ROWS)
     except QueryError:
         return 0.0
     rows = _comparable(rows)
@@ -192,5 +192,5 @@ def _score_query(completion: Any, database: str, expected: list[tuple], is_order
 
 
 def _comparable(rows: list[tuple]) -> list[tuple]:
-    """Round floats to 9 digits: the last digits of a sum depend on the order of its terms."""
+    """Round floats to 9 digits, since the last digits of a sum depend on the order of its terms."""
     return [tuple(float(f"{value:.9g}") if isinstance(value, float) else value for value in row) for row in rows]

@@ -1,8 +1,8 @@
 r"""Rewards by rule: the format, the answer as a text, two rewards that can be gamed, and a penalty for length.
 
 `contains_reward` and `graded_reward` are here because they are widely used, and their docstrings show their weakness:
-`contains_reward` gives 1 to any text that contains the expected one, and `graded_reward` gives 0.5 to it
-(`reward-contains` in the list of common mistakes).
+`contains_reward` gives up to 1 to any text that contains the expected one, and `graded_reward` gives 0.5 to any answer
+block that contains it (`reward-contains` in the list of common mistakes).
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.rewards.text import (
     check_expected,
-    check_setting,
+    check_number_setting,
     completion_text,
     expected_texts,
     extract_answer,
@@ -30,17 +30,17 @@ FORMAT_PATTERN = re.compile(rf"\s*<think>{_NO_TAG}</think>\s*<answer>{_NO_TAG}</
 
 
 def format_fault(text: str) -> str | None:
-    """Return the name of the way in which a response breaks the format, or None if it keeps the format.
+    """Return which fault a response has in its format, or None if it keeps the format.
 
     The format is `<think>...</think>`, then `<answer>...</answer>`, each once, with only white space before, between
-    and after the two blocks. It can be broken in four ways, which are looked for in this order:
+    and after the two blocks. There are four faults, which are looked for in this order:
 
     - "missing tag": one of the four tags does not occur, as when a response is cut off before its end;
     - "repeated tag": one of them occurs more than once;
     - "wrong order": all occur once, but not in the order above;
     - "text outside": there is text before, between or after the two blocks.
 
-    An empty block keeps the format, which prescribes nothing about the content of a block. `TAGS` holds the four tags
+    An empty block keeps the format, since the content of a block does not matter here. `TAGS` holds the four tags
     in their order. The result is None exactly if the regular expression `FORMAT_PATTERN` matches the whole response.
     """
     counts = [text.count(tag) for tag in TAGS]
@@ -84,7 +84,7 @@ def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float 
         kwargs: Other columns, unused.
 
     Raises:
-        ValueError: by `check_expected`, if the number of entries of `answer` is not the number of completions.
+        ValueError: by `check_expected`, if `answer` has a wrong number of entries, or an entry of another type.
     """
     check_expected("accuracy_reward", completions, answer)
     rewards: list[float | None] = []
@@ -117,9 +117,10 @@ def contains_reward(
         kwargs: Other columns, unused.
 
     Raises:
-        ValueError: if the penalty is out of its range, or `answer` does not have one entry per completion.
+        ValueError: if the penalty is out of its range; and by `check_expected`, if `answer` has a wrong number of
+            entries, or an entry of another type.
     """
-    check_setting("contains_reward: penalty_per_character", penalty_per_character)
+    check_number_setting("contains_reward: penalty_per_character", penalty_per_character)
     if not 0 <= penalty_per_character < math.inf:
         allowed = "it must be finite, and at least 0"
         raise InputError("contains_reward: penalty_per_character", penalty_per_character, allowed)
@@ -144,9 +145,9 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
 
     r_{\mathrm{graded}}(y, a) = \begin{cases} 1 & \hat a(y) = a \\ 0.5 & a \subset \hat a(y) \\ 0.01 & \text{otherwise} \end{cases} \tag{6.8}
 
-    The reward is gamed by an answer that lists every number: it earns 0.5 without solving anything, which is more than a
-    policy earns that is right less than half of the time. A substring is enough: "312" contains "12". Both texts are
-    normalised first (`normalise_text`, as in `accuracy_reward`). An empty expected text matches no answer.
+    The reward is gamed by an answer that lists every number: it earns 0.5 without solving anything, as much as a policy
+    that solves about half of its problems. A substring is enough: "312" contains "12". Both texts are normalised first
+    (`normalise_text`, as in `accuracy_reward`). An empty expected text matches no answer.
 
     Args:
         completions: y, strings or lists of chat messages; `completion_text(completion)` returns the string of either. A
@@ -156,7 +157,7 @@ def graded_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
         kwargs: Other columns, unused.
 
     Raises:
-        ValueError: by `check_expected`, if the number of entries of `answer` is not the number of completions.
+        ValueError: by `check_expected`, if `answer` has a wrong number of entries, or an entry of another type.
     """  # noqa: E501
     check_expected("graded_reward", completions, answer)
     rewards: list[float | None] = []
@@ -173,7 +174,7 @@ def get_soft_overlong_punishment(max_completion_len: int, soft_punish_cache: int
     """Make DAPO's overlong penalty: a reward that falls from 0 to -1 over the last tokens before the length limit.
 
     For a completion of n tokens, with L = `max_completion_len` and c = `soft_punish_cache`, the reward is 0 if n is at
-    most L - c, then (L - c - n) / c, and -1 from n = L on. It is used beside a reward for correct answers. A length
+    most L - c, then (L - c - n) / c, and -1 from n = L on. It is added to a reward for correct answers. A length
     limit alone is abrupt: a completion that just exceeds it is cut off and earns nothing. The penalty grows gradually.
 
     Args:

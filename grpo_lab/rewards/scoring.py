@@ -1,4 +1,4 @@
-r"""Several reward functions, one reward: call each function, check what it returned, add up by weight.
+"""Call the reward functions, check what they return, and add their rewards up by weight.
 
 As in TRL, None is left out of the sum. A completion to which no reward applies has the reward NaN, not 0, since a 0
 would change the mean of its group; advantages have to be computed without it. The checks are stricter than TRL's: if a
@@ -32,8 +32,8 @@ from grpo_lab.rewards.functions import (
 from grpo_lab.rewards.text import check_column, shortened
 
 # A standard deviation adds up the squares of all rewards of a batch. With this limit the sum stays finite in float32.
-LARGEST_REWARD = 1e15
-# Keyword arguments that are passed to reward functions without a copy. A function may change all others in place.
+MAX_REWARD = 1e15
+# Keyword arguments of reward functions that are passed without a copy. A function may change all others in place.
 NOT_COPIED = (*TRAINER_ARGUMENTS, "environments")
 _MESSAGES_HINT = 'a completion is a list of messages here: completion[0]["content"] is the text of the first'
 
@@ -68,7 +68,8 @@ def score_completions(
 
     Args:
         reward_funcs: r, one or several callables `(completions, **kwargs) -> list[float | None]`. Each function
-            receives its own deep copies, so changing them in place affects neither other functions nor the caller.
+            receives its own deep copies of all arguments but `NOT_COPIED`, so changing those in place affects neither
+            other functions nor the caller.
         prompts: x, a list of B prompts: strings or lists of chat messages.
         completions: y, a list of B completions: strings or lists of chat messages.
         completion_ids: The token ids of the completions, B lists.
@@ -89,7 +90,7 @@ def score_completions(
     keywords = _keyword_arguments(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
-    # Reading a list of a coroutine waits for it; by now all coroutines of the batch have been started.
+    # Reading the rewards of an async function waits for it; by now all async functions of the batch have been started.
     reward_lists = [list(rewards_of_function) for rewards_of_function in returned]
     rewards_per_func = torch.tensor(reward_lists, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
@@ -117,7 +118,7 @@ def _keyword_arguments(prompts: Any, completions: Any, completion_ids: Any, colu
 
 
 def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float] | Pending:
-    """Call a function and return its checked rewards; start a coroutine and return rewards that wait when read."""
+    """Call a function and return its checked rewards; start an async one, and return rewards that wait when read."""
     copies = {
         keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
         for keyword, values in keywords.items()
@@ -140,8 +141,8 @@ def _checked_result(function: Callable, name: str, get_result: Callable[[], Any]
     """Return the checked rewards of a function.
 
     Args:
-        function: The reward function.
-        name: The name of the function in messages.
+        function: The reward function, which is not called here.
+        name: Its name in messages.
         get_result: A function that returns the result of the reward function, or raises its exception.
         completions: The completions that were scored.
 
@@ -190,7 +191,7 @@ def _checked_reward(value: Any, name: str, row: int) -> float:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     # The value is compared before it becomes a float, since converting a huge integer would overflow.
-    if not (isinstance(value, numbers.Real) and value <= LARGEST_REWARD and not value < -LARGEST_REWARD):
-        expected = f"expected a number of at most {LARGEST_REWARD:g} in size, or None where the reward does not apply"
+    if not (isinstance(value, numbers.Real) and value <= MAX_REWARD and not value < -MAX_REWARD):
+        expected = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
         raise RewardError(name, f"returned {shortened(value)} for row {row}", expected)
     return float(value)

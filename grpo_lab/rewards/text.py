@@ -1,4 +1,4 @@
-"""Reading completions: their text, the answer in it, and the normal form in which two texts are compared."""
+"""Reading completions: their text, the answer in it, and the normal form in which texts are compared."""
 
 import numbers
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, InputTypeError
 
 # In characters. A policy may write millions of digits, and arithmetic with them takes long.
-LONGEST_ANSWER = 1000
+MAX_ANSWER_LENGTH = 1000
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
 # The tags that begin and end the thinking in models of several makers.
 _THINKING_TAG = re.compile(r"<(/?)(?:\w+:)?think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷", re.IGNORECASE)
@@ -47,7 +47,7 @@ def _text_of(value: Any, role: str, argument: str) -> str:
 
 
 def after_thinking(text: str) -> str:
-    """Return the text after the last `</think>`; the whole text without such tags; "" if the thinking was cut off.
+    """Return the text after the last `</think>`, the whole text if it has no such tag, "" if the thinking was cut off.
 
     Other tags of thinking count as well: `<thinking>`, `[THINK]`, `◁think▷`.
     """
@@ -59,7 +59,10 @@ def after_thinking(text: str) -> str:
 
 
 def is_cut_off(ending: str, opening: str) -> bool:
-    """Return True if the text after the last closed block opens another block, or ends within an opening tag."""
+    """Return True if a text contains an opening tag, or ends with at least the first three characters of one.
+
+    ending: The text after the last closed block.
+    """
     return opening in ending or any(ending.endswith(opening[:length]) for length in range(3, len(opening)))
 
 
@@ -80,11 +83,11 @@ def normalise_text(text: str) -> str:
     Full-width characters become ordinary ones ("１２！" becomes "12!"). Superscripts, subscripts and fractions stay
     unchanged. Case and notation still differ: "0.5" is not "1/2" here, although `math_reward` finds the two equal.
     """
-    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), fold(text))
+    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), nfkc_text(text))
 
 
 def loose_text(text: str) -> str:
-    """Return a normalised text in lower case, without punctuation and without spaces beside Chinese characters.
+    """Return a normalised text in lower case, without punctuation, and without spaces next to Chinese characters.
 
     "I like machine learning." and "i like machine learning" become the same text, and so do "czq 是神！" and "czq是神".
     Punctuation between digits stays: 1.5 is not 15.
@@ -93,8 +96,11 @@ def loose_text(text: str) -> str:
     return " ".join(_SPACE_BESIDE_CHINESE.sub("", " ".join(plain.split())).split())
 
 
-def fold(text: str) -> str:
-    """Return a text in NFKC with single spaces; commas stay, since they may separate the elements of a list."""
+def nfkc_text(text: str) -> str:
+    """Return a text in NFKC, except for superscripts, subscripts and fractions, with single spaces.
+
+    Commas stay, since they may separate the elements of a list.
+    """
     if text.isascii():  # NFKC does not change ASCII
         return " ".join(text.split())
     folded = "".join(
@@ -115,9 +121,11 @@ def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]
 def check_expected(name: str, completions: Any, answer: Any) -> None:
     """Raise an error unless the column `answer` has a str, an int or None for each completion.
 
+    name: The name of the reward, for the message.
+
     Raises:
         ValueError: if the number of entries is not the number of completions.
-        TypeError: if an entry is anything else; the message gives its row. `name` is the reward, for the message.
+        TypeError: if an entry is anything else; the message gives its row. It is a ValueError as well.
     """
     check_column(f"{name}: answer", answer, completions)
     for row, expected in enumerate(answer):
@@ -130,18 +138,18 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
             )
 
 
-def check_setting(name: str, value: Any) -> None:
-    """Raise TypeError unless the setting of a reward is a number; a column of the dataset may have the same name."""
+def check_number_setting(name: str, value: Any) -> None:
+    """Raise TypeError unless the setting of a reward is a number: a column of the same name may have replaced it."""
     if not isinstance(value, numbers.Real):
         expected = "expected a number; a column of the data must have another name than this setting"
         raise InputTypeError(name, value, expected, found=f"is {shortened(value)}")
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:
-    """Raise ValueError unless a column has one entry per completion; the message names it `name`."""
-    is_no_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
-    if is_no_list or len(values) != len(completions):
-        description = f"is {shortened(values)}" if is_no_list else f"has {len(values)} entries"
+    """Raise ValueError, with the name of the column, unless it has one entry per completion."""
+    is_not_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
+    if is_not_list or len(values) != len(completions):
+        description = f"is {shortened(values)}" if is_not_list else f"has {len(values)} entries"
         raise InputError(
             name, values, f"expected one entry for each of {len(completions)} completions", found=description
         )

@@ -139,7 +139,7 @@ def read_verdict(reply: str) -> str | None:
 
 
 def _verdict_after_colon(clauses: list[tuple[str, str]], readings: list[str | None], label_index: int) -> str | None:
-    """Return the verdict of the clause behind a label and a colon, as in "verdict: no"; None if it is unclear."""
+    """Return the verdict of the clause after a label and a colon, as in "verdict: no"; None if it is unclear."""
     (label, _), (value, _) = clauses[label_index : label_index + 2]
     label_reading, verdict = readings[label_index : label_index + 2]
     if _EMPTY_VALUE.fullmatch(value):  # "errors: none" is not a verdict
@@ -180,7 +180,7 @@ def _clauses(reply: str) -> list[tuple[str, str]]:
 def _read_clause(clause: str) -> str | None:
     """Return "yes" or "no" for a clause that gives a verdict.
 
-    Returns "unclear" for a clause that contains a verdict word in another form, and None for a clause without one.
+    The result is "unclear" for any other clause with a verdict word, or one that is a condition; otherwise None.
     """
     if leading := re.match(r"(yes|no) (?=(?:it|this|that|the)\b)", clause):  # as in "no it does not"
         rest_reading = _read_clause(clause[leading.end() :])

@@ -5,7 +5,7 @@ child process is ended by the watchdog of faulthandler, a thread in C, which wor
 The child also ends when its input ends, and so when the parent process dies.
 
 This file is both sides: the parent imports it, and the child runs it as a script. So that the child starts quickly, the
-file imports nothing of the package, and no torch.
+file imports neither the package nor torch at its top.
 """
 
 import atexit
@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-MEMORY_LIMIT = 4 * 2**30  # bytes of address space of the child process
+MAX_MEMORY_BYTES = 4 * 2**30  # bytes of address space of the child process
 
 
 class VerifierProcess:
@@ -49,7 +49,7 @@ class VerifierProcess:
                 other batch is running.
 
         Returns:
-            For each tuple of arguments the result, or None if the time was over.
+            For each tuple of arguments the result, or None if the time ran out or the child process ended.
         """
         results = {}
         with self._lock:
@@ -81,7 +81,7 @@ class VerifierProcess:
             return
         self.end()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
-        # Ctrl-C in a terminal must reach only the parent. -P: modules in the folder of this file must not hide others.
+        # Ctrl-C in a terminal must reach only the parent. -P: modules in this file's folder must not hide others.
         own_session = {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0), "start_new_session": True}
         self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **own_session)
         if (status := self._exchange("") or "it ended at once") != "ready":
@@ -141,7 +141,7 @@ def parse_expression(text: str) -> list:
 def compare_numbers_exactly() -> None:
     """Make Math-Verify compare numbers exactly; on its own it rounds them to a millionth or to 15 digits.
 
-    Math-Verify compares the numbers in tuples and matrices by the same function, so they are exact, too.
+    Math-Verify compares the numbers in tuples and matrices by the same function, so those are exact as well.
     """
     from math_verify import verify
 
@@ -215,9 +215,12 @@ def score(generator: str, options: str, index: int, answer: str) -> float:
 
 
 def block_side_effects(event: str, arguments: tuple) -> None:
-    """An audit hook that forbids system calls, programs, sockets and opening files for writing while it is active.
+    """Forbid system calls, programs, sockets and opening files for writing, while `is_active`: an audit hook.
 
     It prevents accidental harm by Python code that a policy happens to write. It is not a protection against attackers.
+
+    Raises:
+        PermissionError: for such an event.
     """
     is_reading = event in ("os.listdir", "os.scandir")
     is_system_call = event.startswith(("os.", "subprocess.", "socket.", "shutil.")) and not is_reading
@@ -239,7 +242,7 @@ def main() -> None:
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     sys.addaudithook(block_side_effects)
     try:
         # The first comparison loads a grammar. Done here, this does not count against the time limit of a call.
@@ -253,7 +256,7 @@ def main() -> None:
         for line in sys.stdin:
             function, arguments, time_limit = json.loads(line)
             if function == "score":
-                load_problem(*arguments[:-1])  # importing and making the problem does not count as time of the answer
+                load_problem(*arguments[:-1])  # importing and making the problem is not counted in its time
             faulthandler.dump_traceback_later(time_limit, exit=True, file=devnull)
             result = {"compare": compare, "score": score}[function](*arguments)
             faulthandler.cancel_dump_traceback_later()

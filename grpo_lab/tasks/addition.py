@@ -2,9 +2,9 @@
 
 import random
 
-from grpo_lab.tasks.rows import Row, chat_messages, check_number, split_of
+from grpo_lab.tasks.rows import Row, chat_messages, check_problem_count, split_of
 
-SMALLEST, LARGEST = 10, 99
+MIN_OPERAND, MAX_OPERAND = 10, 99
 MAX_PROBLEMS = {"train": 500_000, "test": 50_000}
 
 
@@ -24,11 +24,11 @@ def addition_problems(split: str = "train", n: int = 1000, seed: int = 0) -> lis
 
     The same arguments always give the same rows, and a larger `n` appends rows to those of a smaller `n`.
     """
-    check_number(n, split, MAX_PROBLEMS)
+    check_problem_count(n, split, MAX_PROBLEMS)
     rng = random.Random(f"addition/{split}/{seed}")
     seen: dict[tuple[int, ...], None] = {}
     while len(seen) < n:
-        operands = tuple(rng.randint(SMALLEST, LARGEST) for _ in range(3))
+        operands = tuple(rng.randint(MIN_OPERAND, MAX_OPERAND) for _ in range(3))
         if addition_split(operands) == split:
             seen[operands] = None
     return [addition_row(operands) for operands in seen]

@@ -3,7 +3,7 @@
 import re
 
 STOP_STRINGS = ("=",)
-MAX_TERM_LENGTH = 40  # characters; a limit, since a model that repeats itself may write thousands
+MAX_TERM_LENGTH = 40  # characters; a model that repeats itself may write thousands
 _TERM = re.compile(r"([0-9]+(?:[+*-][0-9]+)+)=$")
 
 

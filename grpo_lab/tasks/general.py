@@ -12,5 +12,5 @@ QUESTIONS = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(en
 
 
 def remembers(question: int, reply: str) -> bool:
-    """Return whether a reply to the question with this index has a word that answers it, ignoring case."""
+    """Return True if a reply to the question with this index has a word that answers it, ignoring case."""
     return any(re.search(rf"\b{re.escape(word)}(?!\d)", reply, re.IGNORECASE) for word in QUESTIONS[question][1])

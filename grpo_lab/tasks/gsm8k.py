@@ -82,7 +82,7 @@ def _local_folder(source: str | os.PathLike, split: str) -> Path:
 
 
 def _files(folder: Path, split: str) -> list[Path]:
-    """Return all files of a split, which have one suffix and are in one folder."""
+    """Return all files of a split from the first folder, and with the first suffix, that has any."""
     if files := _files_in(folder, split):
         return files
     verb = "holds" if folder.exists() else "is not there, so it has"

@@ -21,7 +21,7 @@ GYM_PREFIX = "gym:"
 TEST_SHARE = 0.25
 DEFAULT_COUNTS = {"train": 1000, "test": 200}  # small, since some problems take milliseconds to make
 PROBLEMS_PER_SEED = 5000  # some generators make all of them before the first is read
-MAX_MISSES = 1000  # repeated problems in a row after which a generator counts as exhausted
+MAX_MISSES = 1000  # repeated problems in succession after which a generator counts as exhausted
 EXCLUDED_GENERATORS = (
     # The first runs programs that write files into the working folder; the second reads files.
     "codeio", "composite",
@@ -43,7 +43,7 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
         generator: The name of a generator, with its options after a colon.
 
     Raises:
-        InputError: If the generator has fewer than `n` problems, and for an unknown generator or option.
+        InputError: if the generator has fewer than `n` problems, and for an unknown generator or option.
     """
     check_choice("split", split, SPLITS)
     generator_seed = random.Random(f"gym/{seed}").randrange(2**31)
@@ -77,14 +77,14 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
     """
     name, _, options = generator.partition(":")
     if name not in generator_names():
-        expected = f"expected {GYM_PREFIX}NAME, of those in reasoning-gym's GALLERY.md"
+        expected = f"expected {GYM_PREFIX}NAME with a name from reasoning-gym's GALLERY.md"
         raise InputError("task", GYM_PREFIX + generator, expected)
     dataset_class, config_class = _reasoning_gym().factory.DATASETS[name]
     try:
         user_options = yaml.safe_load("{" + options.replace("=", ": ") + "}")
         fixed_options = {"seed": seed, "size": PROBLEMS_PER_SEED}
         problems = dataset_class(config_class(**user_options, **fixed_options))
-    except Exception as error:  # invalid YAML, an unknown option, a failed assertion, or an error by a wrong type
+    except Exception as error:  # invalid YAML, an unknown option or one of a wrong type, or a failed assertion
         refusal = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200})"
         raise InputError("task", GYM_PREFIX + generator, refusal) from error
     return name, json.dumps(user_options | fixed_options), problems

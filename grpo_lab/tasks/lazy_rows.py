@@ -9,7 +9,7 @@ Row = dict
 
 
 class LazyRows(Sequence):
-    """A sequence of rows that are made anew at each access, as in a `datasets.Dataset`; changes to a row are lost.
+    """A sequence of rows that are made again at each access, as in a `datasets.Dataset`; changes to a row are lost.
 
     Slices are lazy, too. `[*rows]` makes a list.
 
@@ -52,7 +52,7 @@ class LazyRows(Sequence):
 
 
 class Column(Sequence):
-    """A sequence of values that can be appended, stored in one buffer as long as all of them are strings."""
+    """A sequence to which values can be appended, stored in one buffer as long as all of them are strings."""
 
     def __init__(self):
         self._buffer, self._ends = bytearray(), array("q", [0])
@@ -80,13 +80,13 @@ class Column(Sequence):
 class Locations(Sequence):
     """A sequence of places of rows, such as "mine.csv, line 7".
 
-    The number at the end is stored for each row, the text before it only for the first row with the text.
+    The number at the end is stored for each row, the text before it once for each run of rows that share it.
     """
 
     def __init__(self):
         self._numbers = array("q")
         self._texts: list[str] = []
-        self._starts: list[int] = []  # index of the first row with each text
+        self._starts: list[int] = []  # index of the first row of each run
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -66,7 +66,7 @@ def own_problems(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS
     options: The columns, splits and template to read.
 
     Raises:
-        InputError: With the place and the column of each error in the data, in one message.
+        InputError: with the place and the column of each error in the data, in one message.
     """
     data = _hub_source(source, options) if isinstance(source, str) else _local_source(source, options)
     table = _read_table(data, data.train, options)
@@ -286,7 +286,7 @@ class ProblemIndex:
         row_hash = hash_of("own", text, values)
         if self.first_rows.setdefault(row_hash, index) != index:
             self.repeats.append(index)
-        elif is_new_prompt:  # the first row with a prompt is in the same split as without other columns
+        elif is_new_prompt:  # the first row with a prompt has the split that it would have without other columns
             self._split_hashes[row_hash] = prompt_hash
         else:
             self.repeated_prompts.append(index)
@@ -305,12 +305,12 @@ class ProblemIndex:
         notes = []
         if self.repeats:
             location = self.table.locations[self.repeats[0]]
-            notes.append(f"{len(self.repeats)} rows repeat a problem before them and are left out (first: {location})")
+            notes.append(f"{len(self.repeats)} rows repeat an earlier problem and are left out (first: {location})")
         if self.repeated_prompts:
             location = self.table.locations[self.repeated_prompts[0]]
             notes.append(
-                f"{len(self.repeated_prompts)} rows have the prompt of one before them and other columns: each is a "
-                f"problem (first: {location})"
+                f"{len(self.repeated_prompts)} rows have an earlier row's prompt but other columns, and count as "
+                f"problems (first: {location})"
             )
         return notes
 

@@ -1,4 +1,4 @@
-"""Reading records of a file, a folder or a hub data set, each with its place, for error messages.
+"""Reading records of a file, a folder or a hub data set, each with its place for error messages.
 
 Text files are read with Python's modules csv and json, so that an error can name the line and "007" stays "007".
 Parquet files are read with pyarrow, and hub data sets with `datasets`. Code that comes with data is never run.
@@ -26,8 +26,8 @@ Record = tuple[str, Any]
 def file_records(file: Path) -> Iterator[Record]:
     """Return the records of a file that has one of the `FILE_SUFFIXES`, each with its place.
 
-    A record is a dict in a correct file. A record that cannot be read is yielded as an InputError. The error is raised
-    instead if reading cannot continue after it.
+    In a correct file every record is a dict. In place of a record that cannot be read, an InputError is yielded, or
+    raised if reading cannot continue after it.
     """
     if file.suffix == ".parquet":
         return _numbered(file.name, parquet_records(file))
@@ -39,10 +39,10 @@ def file_records(file: Path) -> Iterator[Record]:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return the files in a folder, or else in its subfolder "data", that have one of the `FILE_SUFFIXES`, sorted.
+    """Return, sorted, the files with one of the `FILE_SUFFIXES` in a folder, or else in its subfolder "data".
 
     Raises:
-        InputError: If there are no such files, or files with several suffixes.
+        InputError: if there are no such files, or files with several suffixes.
     """
     for directory in (folder, folder / "data"):
         files = [file for file in sorted(directory.glob("*")) if file.suffix in FILE_SUFFIXES and file.is_file()]
@@ -75,7 +75,7 @@ def parquet_records(file: Path) -> Iterator[dict]:
     except InputError:
         raise
     except Exception as error:  # Arrow raises errors of several classes
-        message = f"is no parquet file that can be read: {type(error).__name__}: {error}"
+        message = f"is not a readable parquet file: {type(error).__name__}: {error}"
         raise InputError(file.name, file, "restore it, or download it again", found=message) from error
 
 
@@ -137,7 +137,7 @@ def _csv_records(file: Path) -> Iterator[Record]:
         except StopIteration:
             values = None
         except csv.Error as error:
-            raise InputError(where, found=f"is no line of a CSV file in quotes and {separator!r}: {error}") from error
+            raise InputError(where, found=f"is not a line of CSV separated by {separator!r}: {error}") from error
         if decoding_errors and names is None:
             raise decoding_errors[0]
         yield from ((error.argument, error) for error in decoding_errors)
@@ -152,7 +152,7 @@ def _csv_records(file: Path) -> Iterator[Record]:
         elif values and len(values) != len(names):
             problem = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
             expected = f"expected {len(names)}, for {', '.join(filter(None, names))}; a value with {separator!r} or an "
-            expected += "end of line in it stands in quotes"
+            expected += "end of line in it must be in quotes"
             yield where, InputError(where, values, expected, found=problem)
         elif values:  # a column without a name, the index that pandas writes, is left out
             yield where, {name: value for name, value in zip(names, values, strict=True) if name}
@@ -163,7 +163,7 @@ def _check_separator(file: Path, names: list[str]) -> None:
     separator = SEPARATORS[file.suffix]
     if len(names) == 1 and (dividers := [mark for mark in ",;\t|" if mark != separator and mark in names[0]]):
         problem = f"has one column, {names[0]!r:.80}"
-        expected = f"expected {separator!r} between columns, and not {dividers[0]!r}; save it so"
+        expected = f"expected {separator!r} between columns, and not {dividers[0]!r}; save it that way"
         expected += ", or as .tsv" * (dividers[0] == "\t") + ", or as .csv" * (dividers[0] == ",")
         raise InputError(file.name, names, expected, found=problem)
 
@@ -185,7 +185,7 @@ def _is_list(file: Path) -> bool:
 
 
 def _json_list(file: Path) -> Iterator[Record]:
-    problem = "is no JSON in UTF-8: "
+    problem = "is not JSON in UTF-8: "
     try:
         values = json.loads(file.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -100,7 +100,7 @@ def with_system(rows: Iterable[Row], system: str | None, replace: bool = False) 
 
 
 def as_text(prompt: list[dict[str, str]] | str) -> str:
-    """Return a prompt as plain text without a chat template: the contents of its messages, with empty lines between."""
+    """Return a prompt as plain text without a chat template: the contents of its messages, separated by empty lines."""
     return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
 
 
@@ -116,10 +116,10 @@ def has_thinking(text: str) -> bool:
     return bool(reasoning and reasoning[1].strip())
 
 
-def check_number(n: int, split: str, limits: dict[str, int]) -> None:
-    """Raise InputError for an unknown split, or if the split has fewer than `n` different problems.
+def check_problem_count(n: int, split: str, limits: dict[str, int]) -> None:
+    """Raise InputError for an unknown split, or unless `n` is a whole number from 1 to the limit of the split.
 
-    limits: The number of different problems in each split.
+    limits: The largest `n` of each split.
     """
     check_choice("split", split, SPLITS)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= limits[split]:
@@ -143,7 +143,7 @@ def parsed_lines(file: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, checked_json(json.loads(text))
             except (ValueError, RecursionError) as error:
-                yield number, _no_json(file, number, error, line.encode("utf-8", "replace"))
+                yield number, _not_json(file, number, error, line.encode("utf-8", "replace"))
 
 
 def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
@@ -153,7 +153,7 @@ def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
             try:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
             except ValueError as error:
-                yield number, _no_json(file, number, error, line)
+                yield number, _not_json(file, number, error, line)
 
 
 def checked_json(value: Any) -> Any:
@@ -162,10 +162,10 @@ def checked_json(value: Any) -> Any:
     return value
 
 
-def _no_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
+def _not_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
     form = "UTF-8" if file.suffix in (".csv", ".tsv") else "JSON in UTF-8"
     refusal = InputError(
-        f"{file.name}, line {number}", found=f"is no {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"
+        f"{file.name}, line {number}", found=f"is not {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"
     )
     refusal.__cause__ = error
     return refusal

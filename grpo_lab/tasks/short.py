@@ -5,9 +5,9 @@ There are only 400 such sums, so a quarter of them is held out rather than a ten
 
 import random
 
-from grpo_lab.tasks.rows import Row, chat_messages, check_number, split_of
+from grpo_lab.tasks.rows import Row, chat_messages, check_problem_count, split_of
 
-LARGEST = 20
+MAX_OPERAND = 20
 TEST_SHARE = 0.25
 
 
@@ -26,8 +26,8 @@ def short_sums(split: str = "train", n: int | None = None, seed: int = 0) -> lis
 
     The same arguments always give the same rows, and a larger `n` appends rows to those of a smaller `n`.
     """
-    numbers = range(1, LARGEST + 1)
+    numbers = range(1, MAX_OPERAND + 1)
     pairs = [(a, b) for a in numbers for b in numbers if short_sum_split(a, b) == split]
-    check_number(1 if n is None else n, split, {split: len(pairs)})
+    check_problem_count(1 if n is None else n, split, {split: len(pairs)})
     random.Random(f"short sums/{split}/{seed}").shuffle(pairs)
     return [short_sum_row(a, b) for a, b in pairs[:n]]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, Row, chat_messages, check_number, split_of
+from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, Row, chat_messages, check_problem_count, split_of
 
 MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}
 
@@ -50,12 +50,12 @@ WORD_PROBLEMS = tuple(WordProblem(**STORIES[name], solve=solve) for name, solve 
 def word_problems(split: str = "train", n: int = 12, seed: int = 0, language: str = "en") -> list[Row]:
     """Return `n` different word problems from one split, with a system message that asks for think and answer tags.
 
-    The stories alternate, so each of the first twelve problems has another story. Answers are exact, such as "7", or
+    The stories alternate, so the first twelve problems have different stories. Answers are exact, such as "7", or
     "3/4" for a fraction; `math_reward` also accepts 0.75 for it. The language, "en" or "zh", does not change the
     problems, so a problem is held out in both languages or in neither.
     """
     check_choice("language", language, THINK_SYSTEM_PROMPTS)
-    check_number(n, split, MAX_WORD_PROBLEMS)
+    check_problem_count(n, split, MAX_WORD_PROBLEMS)
     rng = random.Random(f"word/{split}/{seed}")
     seen: dict[tuple[int, ...], None] = {}
     while len(seen) < n:

@@ -21,12 +21,12 @@ class Gpu(NamedTuple):
 
     Attributes:
         flops: Floating-point operations per second in bf16.
-        memory: Memory bandwidth in bytes per second.
+        memory_bandwidth: Memory bandwidth, in bytes per second.
     """
 
     # Source: NVIDIA's data sheet of the H100 SXM. It gives the operations with sparsity; without it they are half.
     flops: float = 989e12
-    memory: float = 3.35e12
+    memory_bandwidth: float = 3.35e12
 
 
 H100 = Gpu()
@@ -37,7 +37,7 @@ class Replica(NamedTuple):
 
     Attributes:
         parameters: Number of parameters.
-        cache_bytes: Bytes that one token needs in the KV cache.
+        cache_bytes: Bytes that one token takes in the KV cache.
         gpus: Number of GPUs that share the copy.
     """
 
@@ -89,8 +89,7 @@ def decoding_seconds(
         lengths: n_i, the number of tokens of each completion.
         prompt: L, the number of tokens of a prompt.
         parameters: K, the number of parameters of the model.
-        cache_bytes: q, the bytes that one token needs in the KV cache, as `grpo_lab.memory.parts.cache_bytes` computes
-            them.
+        cache_bytes: q, the bytes that one token takes in the KV cache (`grpo_lab.memory.parts.cache_bytes`).
         gpus: c, the number of GPUs that share one replica of the model (tensor parallel).
         gpu: The GPU, with F operations and M bytes of memory traffic per second.
 
@@ -102,17 +101,17 @@ def decoding_seconds(
     active_rows = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.3)
     bytes_read = 2 * parameters * (active_rows > 0) + cache_bytes * active_rows * (prompt + t)  # R T (10.4)
     arithmetic_seconds = 2.0 * parameters * active_rows / (gpus * gpu.flops)
-    seconds = torch.maximum(arithmetic_seconds, bytes_read / (gpus * gpu.memory)).sum(-1)  # R (10.5)
+    seconds = torch.maximum(arithmetic_seconds, bytes_read / (gpus * gpu.memory_bandwidth)).sum(-1)  # R (10.5)
     return seconds
 
 
-def answer_ages(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
+def completion_staleness(lengths: Int[Tensor, " I"], slots: int, batch: int, group: int = 1) -> Int[Tensor, " I"]:
     r"""Compute the staleness of each completion in updates when the trainer uses it, if the sampler never waits.
 
     The slots are filled as in Eq. (10.2). Completion i begins at time x_i, and e_i is the time at which the last
-    completion of its group ends; a completion can be used only then. The trainer makes an update from every B
-    completions in the order of e, which takes no time. So the version v_i of the weights that completion i begins with
-    is the number of batches complete at x_i. Its staleness a_i is the number of updates between this version and the
+    completion of its group ends; a completion can be used only then. In the order of e, every B completions make one
+    update, and an update takes no time. So v_i, the version of the weights with which completion i begins, is the
+    number of batches that are complete at x_i. Its staleness a_i is the number of updates between this version and the
     update that uses it.
 
     v_i = \lfloor |\{ j : e_j \le x_i \}| / B \rfloor \tag{10.6}
@@ -185,8 +184,8 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
     w''_{b,t} = w_{b,t} \, \mathbb{1}[w_{b,t} \le w_{\max}] \tag{10.13}
 
     Args:
-        weights: w, at least 0. A weight may be infinite; then the product in Eq. (10.13) would be NaN, so that
-            torch.where computes it.
+        weights: w, at least 0. A weight may be infinite; then the product in Eq. (10.13) would be NaN, so torch.where
+            is used instead.
         cap: w_max, above 0.
         mode: "truncate" for w', which replaces larger weights by the cap; "mask" for w'', which replaces them by 0.
 
@@ -199,7 +198,9 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
     return torch.where(weights <= cap, weights, 0)  # B T (10.13)
 
 
-def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointing: bool = True) -> dict[str, float]:
+def step_flops(
+    parameters: float, tokens: float, logprob_passes: int = 1, checkpointing: bool = True
+) -> dict[str, float]:
     r"""Count the floating-point operations of a GRPO step, without those of attention, which grow with the length.
 
     C_{\mathrm{sample}} = 2 K N \tag{10.14}
@@ -209,8 +210,8 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
     Args:
         parameters: K, the number of parameters that are used for a token.
         tokens: N, the number of tokens of all prompts and completions.
-        readings: k, the number of forward passes that only compute log-probabilities, such as those of the old policy
-            and of the reference.
+        logprob_passes: k, the number of forward passes that only compute log-probabilities, such as those of the old
+            policy and of the reference.
         checkpointing: x, whether gradient checkpointing computes the forward pass of the update a second time.
 
     Returns:
@@ -219,12 +220,12 @@ def step_flops(parameters: float, tokens: float, readings: int = 1, checkpointin
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """
     sample = 2 * parameters * tokens  # scalar (10.14)
-    logprobs = 2 * parameters * tokens * readings  # scalar (10.15)
+    logprobs = 2 * parameters * tokens * logprob_passes  # scalar (10.15)
     update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.16)
     return {"sample": sample, "logprobs": logprobs, "update": update}
 
 
-def answer_lengths(count: int, mean: float, longest: int, spread: float = 1.0) -> Int[Tensor, " I"]:
+def completion_lengths(count: int, mean: float, longest: int, spread: float = 1.0) -> Int[Tensor, " I"]:
     """Draw log-normal lengths of completions, limited to the range from 1 to `longest`, with a given mean.
 
     Args:
@@ -253,14 +254,12 @@ def peak_seconds(
     the training is divided evenly among the GPUs.
 
     Args:
-        replica: The model.
         gpus: Number of GPUs of all replicas together.
         lengths: Number of tokens of each completion.
         prompt: Number of tokens of a prompt.
-        gpu: The GPU.
 
     Returns:
-        The seconds of sampling; and the seconds of the log-probabilities and the update.
+        The seconds of sampling, and those of the log-probabilities and the update together.
     """
     rows = lengths.view(gpus // replica.gpus, -1)
     sampling = decoding_seconds(rows, prompt, *replica, gpu=gpu).max().item()

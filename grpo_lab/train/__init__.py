@@ -7,13 +7,13 @@ that trains is `grpo_lab.trainer.train`. Notebook 07 trains the tiny model on th
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.task_spec import SUMS
 from grpo_lab.tasks import TASKS
-from grpo_lab.tasks.table import TRAINING_SUMS
+from grpo_lab.tasks.table import NUM_TRAINING_SUMS
 from grpo_lab.train.cli import main
 from grpo_lab.train.options import read_options, read_options_and_changes, train_parser
 from grpo_lab.train.plan import EVAL_PROBLEMS, RunPlan, make_plan, task_and_settings
 
 # The number of training problems, the rewards and their weights for the task "sums". Lessons that train without the
 # command use them.
-TRAINING_PROBLEMS = TRAINING_SUMS
+TRAINING_PROBLEMS = NUM_TRAINING_SUMS
 REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
 REWARD_WEIGHTS = list(TASKS[SUMS].reward_weights)

@@ -24,7 +24,7 @@ ARMS = {
     "entropy 0.05": {"entropy_weight": 0.05},
     "mixed secrets": {"groups": "mixed secrets"},
     "state": {"credit": "state"},
-    "words pushed": {"train_words": True},
+    "words pushed": {"train_on_replies": True},
     "turn": {"credit": "turn"},
     "entropy 0.02": {"entropy_weight": 0.02},
     "entropy 0.1": {"entropy_weight": 0.1},
@@ -32,7 +32,7 @@ ARMS = {
     "gigpo": {"credit": "gigpo"},
     "state, entropy 0.05": {"credit": "state", "entropy_weight": 0.05},
     "mixed secrets, entropy 0.05": {"groups": "mixed secrets", "entropy_weight": 0.05},
-    "words pushed, entropy 0.05": {"train_words": True, "entropy_weight": 0.05},
+    "words pushed, entropy 0.05": {"train_on_replies": True, "entropy_weight": 0.05},
 }
 SETTINGS = {
     "7 and 3": {"numbers": 7, "guesses": 3, "steps": 300, "learning_rate": 2e-3, "eval_every": 20},

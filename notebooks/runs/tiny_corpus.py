@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 from grpo_lab.tasks import THINK_SYSTEM_PROMPT, addition_row, addition_split, chat_tasks
-from grpo_lab.tasks.addition import LARGEST, SMALLEST
+from grpo_lab.tasks.addition import MAX_OPERAND, MIN_OPERAND
 
 Messages = list[dict[str, str]]
 Document = list[tuple[str, bool]]
@@ -33,7 +33,7 @@ SMALL_TALK = (
 
 def training_operands(rng: random.Random) -> list[int]:
     while True:
-        operands = [rng.randint(SMALLEST, LARGEST) for _ in range(3)]
+        operands = [rng.randint(MIN_OPERAND, MAX_OPERAND) for _ in range(3)]
         if addition_split(operands) == "train":
             return operands
 

@@ -23,7 +23,7 @@ def test_every_stated_shape_is_true():
 
 
 def faults(function, equations: list[Equation]) -> list[str]:
-    """The equations with a value of another shape than their line states, or with a line that no call reaches."""
+    """Return the equations whose value has another shape than their line states, or whose line no call reaches."""
     passes: dict[str, list] = {}
     axes: dict[str, int] = {}
     for fixed_arguments in CALLS.get(function.__name__, [{}]):
@@ -52,7 +52,7 @@ def sizes_of(value) -> tuple[int, ...]:
 
 
 def fits(shape: str, value, axes: dict[str, int]) -> bool:
-    """True if the value has this shape; an axis that no argument has may have any size that no other axis has."""
+    """Return True if the value has this shape; an axis of no argument may have any size that no other axis has."""
     if isinstance(value, tuple):
         return all(fits(shape, part, axes) for part in value)
     names, sizes = [] if shape == "scalar" else shape.split(), sizes_of(value)

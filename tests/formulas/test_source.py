@@ -35,11 +35,11 @@ FAULTS = {
         ["z = x  # N (1.2)", "y = x  # N (1.1)"],
     ),
     "the equations are (1.1), and the lines of code (1.1), (1.1)": ([Y], ["y = x  # N (1.1)", "y = x + 1  # N (1.1)"]),
-    "one equation a line": ([f"{Y} {Z}"], ["y = x  # N (1.1)"]),
-    r"one equation a line, ending in one \tag": ([r"y = x \tag{1.a}"], []),
-    "on a statement that has one": ([Y, Z], ["y = [  # N (1.1)", "    x,", "]  # N (1.2)"]),
+    "one equation per line": ([f"{Y} {Z}"], ["y = x  # N (1.1)"]),
+    r"one equation per line, ending in one \tag": ([r"y = x \tag{1.a}"], []),
+    "on a statement that already has one": ([Y, Z], ["y = [  # N (1.1)", "    x,", "]  # N (1.2)"]),
     "does not state the shape of its value, as in # P 1 (1.1)": ([Y], ["y = x  # (1.1)"]),
-    "stands on no assignment": ([Y], ["print(x)  # N (1.1)"]),
+    "is on neither an assignment": ([Y], ["print(x)  # N (1.1)"]),
 }
 
 

@@ -45,10 +45,10 @@ def test_nbconvert_keeps_formulas_and_code_whole():
 def test_the_title_has_no_space_after_a_wide_colon(monkeypatch):
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     title = source_view(sequence_logprob, read_equations(sequence_logprob)).rich.partition("\n")[0]
-    assert title == "**`sequence_logprob`**（`grpo_lab/policy_gradient.py`）：每个完整回答的对数概率：各词元之和。"
+    assert title == "**`sequence_logprob`**（`grpo_lab/policy_gradient.py`）：计算每个完整回答的对数概率：各词元之和。"
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
     title = source_view(sequence_logprob, read_equations(sequence_logprob)).rich.partition("\n")[0]
-    summary = "Log-probability of each whole completion: the sum over its tokens."
+    summary = "Compute the log-probability of each whole completion: the sum over its tokens."
     assert title == f"**`sequence_logprob`** in `grpo_lab/policy_gradient.py`: {summary}"
 
 

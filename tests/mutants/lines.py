@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from grpo_lab.formulas.source import ANCHOR, comments_behind_code
+from grpo_lab.formulas.source import ANCHOR, trailing_comments
 from tests.mutants.mutant import ROOT, Mutant, files_of_tests, place_of, read
 from tests.mutants.operators import variants
 
@@ -16,7 +16,7 @@ def anchored_modules() -> list[str]:
 
 def anchors(source: str) -> dict[str, int]:
     """{tag: line number} of the comments `# P 1 (n.m)` that end a line."""
-    anchors = ((ANCHOR.fullmatch(comment), line) for line, comment in comments_behind_code(source))
+    anchors = ((ANCHOR.fullmatch(comment), line) for line, comment in trailing_comments(source))
     return {match["tag"]: line for match, line in anchors if match}
 
 

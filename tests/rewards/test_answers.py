@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.rewards import last_number, last_number_reward, math_reward, number_reward, same_number
-from grpo_lab.rewards.answers import LONGEST_ANSWER
+from grpo_lab.rewards.answers import MAX_ANSWER_LENGTH
 
 
 def answered(text):
@@ -27,7 +27,7 @@ def test_what_is_a_number():
 def test_what_is_no_number_is_equal_to_nothing():
     texts = ["", " ", ".", "-", "1/0", "1/00", "0/0", "1/-0", "1.5/2", "1e", "1_00", "2^{10}", "1,00", "4 or 5", "x=4",
              "5 cm", "$5", "101_2", "about 5", "5 apples", "5!", "inf", "nan", "1\n2",
-             "9" * (LONGEST_ANSWER + 1)]  # fmt: skip
+             "9" * (MAX_ANSWER_LENGTH + 1)]  # fmt: skip
     for text in texts:
         assert not same_number(text, text) and not same_number(text, "4") and not same_number("4", text), text
 

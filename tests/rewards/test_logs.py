@@ -1,4 +1,4 @@
-"""TRL's extra arguments of rewards, and coroutines: a reward written for TRL 1.16 returns and logs the same here."""
+"""TRL's extra arguments of rewards, and async rewards: a reward written for TRL 1.16 returns and logs the same here."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""Several reward functions, one reward: the sum, the errors, and agreement with TRL."""
+"""The sum of several reward functions, its errors, and its agreement with TRL."""
 
 import functools
 import math

@@ -24,7 +24,7 @@ CALLS = {
     "importance_weights": [{"level": "token"}, {"level": "sequence"}],
     "truncate_weights": [{"mode": "truncate"}, {"mode": "mask"}],
     "straggler_bubble": [{"lengths": torch.tensor([4, 1, 3])}],
-    "answer_ages": [{"lengths": torch.arange(3) + 1}],
+    "completion_staleness": [{"lengths": torch.arange(3) + 1}],
     "decoding_seconds": [{"lengths": torch.arange(15).view(3, 5) + 3, "cache_bytes": 9.0}],
     "kl_estimate": [{"estimator": "k3+"}],
     "enumerated_moments": [{"estimator": "k2"}],

@@ -113,7 +113,7 @@ WRONG = {
     '{"question": "q", "answer": "#### many"}': "'#### many'}; expected",
     '{"question": "q", "answer": 42}': r"row 2 is .*'answer': 42.; expected",
     "[1, 2]": r"train.jsonl, row 2 is \[1, 2\]; expected an object",
-    "{": "train.jsonl, line 2 is no JSON in UTF-8: Expecting property name",
+    "{": "train.jsonl, line 2 is not JSON in UTF-8: Expecting property name",
 }
 
 

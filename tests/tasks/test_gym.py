@@ -76,7 +76,7 @@ def test_an_answer_that_would_run_for_ever_earns_nothing():
 
 
 WRONG = {
-    "gym:chain_smu": r"task is 'gym:chain_smu'; expected gym:NAME, of those in reasoning-gym's GALLERY.md",
+    "gym:chain_smu": r"task is 'gym:chain_smu'; expected gym:NAME with a name from reasoning-gym's GALLERY.md",
     "gym:chain_sum:max_trems=3": r"refuses it \(TypeError: .* argument 'max_trems'\)",
     "gym:chain_sum:seed=3": "refuses it .*multiple values for keyword argument 'seed'",
     "gym:chain_sum:max_terms=[": "refuses it .ParserError",

@@ -92,7 +92,7 @@ def test_a_problem_that_repeats_is_taken_once_and_that_is_said(file):
     rows = [problem(1), problem(2), problem(1), {"prompt": " 1  + 1 = ? ", "answer": "2"}]
     own = own_problems(written(file, lines_of(*rows)))
     assert len(own.rows("train") + own.rows("test")) == 2
-    assert own.notes[0] == "2 rows repeat a problem before them and are left out (first: mine.jsonl, line 3)"
+    assert own.notes[0] == "2 rows repeat an earlier problem and are left out (first: mine.jsonl, line 3)"
 
 
 def test_without_an_expected_column_all_columns_identify_a_problem(file):
@@ -103,8 +103,8 @@ def test_without_an_expected_column_all_columns_identify_a_problem(file):
     assert seeds["train"] | seeds["test"] == {*range(200)} and not seeds["train"] & seeds["test"]
     assert 5 < len(seeds["test"]) < 40
     assert own.notes == [
-        "1 rows repeat a problem before them and are left out (first: mine.jsonl, line 201)",
-        "199 rows have the prompt of one before them and other columns: each is a problem (first: mine.jsonl, line 2)",
+        "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 201)",
+        "199 rows have an earlier row's prompt but other columns, and count as problems (first: mine.jsonl, line 2)",
     ]
     written(file.with_name("mine.test.jsonl"), lines_of({"prompt": "Play.", "seed": 500}))
     assert [row["seed"] for row in own_problems(file).rows("test")] == [500]
@@ -121,7 +121,7 @@ def test_a_prompt_that_occurs_once_is_in_the_same_split_whatever_columns_there_a
 
 def test_a_repeated_problem_with_its_answer_is_a_repeat_whatever_the_other_columns(file):
     own = own_problems(written(file, lines_of(*({**problem(n), "id": i} for i, n in enumerate((1, 2, 1))))))
-    assert own.notes[0] == "1 rows repeat a problem before them and are left out (first: mine.jsonl, line 3)"
+    assert own.notes[0] == "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 3)"
 
 
 def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(file):
@@ -132,10 +132,10 @@ def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(fi
 
 
 WRONG = {
-    "line 2 is no JSON in UTF-8: Expecting property name": lines_of(problem(1)) + b"{prompt: 1}",
-    "line 1 is no JSON in UTF-8: .*surrogates not allowed": b'{"prompt": "\\ud83d"}',
-    "line 1 is no JSON in UTF-8: maximum recursion": b'{"prompt": "a", "x": ' + b"[" * 100_000,
-    "line 1 is no JSON in UTF-8: 'utf-8' codec can't decode byte 0xe9": '{"prompt": "caf\u00e9"}'.encode("latin-1"),
+    "line 2 is not JSON in UTF-8: Expecting property name": lines_of(problem(1)) + b"{prompt: 1}",
+    "line 1 is not JSON in UTF-8: .*surrogates not allowed": b'{"prompt": "\\ud83d"}',
+    "line 1 is not JSON in UTF-8: maximum recursion": b'{"prompt": "a", "x": ' + b"[" * 100_000,
+    "line 1 is not JSON in UTF-8: 'utf-8' codec can't decode byte 0xe9": '{"prompt": "caf\u00e9"}'.encode("latin-1"),
     r"line 1 is \['a'\]; expected an object with a prompt": b'["a"]',
     "line 1: prompt is .*'content': 'a'}.*; expected a text, or chat": b'{"prompt": [{"content": "a"}]}',
     "of which the assistant's is not the last": b'{"prompt": [{"role": "assistant", "content": "b"}]}',

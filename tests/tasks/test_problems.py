@@ -13,7 +13,7 @@ import pytest
 
 from grpo_lab import tasks
 from grpo_lab.tasks.general import QUESTIONS, remembers
-from grpo_lab.tasks.rows import TEST_SHARE, chat_messages, check_number
+from grpo_lab.tasks.rows import TEST_SHARE, chat_messages, check_problem_count
 from grpo_lab.tasks.short import short_sum_row, short_sum_split, short_sums
 
 chinese_problems = partial(tasks.word_problems, language="zh")
@@ -122,7 +122,7 @@ def test_wrong_arguments_are_named(make):
     for n in (0, 10**9):
         with pytest.raises(ValueError, match=rf"n is {n}; it must be a whole number from 1 to \d+ for the split"):
             make("test", n)
-    check = inspect.unwrap(check_number)  # without the type check at run time, which would raise first
+    check = inspect.unwrap(check_problem_count)  # without the type check at run time, which would raise first
     for n in (1.5, "3", True, None):
         with pytest.raises(ValueError, match=f"n is {n!r}"):
             check(n, "train", {"train": 9})

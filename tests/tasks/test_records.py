@@ -123,15 +123,15 @@ WRONG = {
     "mine.csv has the columns answer, prompt; expected 'x', which prompt_template names": (
         HEAD + b"a,b\n", {"prompt_template": "{prompt} {x}"}),
     "mine.csv has several columns with the name 'prompt'; expected another name for": (b"prompt,prompt\na,b\n", {}),
-    "mine.csv has one column, 'prompt;answer'; expected ',' between columns, and not ';'; save it so": (
+    "mine.csv has one column, 'prompt;answer'; expected ',' between columns, and not ';'; save it that way": (
         b"prompt;answer\na;b\n", {}),
     "mine.csv has no row; expected at least one": (b"", {}),
     "has no row; expected at": (HEAD + b"\r\n\r\n", {}),
     "mine.csv, line 2 has 3 values; expected 2, for prompt, answer; .*And: mine.csv, line 3 has one value, 'd'": (
         HEAD + b"a,b,c\nd\n", {}),
-    "mine.csv, line 2 is no UTF-8: 'utf-8' codec can't decode byte 0xe9": (HEAD + b"caf\xe9,1\nb,2\n", {}),
-    "mine.csv, line 1 is no UTF-8": ("prompt,answer\na,b\n".encode("utf-16"), {}),
-    "mine.csv, line 3 is no line of a CSV file in quotes and ',': unexpected end of data": (
+    "mine.csv, line 2 is not UTF-8: 'utf-8' codec can't decode byte 0xe9": (HEAD + b"caf\xe9,1\nb,2\n", {}),
+    "mine.csv, line 1 is not UTF-8": ("prompt,answer\na,b\n".encode("utf-16"), {}),
+    "mine.csv, line 3 is not a line of CSV separated by ',': unexpected end of data": (
         HEAD + b'a,b\n"c,d\ne,f\n', {}),
     "mine.csv, line 2: prompt is ''; expected a text.*And: mine.csv, line 4: prompt is ' '": (
         HEAD + b",1\nb,2\n ,3\n", {}),
@@ -165,11 +165,11 @@ def test_the_index_that_pandas_writes_is_no_column(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'[{"prompt": "a"},\n {"prompt": }]', "mine.json, line 2 is no JSON in UTF-8: Expecting value"),
-        (b'[{"prompt": "a"}, {"prompt": NaN}]', "mine.json, row 2 is no JSON in UTF-8: Out of range float"),
+        (b'[{"prompt": "a"},\n {"prompt": }]', "mine.json, line 2 is not JSON in UTF-8: Expecting value"),
+        (b'[{"prompt": "a"}, {"prompt": NaN}]', "mine.json, row 2 is not JSON in UTF-8: Out of range float"),
         (b'[{"prompt": "a"}, 5, []]', r"mine.json, row 2 is 5; expected an object .*And: mine.json, row 3 is \[\]"),
         (b"[]", "mine.json has no row; expected at least one"),
-        (b'[{"prompt": "caf\xe9"}]', "mine.json is no JSON in UTF-8: 'utf-8' codec"),
+        (b'[{"prompt": "caf\xe9"}]', "mine.json is not JSON in UTF-8: 'utf-8' codec"),
         (b'{"data": [{"prompt": "a"}]}', "mine.json, line 1 has the columns data; expected an object with a prompt"),
     ],
 )
@@ -192,7 +192,7 @@ def test_numbers_nested_columns_and_names_of_the_trainer_in_parquet(tmp_path):
     content = (tmp_path / "mine.parquet").read_bytes()
     for broken in (b"", content[:-40], b"PAR1" + b"x" * 60 + b"PAR1"):
         (tmp_path / "broken.parquet").write_bytes(broken)
-        with pytest.raises(InputError, match="broken.parquet is no parquet file that can be read: .*; restore it, or"):
+        with pytest.raises(InputError, match="broken.parquet is not a readable parquet file: .*; restore it, or"):
             own_problems(tmp_path / "broken.parquet")
     pa = sys.modules["pyarrow"]
     twice = pa.table([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"])
@@ -229,7 +229,7 @@ def test_a_folder_that_is_none_of_data(tmp_path):
 
 
 def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
-    """Answers that a reward cannot compare with: a number that is not whole, no number at all, or an empty text."""
+    """No reward can compare with a number that is not whole, a text that is not a number, or an empty text."""
     lines = [{"prompt": f"{n} + 1 = ?", "answer": n + 1} for n in range(30)]
     for number, answer in {3: 4.0, 5: None, 8: "", 20: True}.items():
         lines[number]["answer"] = answer

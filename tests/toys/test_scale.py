@@ -12,8 +12,8 @@ from grpo_lab.toys.scale import (
     H100,
     Gpu,
     Replica,
-    answer_ages,
-    answer_lengths,
+    completion_lengths,
+    completion_staleness,
     decoding_seconds,
     importance_weights,
     peak_seconds,
@@ -93,12 +93,12 @@ def test_sampling_is_that_of_a_loop(lengths):
         for t in range(1, max(rows) + 1):
             active_rows = sum(length >= t for length in rows)
             bytes_read = 2 * parameters + cache_bytes * active_rows * (prompt + t)
-            total += max(2 * parameters * active_rows / H100.flops, bytes_read / H100.memory) / gpus
+            total += max(2 * parameters * active_rows / H100.flops, bytes_read / H100.memory_bandwidth) / gpus
         assert seconds == pytest.approx(total, rel=1e-5)
 
 
 def test_operations_of_a_step():
-    assert step_flops(2.0, 3.0, readings=2, checkpointing=False) == {"sample": 12, "logprobs": 24, "update": 36}
+    assert step_flops(2.0, 3.0, logprob_passes=2, checkpointing=False) == {"sample": 12, "logprobs": 24, "update": 36}
     assert step_flops(2.0, 3.0)["update"] == 48
 
 
@@ -110,7 +110,7 @@ def test_what_is_refused_is_named():
         "cap": lambda: truncate_weights(logp.exp(), 0.0),
         "slots": lambda: straggler_bubble(torch.tensor([1]), 0),
         "lengths": lambda: straggler_bubble(torch.tensor([0, 3]), 1),
-        "group": lambda: answer_ages(torch.tensor([1, 2, 3]), 1, 1, 2),
+        "group": lambda: completion_staleness(torch.tensor([1, 2, 3]), 1, 1, 2),
     }.items():
         with pytest.raises(ValueError, match=name):
             call()
@@ -120,19 +120,19 @@ def test_what_is_refused_is_named():
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5), group=st.integers(1, 4))
 def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
     queue = torch.tensor(lengths * group)  # the number of completions is a multiple of the group size
-    ages = answer_ages(queue, slots, batch, group)
+    ages = completion_staleness(queue, slots, batch, group)
     assert ages.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()
 
 
 @pytest.mark.parametrize("spread", [0.5, 1.5])
 def test_drawn_lengths_have_the_given_mean_and_limit(spread):
     torch.manual_seed(0)
-    lengths = answer_lengths(4000, 300.0, 1000, spread)
+    lengths = completion_lengths(4000, 300.0, 1000, spread)
     assert abs(lengths.double().mean() - 300) < 1 and lengths.min() >= 1 and lengths.max() <= 1000
 
 
 def test_a_step_at_the_peaks_ends_with_the_slowest_replica():
-    gpu, lengths = Gpu(flops=100.0, memory=10.0), torch.tensor([1, 2, 3, 7])
+    gpu, lengths = Gpu(flops=100.0, memory_bandwidth=10.0), torch.tensor([1, 2, 3, 7])
     sampling, learning = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt=2, gpu=gpu)
     slowest = decoding_seconds(torch.tensor([[3, 7]]), 2, 5.0, 1.0, 2, gpu).item()
     assert sampling == pytest.approx(slowest)

@@ -38,7 +38,7 @@ NAMES = {
     "09": (
         "learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch", "name_fault",
     ),
-    "10": ("straggler_bubble", "answer_ages"),
+    "10": ("straggler_bubble", "completion_staleness"),
     "11": ("episode_masks", "append_reply", "read_tool_calls", "turn_advantages", "learn_by_playing"),
 }  # fmt: skip
 _NOTEBOOKS = {name: notebook for notebook, names in NAMES.items() for name in names}

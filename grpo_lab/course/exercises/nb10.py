@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, given
-from grpo_lab.toys.scale import answer_ages, straggler_bubble
+from grpo_lab.toys.scale import completion_staleness, straggler_bubble
 
 
 def lengths(*tokens: int):
@@ -46,8 +46,8 @@ def _queue(d, count, slots, batch, group=1, longest=40):
     return 1 + d.integers(longest, count), slots, batch, group
 
 
-ANSWER_AGES = Exercise(
-    function=answer_ages,
+COMPLETION_STALENESS = Exercise(
+    function=completion_staleness,
     cases=(
         given("two slots, an update for each two", lengths(3, 1, 1, 1), 2, 2),
         given("one slot, an update for each answer: always fresh", lengths(5, 1, 7), 1, 1),

@@ -8,16 +8,16 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.mathematics.quantities import LONGEST_ANSWER, quantity_in
+from grpo_lab.rewards.mathematics.quantities import MAX_ANSWER_LENGTH, quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from grpo_lab.rewards.text import check_setting, completion_text, expected_texts, loose_text
+from grpo_lab.rewards.text import check_number_setting, completion_text, expected_texts, loose_text
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 # The name on the left of an equation: x, x_1, AB, S_{ABC}, P(A), 总价, or nothing.
 _NAME = re.compile(r"(?:\\?[A-Za-z]+(?:_\w|_\{[\w\\ ]+\})?(?:\([A-Za-z]\))?|[\u4e00-\u9fff]{1,8})?")
 # An ellipsis at the end: "3.14..." is not 3.14, and "1, 2, ..." is not {1, 2}.
 _ELLIPSIS = re.compile(r"(?:\.{3}|…|\\[lc]?dots(?![a-z]))[\s$)}\\]*$")
-# A letter right behind a number, as in 3t, may be a unit or a variable.
+# A letter right after a number, as in 3t, may be a unit or a variable.
 _NUMBER_WITH_LETTER = re.compile(r".*[0-9)}][a-zA-Z]")
 # Words and times. Math-Verify would read a word as a product of letters ("lube" = "blue") and 8:00 as 8 / 00.
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
@@ -41,7 +41,7 @@ def math_reward(
       Chinese words (三十, 三分之一).
     - A per cent sign divides by 100: 25% is 1/4 and not 25.
     - A unit, or a base, may be missing. It must not contradict the expected one, and is not converted: 5 cm is 5, but
-      not 5 m; 12_5 is not 12_6. A single letter right behind a number may be a variable: 3t is not 3.
+      not 5 m; 12_5 is not 12_6. A single letter right after a number may be a variable: 3t is not 3.
     - An equation with a name on one side gives a value: x = 4 is 4.
     - If an expression is expected, an equal one is accepted: 1+x for x+1, and 1024 for 2^{10}.
     - Order counts in tuples, but not in sets and bare lists. A set is not a tuple. x > 3 is (3, \infty).
@@ -57,16 +57,16 @@ def math_reward(
             warning.
         time_limit: The seconds that one comparison may take. A completion that needs longer earns 0.0, as a wrong one
             does, and a warning counts it. With None instead, a policy could avoid the reward by slow expressions.
-        batch_time_limit: The seconds that all comparisons may take together. The completions that are left then earn
-            0.0, and the warning counts them, too. Expressions that look slow come last, so only their rewards depend on
-            how busy the machine is.
+        batch_time_limit: The seconds that all comparisons may take together. Completions that are left then also earn
+            0.0, and the warning counts them. Expressions that look slow come last, so only their rewards depend on how
+            busy the machine is.
         kwargs: Other columns, unused.
 
     Raises:
         ImportError: if Math-Verify is needed and not installed; plain numbers and words do not need it.
     """
-    check_setting("math_reward: time_limit", time_limit)
-    check_setting("math_reward: batch_time_limit", batch_time_limit)
+    check_number_setting("math_reward: time_limit", time_limit)
+    check_number_setting("math_reward: batch_time_limit", batch_time_limit)
     expected = expected_texts("math_reward", completions, answer)
     golds = [boxed(a) if a and r"\boxed" in a else a for a in expected]
     pairs = [(a, given_answer(completion_text(y))) for a, y in zip(golds, completions, strict=True)]
@@ -114,7 +114,7 @@ def compare_without_library(expected: str, submitted: str) -> bool | tuple[str, 
         True if the texts are equal, and False if not. If Math-Verify has to decide, the expected and the submitted
         expression, in the form in which it reads them.
     """
-    is_too_long = len(submitted) > max(LONGEST_ANSWER, 2 * len(expected))
+    is_too_long = len(submitted) > max(MAX_ANSWER_LENGTH, 2 * len(expected))
     gold, answer = tidy(expected), "" if is_too_long else tidy(submitted)
     if re.search("[0-9]", submitted) and _ELLIPSIS.search(submitted) and not _ELLIPSIS.search(expected):
         answer = ""
@@ -127,7 +127,7 @@ def compare_without_library(expected: str, submitted: str) -> bool | tuple[str, 
         return gold_number == number and units_agree and names_agree
     if _WORDS.fullmatch(gold):
         return loose_text(gold) == loose_text(answer)
-    # An empty answer is passed to Math-Verify, too: it determines whether the expected text is readable at all.
+    # An empty answer is also passed to Math-Verify, which determines whether the expected text is readable at all.
     is_set_for_tuple = {gold.lstrip("\\")[:1], answer.lstrip("\\")[:1]} == {"(", "{"}
     if "," in answer and (quantity := quantity_in(answer)):  # Math-Verify would read "1,024" as a pair of numbers
         answer = str(quantity[0])

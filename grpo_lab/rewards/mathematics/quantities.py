@@ -2,7 +2,7 @@ r"""Reading a text as an exact number with its unit: "-3 1/2", "1.5 \times 10^3"
 
 A sum that is not carried out, two numbers, and a number with a doubt ("about 5") are not read as a number. A unit may
 be missing; the table of units shows whether two units contradict each other. Things that are counted (5 apples, 6个
-苹果) are in no table: any single English plural is accepted, and Chinese words that do not change the number.
+苹果) are in no table: any single English plural is accepted, and so are Chinese words that do not change the number.
 
 `last_number` reads a number in a running text in the same notations.
 """
@@ -13,18 +13,19 @@ from functools import lru_cache
 from pathlib import Path
 
 from grpo_lab.rewards.mathematics.tidy import given_answer, tidy, was_cut_off
-from grpo_lab.rewards.text import LONGEST_ANSWER, after_thinking
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, after_thinking
 
 # Each line of units.txt holds the names of one unit.
 _UNIT_LINES = [line.split() for line in Path(__file__).with_name("units.txt").read_text(encoding="utf-8").splitlines()]
 _UNITS = {name: names[0] for names in _UNIT_LINES for name in names}
-# Text before a unit, text behind it, and the power of the unit that they mean.
+# Text before a unit, text after it, and the power of the unit that they mean.
 _POWERS = (("平方", "", 2), ("square ", "", 2), ("", "^2", 2), ("立方", "", 3), ("cubic ", "", 3), ("", "^3", 3))
 _UNITS |= {
     prefix + name + suffix: f"{unit}^{power}" for name, unit in _UNITS.items() for prefix, suffix, power in _POWERS
 }
 _COUNTED_THING = re.compile(r" [a-z]{3,}s| ?[\u4e00-\u9fff]{1,12}")
-# Words behind a number that change the number, or express a doubt about it.
+# Words after a number that change the number, or express a doubt about it. The pattern requires an s at the end of an
+# English word, which is therefore left out here (sixe, plu).
 _NOT_COUNTED = re.compile(
     r"^ (?:one|two|three|four|five|sixe|seven|eight|nine|ten|[a-z]+teen|[a-z]+tie|dozen|hundred|thousand|[a-z]+illion|"
     r"hal[fv]e?|third|quarter|[a-z]+th|percent|plu|minu|perhap)s$|左右|以[上下]|上下|分之|"
@@ -85,7 +86,7 @@ _BASE = re.compile(r"^(?: ?_|,? ?(?:in )?base )\{?([0-9]{1,2})\}?$|^ ?\((?:in )?
 _MARKUP = re.compile(r"(?<![0-9a-zA-Z)])(?:\*\*|__)|(?:\*\*|__)(?![0-9a-zA-Z(])|`")
 # Text before a number that is only a part of an expression, such as a root or a logarithm.
 _EXPRESSION_BEFORE = re.compile(r"\\(?:sqrt|overline|ln|log|sin|cos|tan)(?: ?_\S+)? *[{(]?$|[a-zA-Z})] ?/ ?$")
-# A number in a running text, but no index, no exponent and no part of another number.
+# A number in a running text that is not an index, an exponent or a part of another number.
 _NUMBER_IN_TEXT = re.compile(
     r"(?<![0-9.])(?<![\^_])(?<![\^_][+{-])(?<![\^_]\{[+-])"
     rf"(?P<number>[+-]?(?:[{CURRENCY}] ?[+-]?)?(?:"
@@ -104,7 +105,7 @@ _NUMBER_IN_TEXT = re.compile(
 @lru_cache(maxsize=4096)
 def quantity_in(text: str) -> tuple[Fraction, str] | None:
     """Return the number that a tidy text states, and its unit or ""; None if the text is not exactly one number."""
-    if len(text) > LONGEST_ANSWER:
+    if len(text) > MAX_ANSWER_LENGTH:
         return None
     if (match := _NUMBER.fullmatch(_plain_notation(text))) is None:
         return None
@@ -126,8 +127,11 @@ def _plain_notation(text: str) -> str:
 
 
 def number_alone(text: str) -> Fraction | None:
-    """Return the number that a text states in any notation; None if it has a unit, a currency, a base or other text."""
-    match = _NUMBER.fullmatch(_plain_notation(tidy(text))) if len(text) <= LONGEST_ANSWER else None
+    """Return the number that a text states in any notation; 5% is 1/20.
+
+    The result is None if the text has a unit, a currency, a base or other text.
+    """
+    match = _NUMBER.fullmatch(_plain_notation(tidy(text))) if len(text) <= MAX_ANSWER_LENGTH else None
     is_alone = match is not None and not match["currency"] and not match["tail"]
     number = quantity_in(tidy(text)) if is_alone else None
     return number[0] if number else None
@@ -140,7 +144,10 @@ def _join_thousands(text: str) -> str:
 
 
 def _value_of(match: re.Match) -> Fraction | None:
-    """Return the value of a match of _NUMBER, without its sign and per cent; None if it is written unusually."""
+    """Return the value of a match of _NUMBER, without its sign and per cent.
+
+    The result is None for an improper mixed number such as 3 3/2, and for unusual Chinese words.
+    """
     if decimal := match["decimal"]:
         return Fraction(decimal)
     if repeated := match["repeated"]:  # 0.1(6) is (16 - 1)/90
@@ -191,7 +198,7 @@ def _whole_chinese(text: str) -> int | None:
 
 
 def unit_of(tail: str) -> str | None:
-    """Return the unit that the text behind a number names.
+    """Return the unit that the text after a number names.
 
     Returns:
         The first name of the unit in units.txt, or "base 5" for a base: 123_5 may be written 123, but is not 123_6. ""
@@ -218,7 +225,7 @@ def last_number(text: str) -> str:
     # A single answer tag that is not closed is ignored: the number is then read from the text.
     if was_cut_off(text) and re.search(r"</answer>|\\boxed", text):
         return ""
-    if quantity_in(answer := tidy(given_answer(text) or text[: LONGEST_ANSWER + 1])):
+    if quantity_in(answer := tidy(given_answer(text) or text[: MAX_ANSWER_LENGTH + 1])):
         if not re.search("[0-9]", answer):  # a number in Chinese words, such as 三十
             return answer
         text = answer
@@ -241,7 +248,7 @@ def _is_in_word(match: re.Match) -> bool:
 
 
 def _tidy_running_text(text: str) -> str:
-    """Return a running text, tidied.
+    """Tidy a running text.
 
     In a running text, unlike in an answer, a dash may separate words, ** marks bold type, and a full-width comma
     separates numbers.

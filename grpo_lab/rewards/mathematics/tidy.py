@@ -1,10 +1,10 @@
-r"""Taking the answer out of a completion, and writing it in one way: "７½", "7 1/2." and "$7\dfrac{1}{2}$"."""
+r"""Taking the answer out of a completion, and writing it in one notation: "７½", "7 1/2." and "$7\dfrac{1}{2}$"."""
 
 import re
 import unicodedata
 from functools import lru_cache
 
-from grpo_lab.rewards.text import after_thinking, extract_answer, fold, is_cut_off
+from grpo_lab.rewards.text import after_thinking, extract_answer, is_cut_off, nfkc_text
 
 _SIGNS = str.maketrans(
     dict.fromkeys("−–—‐‑", "-") | dict.fromkeys("！。", ".")  # unlike "!", a factorial, "！" ends a sentence
@@ -50,9 +50,9 @@ _REWRITES = {
     rf"{_WORD_START}oo(?![a-zA-Z])": r"\\infty ",
     r"\\varnothing|^\s*no (?:real )?solutions?\s*$|^\s*(?:无解|空集)\s*$": r"\\emptyset ",
 }
-DEEPEST_BRACES = 6  # levels of nested braces that are read in a box
+MAX_BRACE_DEPTH = 6  # levels of nested braces that are read in a box
 _BOX_CONTENT = "[^{}]*+"
-for _ in range(DEEPEST_BRACES):
+for _ in range(MAX_BRACE_DEPTH):
     _BOX_CONTENT = rf"(?:[^{{}}]|\{{{_BOX_CONTENT}\}})*+"
 _BOX = rf"\\boxed\s*(?:\{{({_BOX_CONTENT})\}}|([0-9]+))"
 
@@ -60,7 +60,7 @@ _BOX = rf"\\boxed\s*(?:\{{({_BOX_CONTENT})\}}|([0-9]+))"
 def given_answer(text: str) -> str:
     r"""Return the answer after the thinking: the last answer block, or without a block, the last `\boxed{}`.
 
-    If the block contains a box, the content of the box is returned. The answer is empty if there is neither, and if the
+    If the block contains a box, the content of the box is returned. The answer is empty if there is neither, or if the
     text was cut off in its thinking, or in a block or box after the last closed one.
     """
     text = after_thinking(text)
@@ -88,7 +88,7 @@ def boxed(text: str) -> str:
 
 
 def was_cut_off(text: str) -> bool:
-    """Return True if the last answer block of a text is not closed, or without any block, its last box."""
+    """Return True if the last answer block of a text is not closed, or, without any block, if its last box is not."""
     _, closing, ending = text.rpartition("</answer>")
     return is_cut_off(ending, "<answer>") or (not closing and _is_box_open(text))
 
@@ -105,7 +105,7 @@ def tidy(text: str) -> str:
     text = _MIXED_NUMBER_GAP.sub(" ", text)
     text = _SUPERSCRIPTS.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}".replace("−", "-"), text)
     text = _SUBSCRIPTS.sub(lambda match: f"_{{{unicodedata.normalize('NFKC', match[0])}}}", text)
-    text = fold(text.translate(_SIGNS)).rstrip(" .,;")
+    text = nfkc_text(text.translate(_SIGNS)).rstrip(" .,;")
     if r"\begin{" in text:
         text = _COLUMN_FORMAT.sub(lambda columns: re.sub(r"[|\s]", "", columns[0]), text)
         text = _ROW_END_PATTERN.sub(lambda end: "" if "hline" in end[0] else _ROW_END, text)

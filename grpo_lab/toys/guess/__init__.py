@@ -1,4 +1,4 @@
-"""The game of notebook 11, higher or lower: environment, policy, exact rewards and gradients, and training."""
+"""The game of notebook 11, "higher or lower": environment, policy, exact rewards and gradients, and training."""
 
 from grpo_lab.toys.guess.episodes import greedy_episodes, greedy_reward, sample_episodes
 from grpo_lab.toys.guess.exact import (

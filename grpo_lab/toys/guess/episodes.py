@@ -1,4 +1,4 @@
-"""Sampling of episodes of higher or lower, in which guesses and replies are tokens of one row."""
+"""Sampling of episodes of the game "higher or lower", in which guesses and replies are tokens of one row."""
 
 from collections.abc import Callable
 

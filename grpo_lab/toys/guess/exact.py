@@ -1,4 +1,4 @@
-r"""Exact quantities of higher or lower: the expected reward of a policy, and the variance of gradient estimates."""
+r"""Exact quantities of the game "higher or lower": expected rewards, and variances of gradient estimates."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class SearchTree(NamedTuple):
 
     Attributes:
         visits: The probability that the policy makes guess g in turn k.
-        flows: The probability that it makes guess g in turn k, gets the reply higher or lower, and then guesses g'.
+        flows: The probability that it makes guess g in turn k, gets the reply "higher" or "lower", and then guesses g'.
     """
 
     visits: Float[Tensor, "K n"]
@@ -127,8 +127,8 @@ def secret_episodes(policy: GuessPolicy, secret: int) -> SecretEpisodes:
     return SecretEpisodes(tokens, rewards, probability, scores.flatten(2))
 
 
-def _continued(world: GuessWorld, tokens: Int[Tensor, " T"], secret: int) -> Int[Tensor, "C U"]:
-    """Extend an episode by each guess and the reply to it, one row each; an episode that has ended is padded."""
+def _continued(world: GuessWorld, tokens: Int[Tensor, " T"], secret: int) -> Int[Tensor, "rows T+2"]:
+    """Extend an episode by each guess and its reply, in a row for each guess; pad an episode that has ended."""
     if world.found in tokens:
         return nn.functional.pad(tokens[None], (0, 2), value=PAD)
     guess = torch.arange(1, world.numbers + 1)
@@ -143,7 +143,6 @@ def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -
     small groups.
 
     Args:
-        policy: The policy.
         secrets: The secret of each of the G episodes of the group, such as (1, 1, 1) or (1, 2, 3).
         credit: The `compute` of an entry of `TURN_ADVANTAGES`, or a function with the same arguments and result.
 
@@ -181,7 +180,6 @@ def leave_one_out_variance(policy: GuessPolicy, groups: Int[Tensor, "P G"]) -> f
     \sigma_i; S_i is its score; and g_i = E[R_i S_i].
 
     Args:
-        policy: The policy.
         groups: The secret of each episode of each group, G at least 2.
 
     Returns:

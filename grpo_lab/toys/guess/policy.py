@@ -1,4 +1,4 @@
-"""The policy of higher or lower: a small, randomly initialised transformer that reads an episode token by token."""
+"""The policy of the game "higher or lower": a small transformer with random weights, over the tokens of an episode."""
 
 import torch
 from jaxtyping import Float, Int
@@ -28,7 +28,7 @@ class GuessPolicy(nn.Module):
         self.world = world
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of each token given the tokens before it; -inf for other tokens than numbers at guesses."""
+        """Return the logits of each token given those before it; at guesses, -inf for tokens that are not numbers."""
         input_ids = nn.functional.pad(tokens[:, :-1], (1, 0), value=PAD)
         length = input_ids.shape[1]
         hidden = self.token(input_ids) + self.position.weight[:length]
@@ -39,7 +39,7 @@ class GuessPolicy(nn.Module):
         is_guess_position = torch.arange(length, device=tokens.device)[:, None] % 2 == 0
         return logits.masked_fill(is_guess_position & ~is_number, -torch.inf)
 
-    def guess_logits(self, history: Int[Tensor, "B T"]) -> Float[Tensor, "B N"]:
+    def guess_logits(self, history: Int[Tensor, "B T"]) -> Float[Tensor, "B n"]:
         """Return the logits of the numbers 1 to n as the next guess after each history."""
         tokens = nn.functional.pad(history, (0, 1), value=PAD)
         unique_tokens, index = tokens.unique(dim=0, return_inverse=True)  # one forward pass for equal histories

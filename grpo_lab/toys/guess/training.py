@@ -1,4 +1,4 @@
-"""Training in the environment of higher or lower, with one update on each batch of episodes.
+"""Training on the game "higher or lower", with one update on each batch of episodes.
 
 Every batch has G episodes of every secret. The loss is `policy_loss` over the tokens that the policy wrote, divided by
 a constant. With leave-one-out advantages and one update per batch, the expected gradient that a step ascends is the
@@ -68,7 +68,7 @@ def batch_advantages(
         num_generations: G, the number of episodes in a group.
         groups: "one secret" for groups of the G episodes of a secret; "mixed secrets" for as many groups of G episodes
             in the order of secrets 1, 2, 3 ... n, 1, 2 ... The episodes of a group share a baseline.
-        credit: The name of an entry of `TURN_ADVANTAGES`, which computes the advantages.
+        credit: The name of the entry of `TURN_ADVANTAGES` that computes the advantages.
     """
     rows = torch.arange(len(tokens))
     if groups == "mixed secrets":
@@ -91,7 +91,7 @@ def train_guess(
     entropy_weight: float = 0.0,
     groups: str = "one secret",
     credit: str = "trajectory",
-    train_words: bool = False,
+    train_on_replies: bool = False,
     eval_every: int = 20,
 ) -> GuessRun:
     """Train a policy from random weights.
@@ -103,9 +103,9 @@ def train_guess(
         num_generations: G, the number of episodes of each secret in a batch.
         learning_rate: Learning rate of AdamW. The norm of the gradient is clipped at 1.
         entropy_weight: Weight of `entropy_bonus`, which is subtracted from the loss.
-        groups: An entry of `GROUPS`, which says which episodes share a baseline; see `batch_advantages`.
-        credit: The name of an entry of `TURN_ADVANTAGES`, which computes the advantages.
-        train_words: Whether to make the mistake of training on the replies, as if the policy had written them.
+        groups: An entry of `GROUPS`; it determines which episodes share a baseline, see `batch_advantages`.
+        credit: The name of the entry of `TURN_ADVANTAGES` that computes the advantages.
+        train_on_replies: Whether to make the mistake of training on the replies, as if the policy had written them.
         eval_every: Number of steps between two measurements.
     """
     check_choice("groups", groups, GROUPS)
@@ -122,7 +122,7 @@ def train_guess(
         if step < steps:
             tokens = sample_episodes(run.policy, secrets, generator)
             advantages = batch_advantages(world, tokens, num_generations, groups, credit)
-            loss = guess_loss(run.policy, tokens, advantages, entropy_weight, train_words)
+            loss = guess_loss(run.policy, tokens, advantages, entropy_weight, train_on_replies)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(run.policy.parameters(), 1.0)
@@ -135,23 +135,22 @@ def guess_loss(
     tokens: Int[Tensor, "B T"],
     advantages: Float[Tensor, "B K"],
     entropy_weight: float = 0.0,
-    train_words: bool = False,
+    train_on_replies: bool = False,
 ) -> Float[Tensor, ""]:
     """Compute the loss of a batch: `policy_loss` over the tokens that the policy wrote, minus the entropy bonus.
 
     Args:
-        policy: The policy.
         tokens: The episodes.
         advantages: The advantage of each turn.
         entropy_weight: Weight of `entropy_bonus`.
-        train_words: Whether to make the mistake of including the replies, as if the policy had written them.
+        train_on_replies: Whether to make the mistake of including the replies, as if the policy had written them.
     """
     unique_episodes, index = tokens.unique(dim=0, return_inverse=True)  # one forward pass for equal episodes
     logits = policy(unique_episodes)
     logp = token_logprobs(logits, unique_episodes)[index]
-    mask = tokens != PAD if train_words else policy_mask(tokens)
+    mask = tokens != PAD if train_on_replies else policy_mask(tokens)
     token_advantages = repeat(advantages, "B K -> B (K two)", two=2)
-    length = tokens.shape[1] if train_words else tokens.shape[1] // 2
+    length = tokens.shape[1] if train_on_replies else tokens.shape[1] // 2
     loss, _ = policy_loss(logp, token_advantages, mask, loss_type="dr_grpo", max_completion_length=length)
     if entropy_weight:
         loss = loss - entropy_weight * entropy_bonus(logits[index], policy_mask(tokens), policy.world.guesses)
@@ -165,15 +164,14 @@ def _measure(run: GuessRun, step: int) -> None:
         run.greedy.append(greedy_reward(run.policy))
 
 
-def expected_step(policy: GuessPolicy, train_words: bool = False) -> Float[Tensor, " N"]:
+def expected_step(policy: GuessPolicy, train_on_replies: bool = False) -> Float[Tensor, " N"]:
     """Compute the exact expectation of the gradient that a step ascends, by summing over all episodes of all secrets.
 
     It holds for groups of one secret, and equals the gradient of `win_probability`.
 
     Args:
-        policy: The policy.
-        train_words: Whether to make the mistake of training on the replies. The result then differs from the gradient
-            of `win_probability`.
+        train_on_replies: Whether to make the mistake of training on the replies. The result then differs from the
+            gradient of `win_probability`.
 
     Returns:
         The gradient with respect to all N parameters, as one vector.
@@ -186,7 +184,7 @@ def expected_step(policy: GuessPolicy, train_words: bool = False) -> Float[Tenso
     ]
     advantages = repeat(torch.cat(weights).to(policy.head.weight), "B -> B K", K=policy.world.guesses)
     # The loss is a mean over rows, divided by the largest number of trained tokens; here a sum is needed.
-    max_trained_tokens = tokens.shape[1] if train_words else policy.world.guesses
-    gain = -guess_loss(policy, tokens, advantages, train_words=train_words) * len(tokens) * max_trained_tokens
+    max_trained_tokens = tokens.shape[1] if train_on_replies else policy.world.guesses
+    gain = -guess_loss(policy, tokens, advantages, train_on_replies=train_on_replies) * len(tokens) * max_trained_tokens
     parameters = list(policy.parameters())
     return nn.utils.parameters_to_vector(torch.autograd.grad(gain, parameters, materialize_grads=True))

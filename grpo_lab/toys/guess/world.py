@@ -1,7 +1,7 @@
-r"""The environment of the game higher or lower: the policy guesses a secret number, and the environment replies.
+r"""The environment of the game "higher or lower": the policy guesses a secret number, and the environment replies.
 
-An episode is a row of tokens in which guesses and replies alternate: 4 higher 6 found. Token 0 is padding, and also the
-input before the first token; token g is the number g; the tokens of the three words follow the numbers.
+An episode is a row of tokens in which guesses and replies alternate: "4 higher 6 found". Token 0 is padding, and also
+the input before the first token; token g is the number g; the tokens of the three words follow the numbers.
 
 Axes: B episodes, K turns, T = 2K tokens, V tokens of the vocabulary, H histories.
 """
@@ -50,7 +50,7 @@ class GuessWorld(NamedTuple):
         return min(1.0, (2**self.guesses - 1) / self.numbers)
 
     def answer(self, secrets: Int[Tensor, " B"], guesses: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """Return the reply to each guess, as the token of higher, lower or found."""
+        """Return the reply to each guess, as the token of "higher", "lower" or "found"."""
         return self.higher + torch.where(secrets > guesses, 0, torch.where(secrets < guesses, 1, 2))
 
     def text(self, tokens: Int[Tensor, " T"]) -> str:
@@ -88,16 +88,16 @@ def episode_rewards(world: GuessWorld, tokens: Int[Tensor, "B T"]) -> Float[Tens
 def turn_states(world: GuessWorld, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B K"]:
     """Return the state in which each turn begins, as one number that encodes k and the numbers that are still possible.
 
-    Histories before the same turn that leave the same numbers lead to the same state, such as 2 higher 6 lower and
-    6 lower 2 higher.
+    Histories before the same turn that leave the same numbers lead to the same state, such as "2 higher 6 lower" and
+    "6 lower 2 higher".
     """
     low, high = torch.ones(len(tokens), dtype=torch.long), torch.full((len(tokens),), world.numbers)
     states = []
     for k in range(world.guesses):
         states.append((k * (world.numbers + 1) + low) * (world.numbers + 1) + high)
-        guess, word = tokens[:, 2 * k], tokens[:, 2 * k + 1]
-        low = torch.where(word == world.higher, torch.maximum(low, guess + 1), low)
-        high = torch.where(word == world.higher + 1, torch.minimum(high, guess - 1), high)
+        guess, reply = tokens[:, 2 * k], tokens[:, 2 * k + 1]
+        low = torch.where(reply == world.higher, torch.maximum(low, guess + 1), low)
+        high = torch.where(reply == world.higher + 1, torch.minimum(high, guess - 1), high)
     return torch.stack(states, dim=1)
 
 
@@ -113,13 +113,13 @@ def all_histories(world: GuessWorld) -> list[Histories]:
 
 
 def _next_histories(world: GuessWorld, histories: Histories) -> Histories:
-    """Extend each history by each guess and each of the replies higher and lower, if some secret gives that reply."""
+    """Extend each history by each guess and the replies "higher" and "lower", if some secret gives that reply."""
     tokens, low, high = (values.repeat_interleave(world.numbers, 0) for values in histories)
     guess = torch.arange(1, world.numbers + 1).repeat(len(histories.low))
     ranges_after_reply = [(torch.maximum(low, guess + 1), high), (low, torch.minimum(high, guess - 1))]  # higher, lower
     extended = []
-    for word, (new_low, new_high) in enumerate(ranges_after_reply):
-        turn = torch.stack([guess, torch.full_like(guess, world.higher + word)], dim=1)
+    for reply, (new_low, new_high) in enumerate(ranges_after_reply):
+        turn = torch.stack([guess, torch.full_like(guess, world.higher + reply)], dim=1)
         is_possible = new_low <= new_high
         extended.append([torch.cat([tokens, turn], dim=1)[is_possible], new_low[is_possible], new_high[is_possible]])
     return Histories(*map(torch.cat, zip(*extended, strict=True)))

@@ -9,4 +9,4 @@ from grpo_lab.toys.sorting.policy import (
     sample_responses,
 )
 from grpo_lab.toys.sorting.task import ascending_pairs, exact_reward, make_prompts, repaired_reward, sorting_reward
-from grpo_lab.toys.sorting.training import batch_loss, collect, evaluate_sorting, greedy_responses, train_sorting
+from grpo_lab.toys.sorting.training import batch_loss, collect_batch, evaluate_sorting, greedy_responses, train_sorting

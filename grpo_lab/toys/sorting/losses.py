@@ -54,8 +54,8 @@ def surrogate_loss(
         epsilon: \epsilon, the clip range of "clipped", from 0 to 1.
 
     Returns:
-        The loss, a single number. Compute r from the difference of the log-probabilities: a quotient of probabilities
-        such as e^-800 and e^-801 would be 0 / 0.
+        The loss, a single number. r is computed from the difference of the log-probabilities, since a quotient of
+        probabilities such as e^-800 and e^-801 would be 0 / 0.
     """
     check_choice("loss", loss, LOSSES)
     check_between("epsilon", epsilon, 0, 1)
@@ -73,7 +73,7 @@ def kl_penalty(logp: Float[Tensor, "B T"], ref_logp: Float[Tensor, "B T"], beta:
 
     K = \frac{\beta}{B T} \sum_{b,t} k_3(\log \pi_{b,t},\; \log \pi^{\mathrm{ref}}_{b,t}) \tag{3.14}
 
-    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.10), and
+    k3 = (e^d - 1) - d, with d = \log \pi^{\mathrm{ref}} - \log \pi, is the estimator of low variance, Eq. (4.10);
     `kl_estimate(logp, ref_logp)` computes it. It is not clamped, however different policy and reference are.
 
     Args:

@@ -32,7 +32,7 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 WIDTH = 16  # D of the policy
 
 
-class Experience(NamedTuple):
+class SortingBatch(NamedTuple):
     """One batch, with everything that the inner steps need; the old policy is present only as `old_logp`."""
 
     prompts: Int[Tensor, "S P T"]
@@ -48,15 +48,14 @@ class SortingRun:
 
     Attributes:
         policy: The trained policies.
-        rounds: The rounds before which the policies were measured, and finally the number of all rounds, for the
-            measurement after training.
+        rounds: Number of rounds already trained at each measurement; the last measurement is after training.
         history: Metrics by name, each with a column for each of `rounds`. They are measured on held-out prompts, with
             four responses to each:
             "reward" is the reward used in training;
             "exact" is the share of responses that are the sorted prompt;
             "gamed" is the share of other responses that get the maximum of `sorting_reward`;
             "entropy" is the mean entropy of the policy at a position, in nats, at most log V.
-        losses: The loss of the last inner step in each of `rounds` except the final one.
+        losses: The loss of the last inner step in the round after each measurement except the last.
     """
 
     policy: SortingPolicy
@@ -96,7 +95,7 @@ def train_sorting(
         eval_every: Number of rounds between two measurements.
 
     Raises:
-        FloatingPointError: A loss is NaN or infinite.
+        FloatingPointError: if a loss is NaN or infinite.
     """
     _check_counts(
         seeds=len(seeds), rounds=rounds, num_prompts=num_prompts, num_generations=num_generations,
@@ -109,7 +108,7 @@ def train_sorting(
     optimizer = torch.optim.Adam(policy, lr=learning_rate)
     measurements, losses = {}, []
     for round_index in tqdm(range(rounds), unit="round", delay=2, leave=False):
-        batch = collect(
+        batch = collect_batch(
             policy, _choose(prompts.train, num_prompts, generators), reward, weights, num_generations, generators
         )
         is_measured = round_index % eval_every == 0
@@ -140,14 +139,14 @@ def _check_counts(**counts: int) -> None:
 
 
 @torch.no_grad()
-def collect(
+def collect_batch(
     policy: SortingPolicy,
     prompts: Int[Tensor, "S P T"],
     reward: Reward,
     weights: str,
     num_generations: int,
     generators: list[torch.Generator],
-) -> Experience:
+) -> SortingBatch:
     """Sample and score G responses to each prompt, and compute their advantages; nothing has a gradient.
 
     Args:
@@ -162,19 +161,19 @@ def collect(
     responses = sample_responses(logp, _uniform(generators, prompts.shape[1], num_generations, prompts.shape[2]))
     rewards = _score(reward, prompts, responses)
     advantages = update_weights(rearrange(rewards, "S P G -> (S P) G"), weights).reshape(rewards.shape)
-    return Experience(prompts, responses, response_logprobs(logp, responses), rewards, advantages)
+    return SortingBatch(prompts, responses, response_logprobs(logp, responses), rewards, advantages)
 
 
-def batch_loss(logp: Float[Tensor, "S P G T"], batch: Experience, loss: str | Loss) -> Float[Tensor, ""]:
+def batch_loss(logp: Float[Tensor, "S P G T"], batch: SortingBatch, loss: str | Loss) -> Float[Tensor, ""]:
     """Compute the loss over all responses of all seeds; `loss` is a name or a function, as in `train_sorting`."""
     function = loss if callable(loss) else partial(surrogate_loss, loss=loss)
     return function(_rows(logp), _rows(batch.old_logp), batch.advantages.flatten())
 
 
-def _loss_of_each_seed(logp: Tensor, batch: Experience, loss: str | Loss) -> Tensor:
+def _loss_of_each_seed(logp: Tensor, batch: SortingBatch, loss: str | Loss) -> Tensor:
     """Compute the loss over the responses of each seed alone, (S,)."""
     by_seed = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
-    return torch.stack([batch_loss(seed_logp, Experience(*seed_batch), loss) for seed_logp, *seed_batch in by_seed])
+    return torch.stack([batch_loss(seed_logp, SortingBatch(*seed_batch), loss) for seed_logp, *seed_batch in by_seed])
 
 
 @torch.no_grad()

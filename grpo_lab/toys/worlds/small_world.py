@@ -1,4 +1,4 @@
-"""A language with so few sequences that expectations are computed exactly, by listing all of them.
+"""A language with so few sequences that expectations can be computed exactly, by listing all of them.
 
 The policy is a table with a row of logits for each prefix. So it is autoregressive like a language model, but the
 probabilities after one prefix do not depend on those after another. Notebooks 01 and 02 compare their estimates with

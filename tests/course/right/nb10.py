@@ -31,5 +31,5 @@ def ages_by_a_clock(lengths, slots, batch, group=1):
 
 RIGHT = {
     "straggler_bubble": (bubble_by_sorting,),
-    "answer_ages": (ages_by_a_clock,),
+    "completion_staleness": (ages_by_a_clock,),
 }

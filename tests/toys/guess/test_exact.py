@@ -1,4 +1,4 @@
-"""Tests of the exact rewards, gradients and variances of higher or lower, against lists of all episodes."""
+"""Tests of the exact rewards, gradients and variances of the game "higher or lower", against lists of all episodes."""
 
 from itertools import product
 
@@ -30,7 +30,7 @@ GROUPS = [(1, 1), (2, 2, 2), (1, 2, 3), (1, 2, 3, 3)]
 
 @pytest.fixture(scope="module")
 def policy():
-    """A policy with random weights that clearly prefers some guesses."""
+    """Return a policy with random weights that clearly prefers some guesses."""
     policy = GuessPolicy(WORLD, seed=1)
     with torch.no_grad():
         policy.head.weight *= 3
@@ -136,21 +136,21 @@ def test_expected_step_is_the_reward_gradient_if_replies_are_masked(policy):
     exact = torch.autograd.grad(win_probability(policy), parameters, materialize_grads=True)
     exact = torch.nn.utils.parameters_to_vector(exact)
     assert_near(expected_step(policy), exact, 1e-10)
-    without_mask = expected_step(policy, train_words=True)
+    without_mask = expected_step(policy, train_on_replies=True)
     assert (without_mask - exact).norm() > exact.norm()
 
 
 def test_replies_have_no_gradient(policy, monkeypatch):
-    """The gradient of the logits at replies is exactly zero, unless `train_words` leaves out the mask."""
+    """The gradient of the logits at replies is exactly zero, unless `train_on_replies` leaves out the mask."""
     tokens = secret_episodes(policy, 2).tokens
     assert torch.equal(tokens, tokens.unique(dim=0))
     advantages = torch.ones(len(tokens), WORLD.guesses, dtype=torch.float64)
     logits = policy(tokens).detach().requires_grad_()
     monkeypatch.setattr(policy, "forward", lambda rows: logits)
-    for train_words in (False, True):
-        loss = guess_loss(policy, tokens, advantages, entropy_weight=0.1, train_words=train_words)
+    for train_on_replies in (False, True):
+        loss = guess_loss(policy, tokens, advantages, entropy_weight=0.1, train_on_replies=train_on_replies)
         gradient = torch.autograd.grad(loss, logits)[0]
-        assert bool((gradient[:, 1::2] != 0).any()) is train_words
+        assert bool((gradient[:, 1::2] != 0).any()) is train_on_replies
         assert (gradient[:, ::2] != 0).any()
 
 

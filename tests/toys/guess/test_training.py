@@ -1,4 +1,4 @@
-"""Tests of the training of higher or lower: reproducible runs, the effect of options, and a policy that learns."""
+"""Tests of training on "higher or lower": reproducible runs, the effect of options, and a policy that learns."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def test_the_same_seed_gives_the_same_run_and_looking_more_often_changes_nothing
 
 
 @pytest.mark.parametrize(
-    "change", [{"entropy_weight": 0.1}, {"groups": "mixed secrets"}, {"credit": "state"}, {"train_words": True}]
+    "change", [{"entropy_weight": 0.1}, {"groups": "mixed secrets"}, {"credit": "state"}, {"train_on_replies": True}]
 )
 def test_an_option_changes_the_run(change):
     assert not torch.equal(weights(train_guess(WORLD, **SHORT)), weights(train_guess(WORLD, **SHORT, **change)))

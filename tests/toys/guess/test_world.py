@@ -1,4 +1,4 @@
-"""Tests of the environment of higher or lower: its replies, its histories and states, and the policy mask."""
+"""Tests of the environment of the game "higher or lower": replies, histories, states, and the policy mask."""
 
 from itertools import product
 

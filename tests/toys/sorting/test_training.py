@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.toys.sorting import (
     SortingPolicy,
-    collect,
+    collect_batch,
     evaluate_sorting,
     exact_reward,
     init_policy,
@@ -64,7 +64,7 @@ def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
     (generator,) = generators(9)
     policy = init_policy(4, 2, 16, [generator])
     prompts = PROMPTS.train[torch.randint(len(PROMPTS.train), (4,), generator=generator)][None]
-    batch = collect(policy, prompts, repaired_reward, "normalised", 3, [generator])
+    batch = collect_batch(policy, prompts, repaired_reward, "normalised", 3, [generator])
     logp = response_logprobs(position_logprobs(prompts, *policy), batch.responses)
     loss = surrogate_loss(logp.flatten(0, 2), logp.detach().flatten(0, 2), batch.advantages.flatten())
     loss.backward()
@@ -76,7 +76,7 @@ def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
 
 def test_a_batch_holds_numbers_of_the_policy_that_sampled_and_of_its_own_prompts():
     policy, prompts = init_policy(4, 2, 3, generators(0, 1)), torch.stack([PROMPTS.train[:5]] * 2)
-    batch = collect(policy, prompts, repaired_reward, "centred", 4, generators(7, 8))
+    batch = collect_batch(policy, prompts, repaired_reward, "centred", 4, generators(7, 8))
     expected = response_logprobs(position_logprobs(prompts, *policy), batch.responses).detach()
     assert not any(values.requires_grad for values in batch)
     with torch.no_grad():
