@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean as mean
@@ -19,6 +18,7 @@ from torch import Tensor
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.base.parser import write_at_once
+from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.setting import check_range
 from grpo_lab.config import SETTINGS, SETTINGS_FILE
 from grpo_lab.config.arguments import read_settings
@@ -95,7 +95,7 @@ def evaluate(
         - n, num_generations: numbers of problems, and of completions per problem
     """
     if correct is not None:
-        warnings.warn("the argument correct is called reward_funcs now", DeprecationWarning, stacklevel=2)
+        warn_renamed("the argument correct", "reward_funcs")
         reward_funcs = correct
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", found="is empty")

@@ -1,12 +1,13 @@
 """What sampling returns: a `Rollout`, and the `Episode` of each of its rows if an environment replied."""
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from grpo_lab.base.renamed import renamed_attribute
 
 
 @dataclass
@@ -89,14 +90,5 @@ class Rollout:
         """The episode of each row; without an environment, an empty `Episode` for each."""
         return [Episode() for _ in self.texts] if self.episodes is None else self.episodes
 
-    @property
-    def turn(self) -> Int[Tensor, "B T"]:
-        """Deprecated: the name of `turn_of_token` before 1.0.0."""
-        warnings.warn("rollout.turn is called turn_of_token now", DeprecationWarning, stacklevel=2)
-        return self.turn_of_token
-
-    @property
-    def group(self) -> Int[Tensor, " B"]:
-        """Deprecated: the name of `group_of_row` before 1.0.0."""
-        warnings.warn("rollout.group is called group_of_row now", DeprecationWarning, stacklevel=2)
-        return self.group_of_row
+    turn = renamed_attribute("rollout.turn", "turn_of_token")
+    group = renamed_attribute("rollout.group", "group_of_row")

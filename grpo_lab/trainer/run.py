@@ -14,6 +14,7 @@ from tqdm import tqdm
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
+from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.seeds import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
@@ -211,7 +212,7 @@ class Run:
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Deprecated: the name of `measure_and_log` before 1.0.0."""
-        warnings.warn("Run.observe is called measure_and_log now", DeprecationWarning, stacklevel=2)
+        warn_renamed("Run.observe", "measure_and_log")
         return self.measure_and_log(step, experience, clock)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
