@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean as mean
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -272,6 +271,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     """
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rollout.environments.choice import named_or_task_environment
     from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
     from grpo_lab.rollout.prompting.probe import probe
@@ -284,7 +284,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
     task_spec = make_task_spec(**options, for_tiny_model=is_tiny)
-    environment = _environment(environment_arguments, task_spec)
+    environment = named_or_task_environment(environment_arguments, task_spec.task)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.has_held_out:
@@ -311,14 +311,6 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     for line in _remarks(result, samples, task_spec):
         print(line)
     return {"task": task_spec.task.name, "split": split} | result
-
-
-def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
-    """Return the environment of the given tools or class, or else that of the task; None if there is neither."""
-    from grpo_lab.rollout.environments.text_environment import task_environment
-    from grpo_lab.rollout.environments.tools import ToolEnvironment
-
-    return ToolEnvironment(**environment_arguments) if environment_arguments else task_environment(task_spec.task)
 
 
 def _remarks(result: dict, samples: list[dict], task_spec: TaskSpec) -> Iterator[str]:

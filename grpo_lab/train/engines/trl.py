@@ -26,7 +26,7 @@ from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
-from grpo_lab.rollout.environments.environment import pick_environment
+from grpo_lab.rollout.environments.choice import pick_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.prompting.probe import PROMPT_QUIRKS, probe
@@ -118,7 +118,13 @@ def _tool_environment(config: GRPOConfig, environment, tools, environment_factor
     if environment is not None:
         reason = "is trl, which has no environment that replies within a completion"
         raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
-    environment = pick_environment(config, None, tools, environment_factory)
+    environment = pick_environment(
+        None,
+        tools,
+        environment_factory,
+        max_tool_calling_iterations=config.max_tool_calling_iterations,
+        tool_timeout=config.tool_timeout,
+    )
     if environment is not None and config.eval_steps is not None and world_size() > 1:
         expected = "leave it out with --engine trl, tools or an environment, and several processes"
         raise InputError("eval_steps", config.eval_steps, expected)
