@@ -16,10 +16,11 @@ from torch import Tensor
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import InputError, check_at_least
+from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.parser import write_at_once
 from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.setting import check_range
-from grpo_lab.config import SETTINGS, SETTINGS_FILE
+from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast

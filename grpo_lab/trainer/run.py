@@ -14,6 +14,7 @@ from tqdm import tqdm
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
+from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.seeds import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
@@ -29,7 +30,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
-from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.metrics import Clock, plain_numbers
@@ -207,7 +208,7 @@ class Run:
             records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
             tqdm.write(best_and_worst(records))
             if self.folder is not None:
-                self.folder.append(COMPLETIONS, records)
+                self.folder.append(COMPLETIONS_FILE, records)
         return metrics
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
@@ -236,7 +237,7 @@ class Run:
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
-            self.folder.append(METRICS, [metrics])
+            self.folder.append(METRICS_FILE, [metrics])
             save_steps = self.config.save_steps
             if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
                 self._save(completed_steps)

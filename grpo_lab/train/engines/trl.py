@@ -21,6 +21,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import precision_of
@@ -38,7 +39,7 @@ from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
-from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
 from grpo_lab.trainer.inputs import RunInputs, check_run_inputs
 from grpo_lab.trainer.reports import best_and_worst, open_reports
@@ -270,7 +271,7 @@ class StepRecorder(TrainerCallback):
         self._started = now
         self.history.append(metrics)
         if self.folder is not None:
-            self.folder.append(METRICS, [metrics])
+            self.folder.append(METRICS_FILE, [metrics])
         if self.reports is not None:
             self.reports.show(metrics)
         if self.callback is not None:
@@ -293,4 +294,4 @@ class StepRecorder(TrainerCallback):
         records = completion_records(self.trainer, step, self.config)
         tqdm.write(best_and_worst(records))
         if self.folder is not None:
-            self.folder.append(COMPLETIONS, records)
+            self.folder.append(COMPLETIONS_FILE, records)
