@@ -15,8 +15,8 @@ from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.base.random_state import SEED_STRIDE, restored_random_state
 from grpo_lab.base.renamed import warn_renamed
-from grpo_lab.base.seeds import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
@@ -132,7 +132,7 @@ class Run:
             with Stopping(None if self.folder is None else self.folder.saved) as self._stopping:
                 with (
                     open_reports(self.config, self.history) as self._reports,
-                    torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+                    restored_random_state(),
                     training_mode(self.model, self.config.gradient_checkpointing),
                     reuse_graphs(),
                 ):

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from tqdm import tqdm
@@ -22,6 +21,7 @@ from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import precision_of
@@ -93,8 +93,7 @@ def train(
         steps_done, history = 0, []
         if folder is not None:
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
-        forked_rng = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        with forked_rng, training_mode(model, model.training), open_reports(config, history) as reports:
+        with restored_random_state(), training_mode(model, model.training), open_reports(config, history) as reports:
             steps = StepRecorder(config, callback, folder, reports)
             with steps.stopping if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
