@@ -26,7 +26,7 @@ class Episode:
     reply_tokens: int = 0  # number of tokens that the environment wrote
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rollout:
     """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
 
@@ -47,6 +47,7 @@ class Rollout:
     @classmethod
     def without_environment(
         cls,
+        *,
         prompt_ids: Int[Tensor, "P L"],
         prompt_mask: Bool[Tensor, "P L"],
         prompt_of_row: Int[Tensor, " B"],
