@@ -1,6 +1,6 @@
 """Old names, which keep working and warn with a `DeprecationWarning` that gives the new name (docs/stability.md)."""
 
-import sys
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +19,19 @@ def warn_renamed(old_name: str, new_name: str, stacklevel: int = 2) -> None:
 
 
 def renamed_in_module(module_name: str, new_names: dict[str, str]) -> Callable[[str], Any]:
-    """Return a function `__getattr__` for a module, which finds the objects of the module by their old names.
+    """Return a function `__getattr__` for a module, which finds objects by the names that they had in the module.
 
     module_name: The `__name__` of the module.
-    new_names: The new name in the module by the old name.
+    new_names: The new name by the old name: a name in the module, or the full name of an object in another module,
+        which is imported when the old name is used.
     """
 
     def get_renamed(name: str) -> Any:
         if name not in new_names:
             raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
         warn_renamed(name, new_names[name])
-        return getattr(sys.modules[module_name], new_names[name])
+        other_module_name, _, new_name = new_names[name].rpartition(".")
+        return getattr(importlib.import_module(other_module_name or module_name), new_name)
 
     return get_renamed
 

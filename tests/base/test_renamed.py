@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from grpo_lab import memory
+from grpo_lab.base.random_state import SEED_STRIDE
 from grpo_lab.base.renamed import renamed_attribute, renamed_in_module, warn_renamed
 from grpo_lab.course import exercises
 
@@ -40,7 +41,8 @@ class Divided:
 @pytest.fixture
 def module(monkeypatch):
     module = ModuleType(MODULE)
-    module.LIMIT, module.__getattr__ = 7, renamed_in_module(MODULE, {"MAXIMUM": "LIMIT", "TOP": "LIMIT"})
+    new_names = {"MAXIMUM": "LIMIT", "TOP": "LIMIT", "SEEDS": "grpo_lab.base.random_state.SEED_STRIDE"}
+    module.LIMIT, module.__getattr__ = 7, renamed_in_module(MODULE, new_names)
     monkeypatch.setitem(sys.modules, MODULE, module)
     return module
 
@@ -52,6 +54,8 @@ def test_an_old_name_of_a_module_gives_the_value_of_the_new_one(module, monkeypa
     monkeypatch.setattr(module, "LIMIT", 8)
     with pytest.warns(DeprecationWarning):
         assert module.MAXIMUM == 8
+    with pytest.warns(DeprecationWarning, match=r"^SEEDS is called grpo_lab\.base\.random_state\.SEED_STRIDE now$"):
+        assert module.SEEDS == SEED_STRIDE
     with pytest.raises(AttributeError, match=f"^module '{MODULE}' has no attribute 'MINIMUM'$"):
         module.MINIMUM  # noqa: B018
 
