@@ -80,9 +80,12 @@ def main(arguments: list[str] | None = None) -> None:
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
     from grpo_lab.models import load_policy, one_thread_if_small
+    from grpo_lab.rollout.environments.choice import named_or_task_environment
+    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 
     task_spec, row = (None, None) if args.task is None else _problem(args)
-    environment = _environment(args, task_spec)
+    environment_arguments = load_environment_arguments(args.tools, args.environment)
+    environment = named_or_task_environment(environment_arguments, None if task_spec is None else task_spec.task)
     if environment is not None:  # checked before a model is loaded
         _check_environment(environment, args, row)
     with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
@@ -138,17 +141,6 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
     chosen = rows[number - 1 : number]
     (row,) = with_system(chosen, task_spec.system_prompt, task_spec.replaces_system_prompt)
     return task_spec, row
-
-
-def _environment(args: Namespace, task_spec: "TaskSpec | None"):
-    """The environment of --tools and --environment, else the task's; None if there is neither."""
-    from grpo_lab.rollout.environments.text_environment import task_environment
-    from grpo_lab.rollout.environments.tools import ToolEnvironment
-    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
-
-    if environment_arguments := load_environment_arguments(args.tools, args.environment):
-        return ToolEnvironment(**environment_arguments)
-    return None if task_spec is None else task_environment(task_spec.task)
 
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:

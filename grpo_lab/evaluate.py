@@ -18,9 +18,11 @@ from torch import Tensor
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import InputError, check_at_least
+from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.parser import write_at_once
+from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.setting import check_range
-from grpo_lab.config import SETTINGS, SETTINGS_FILE
+from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import FEW_PARAMETERS
 from grpo_lab.config.precision import autocast
@@ -82,7 +84,7 @@ def evaluate(
         The metrics that `evaluation_metrics` describes, ready for JSON.
     """
     if correct is not None:
-        warnings.warn("the argument correct is called reward_funcs now", DeprecationWarning, stacklevel=2)
+        warn_renamed("the argument correct", "reward_funcs")
         reward_funcs = correct
     scored = sample_problems(
         model, tokenizer, rows, num_generations=num_generations, max_completion_length=max_completion_length,
@@ -331,6 +333,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.models import load_policy, one_thread_if_small, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.models.tool_check import check_tool_environment
+    from grpo_lab.rollout.environments.choice import named_or_task_environment
     from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
     from grpo_lab.rollout.prompting.probe import probe
@@ -343,7 +346,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
     task_spec = make_task_spec(**options, for_tiny_model=is_tiny)
-    environment = _environment(environment_arguments, task_spec)
+    environment = named_or_task_environment(environment_arguments, task_spec.task)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.has_held_out:
@@ -372,14 +375,6 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     for line in _remarks(metrics, records, task_spec):
         print(line)
     return {"task": task_spec.task.name, "split": split} | metrics
-
-
-def _environment(environment_arguments: dict, task_spec: TaskSpec) -> Any:
-    """Return the environment of the given tools or class, or else that of the task; None if there is neither."""
-    from grpo_lab.rollout.environments.text_environment import task_environment
-    from grpo_lab.rollout.environments.tools import ToolEnvironment
-
-    return ToolEnvironment(**environment_arguments) if environment_arguments else task_environment(task_spec.task)
 
 
 def _remarks(metrics: dict, records: list[dict], task_spec: TaskSpec) -> Iterator[str]:

@@ -3,8 +3,10 @@
 The command `diagnose` uses them without importing torch.
 """
 
-METRICS = "metrics.jsonl"  # one JSON object per step, in the folder of a run
-SETTINGS_FILE = "grpo_config.json"  # the settings of a run, in its folder
+# Files in the folder of a run.
+METRICS_FILE = "metrics.jsonl"  # one JSON object per step
+COMPLETIONS_FILE = "completions.jsonl"  # one JSON object per completion
+SETTINGS_FILE = "grpo_config.json"  # the settings of the run
 # The only metric of an update that is a maximum over all tokens; every other one is a sum or a mean.
 LOGP_DIFFERENCE_MAX = "sampling/logp_difference_max"
 # Share of tokens whose log-probabilities differ by more than LOGP_TOLERANCE in trainer/metrics.py.

@@ -16,7 +16,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
 
-_modules: dict[str, ModuleType] = {}  # loaded from files, by the names of the files
+_own_modules: dict[str, ModuleType] = {}  # the modules that `load` imported from files, by their names
 
 
 def load(option: str, name: str, example: str) -> Any:
@@ -46,13 +46,35 @@ def load(option: str, name: str, example: str) -> Any:
         raise InputFileError(option, name, f"there is no such file in {folder}", found=f"has {name!r}")
     try:
         with _first_on_path(folder):
-            module = _from_file(option, file_path) if is_file else importlib.import_module(module_name)
+            module = _import_checked(option, file_path) if is_file else importlib.import_module(module_name)
             return operator.attrgetter(attribute)(module)
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # the user's file may raise any exception
         problem = f"has {name!r}, but it cannot be imported from {folder}: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
+
+
+def import_file(file: Path, module_name: str) -> ModuleType:
+    """Import a file as a module with a name of the caller's choice, once. The file can import others of its folder.
+
+    file: An absolute path.
+    module_name: The key in `sys.modules`, by which others find the source of a function of the file. A module from
+        another file that has this name is replaced.
+    """
+    loaded = sys.modules.get(module_name)
+    if loaded is not None and _file_of(loaded) == file:
+        return loaded
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        with _first_on_path(file.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module
 
 
 def check_function(option: str, name: str, function: Any) -> None:
@@ -75,25 +97,22 @@ def location_in_own_code(error: BaseException) -> str:
     return ""
 
 
-def _from_file(option: str, file: Path) -> ModuleType:
+def _import_checked(option: str, file: Path) -> ModuleType:
     """Import a file as a module with the file's name; raise InputError if another module has this name."""
     name = file.stem
     loaded = sys.modules.get(name)
-    if loaded is not None and Path(getattr(loaded, "__file__", None) or "") == file:
-        return loaded
-    if loaded is not None and loaded is not _modules.get(name):
+    is_other_module = loaded is not None and _file_of(loaded) != file
+    if is_other_module and loaded is not _own_modules.get(name):
         expected = "expected another name for the file: a module with this one is in use"
         raise InputError(option, str(file), expected, found=f"names the file {file.name}")
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    _modules[name] = module
+    module = import_file(file, name)
+    if module is not loaded:
+        _own_modules[name] = module
     return module
+
+
+def _file_of(module: ModuleType) -> Path:
+    return Path(getattr(module, "__file__", None) or "")
 
 
 @contextlib.contextmanager

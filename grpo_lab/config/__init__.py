@@ -1,5 +1,4 @@
 """The settings of a run: the dataclass `GRPOConfig`, and the options of commands that are made from its fields."""
 
-from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.setting import union_members
 from grpo_lab.config.settings import MAY_CHANGE, SETTINGS, GRPOConfig

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from grpo_lab.base.checks import InputError, InputFileError, InputTypeError
-from grpo_lab.base.names import METRICS, SETTINGS_FILE
+from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
 
 STATE_FILE = "trainer_state.json"  # the file in which transformers' trainer saves its log
-KINDS = f"a folder of a run ({METRICS} or {STATE_FILE}), one of these files, or a list of dicts with a step each"
+KINDS = f"a folder of a run ({METRICS_FILE} or {STATE_FILE}), one of these files, or a list of dicts with a step each"
 
 
 class MissingMetric(LookupError):
@@ -115,13 +115,13 @@ def whole_lines(data: bytes) -> list[bytes]:
 
 
 def _from_folder(folder: Path) -> tuple[list, dict]:
-    if (folder / METRICS).is_file():
-        rows, _ = _from_path(folder / METRICS)
+    if (folder / METRICS_FILE).is_file():
+        rows, _ = _from_path(folder / METRICS_FILE)
         settings_file = folder / SETTINGS_FILE
         return rows, json.loads(settings_file.read_bytes()) if settings_file.is_file() else {}
     if state_files := [*folder.glob(STATE_FILE), *folder.glob(f"checkpoint-*/{STATE_FILE}")]:
         return _from_path(max(state_files, key=lambda path: path.stat().st_mtime))
-    expected = f"expected {METRICS} or {STATE_FILE}"
+    expected = f"expected {METRICS_FILE} or {STATE_FILE}"
     raise InputFileError("source", folder, expected, found=f"is {str(folder)!r}, which holds no log")
 
 

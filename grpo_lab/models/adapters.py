@@ -8,17 +8,15 @@ trained. B begins at zero, so that the first step samples from the unchanged mod
 
 import copy
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file
 from torch import nn
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import readable
+from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config.lora import ALL_LINEAR, LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
 
 ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -76,7 +74,7 @@ def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
     check_no_dropout(settings.get("lora_dropout", 0))
     config = lora_config(model, settings)
     base = config.base_model_name_or_path
-    with seeded(seed):
+    with restored_random_state(seed):
         try:
             model.add_adapter(config)
         except ValueError as error:
@@ -86,17 +84,6 @@ def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(model.dtype)  # adapters are trained in the precision of the run
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch inside the context, and restore its random state after it.
-
-    With it, every engine begins with the same adapter.
-    """
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
 
 
 def has_adapter(model) -> bool:

@@ -8,6 +8,7 @@ the policy that samples is not the policy that is trained. Such a model is refus
 import torch
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.rollout import compute_logprobs, evaluating
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
@@ -60,8 +61,7 @@ def mean_difference(model) -> float:
     ids = torch.randint(vocabulary, (2, length), generator=torch.Generator().manual_seed(0)).to(model.device)
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[0, :2] = False
-    with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(0)
+    with evaluating(model), restored_random_state(seed=0):
         without_end_token = SamplingParams(eos_token_ids=(), pad_token_id=0)
         request = SamplingRequest(Prompts(ids, mask), 2, COMPLETION_LENGTH, without_end_token)
         sequences, sampled_logp, *_ = sample_sequences(model, request)

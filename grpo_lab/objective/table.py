@@ -1,6 +1,5 @@
 """The table of the losses, with one entry for each loss, and the settings of the losses."""
 
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.setting import check_range, setting, setting_specs
 from grpo_lab.objective.surrogates import (
     check_clip_range,
@@ -89,8 +89,7 @@ class Loss:
     def __post_init__(self):
         if self.divided_by in OLD_DIVISORS:
             new = OLD_DIVISORS[self.divided_by]
-            message = f"divided_by={self.divided_by!r} is called {new!r} now"
-            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            warn_renamed(f"divided_by={self.divided_by!r}", repr(new), stacklevel=3)
             object.__setattr__(self, "divided_by", new)
         check_choice("divided_by", self.divided_by, DIVISORS)
 

@@ -2,7 +2,8 @@
 
 Math-Verify's own time limit uses SIGALRM, which does not exist on Windows and works only on the main thread. Here the
 child process is ended by the watchdog of faulthandler, a thread in C, which works even during one huge integer power.
-The child also ends when its input ends, and so when the parent process dies.
+The child also ends when its input ends, and so when the parent process dies. It loads each library when a function
+needs it for the first time, so that one can be used without the other.
 
 This file is both sides: the parent imports it, and the child runs it as a script. So that the child starts quickly, the
 file imports neither the package nor torch at its top.
@@ -12,6 +13,7 @@ import atexit
 import contextlib
 import faulthandler
 import functools
+import importlib
 import json
 import logging
 import os
@@ -24,6 +26,9 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_MEMORY_BYTES = 4 * 2**30  # bytes of address space of the child process
+READY = "ready"  # reply of the child process when the library of a function is loaded
+# By the function of the child process: the reward that calls it, the library that it needs, and the extra with it.
+LIBRARIES = {"compare": ("math_reward", "Math-Verify", "math"), "score": ("gym_reward", "reasoning-gym", "gym")}
 
 
 class VerifierProcess:
@@ -34,6 +39,7 @@ class VerifierProcess:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen | None = None
+        self._ready_functions: set[str] = set()  # functions whose library the process has loaded
         self._lock = threading.Lock()
 
     def run_batch(
@@ -50,12 +56,15 @@ class VerifierProcess:
 
         Returns:
             For each tuple of arguments the result, or None if the time ran out or the child process ended.
+
+        Raises:
+            InputPackageError: If the library that the function needs cannot be loaded.
         """
         results = {}
         with self._lock:
             deadline = None
             for arguments in argument_tuples:
-                self._start()
+                self._start(function)
                 deadline = deadline or time.monotonic() + batch_time_limit
                 limit = min(time_limit, deadline - time.monotonic())
                 line = json.dumps([function, arguments, limit]) + "\n"
@@ -76,21 +85,31 @@ class VerifierProcess:
                 self.end()
         return json.loads(reply) if reply else None
 
-    def _start(self) -> None:
-        if self.process is not None and self.process.poll() is None:
+    def _start(self, function: str) -> None:
+        """Start the process unless it is running, and let it load the library that the function needs."""
+        if self.process is None or self.process.poll() is not None:
+            self._start_process()
+        if function in self._ready_functions:
             return
+        line = json.dumps(["load_library", [function], None]) + "\n"
+        if (status := self._exchange(line) or "it ended at once") != READY:
+            self.end()
+            from grpo_lab.base.checks import InputPackageError  # imported here: only the parent may import the package
+
+            reward, library, extra = LIBRARIES[function]
+            needs = f"needs {library}, which did not start ({status})"
+            remedy = f'install it with: pip install "grpo-lab[{extra}]"'
+            raise InputPackageError(reward, None, remedy, found=needs)
+        self._ready_functions.add(function)
+
+    def _start_process(self) -> None:
+        """Start a process, which has loaded no library yet, in place of the last one."""
         self.end()
+        self._ready_functions = set()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
         # Ctrl-C in a terminal must reach only the parent. -P: modules in this file's folder must not hide others.
         own_session = {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0), "start_new_session": True}
         self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **own_session)
-        if (status := self._exchange("") or "it ended at once") != "ready":
-            self.end()
-            from grpo_lab.base.checks import InputPackageError  # imported here: only the parent may import the package
-
-            needs = f"needs Math-Verify, which did not start ({status})"
-            remedy = 'install it with: pip install "grpo-lab[math]"'
-            raise InputPackageError("math_reward", None, remedy, found=needs)
 
     def end(self) -> None:
         """End the process if there is one; the next batch starts another."""
@@ -232,8 +251,25 @@ def block_side_effects(event: str, arguments: tuple) -> None:
 block_side_effects.is_active = False
 
 
+def load_library(function: str) -> str:
+    """Load the library that a function needs; return `READY`, or the error in words.
+
+    A call of the function then does not spend its time on loading.
+    """
+    try:
+        if function == "score":
+            importlib.import_module("reasoning_gym")
+        else:
+            compare_numbers_exactly()
+            compare("0.5", r"\frac{1}{2}")  # the first comparison loads a grammar
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return READY
+
+
 def main() -> None:
     """Read a call as a line of JSON, write its result as a line of JSON, and repeat until the input ends."""
+    functions = {"load_library": load_library, "compare": compare, "score": score}
     # Text that a library prints must not get between the replies.
     replies, sys.stdout = sys.stdout, sys.stderr
     logging.disable(logging.CRITICAL)
@@ -244,21 +280,14 @@ def main() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     sys.addaudithook(block_side_effects)
-    try:
-        # The first comparison loads a grammar. Done here, this does not count against the time limit of a call.
-        compare_numbers_exactly()
-        compare("0.5", r"\frac{1}{2}")
-        status = "ready"
-    except Exception as error:
-        status = f"{type(error).__name__}: {error}"
-    print(json.dumps(status), file=replies, flush=True)
     with open(os.devnull, "w", encoding="utf-8") as devnull:
         for line in sys.stdin:
             function, arguments, time_limit = json.loads(line)
             if function == "score":
-                load_problem(*arguments[:-1])  # importing and making the problem is not counted in its time
-            faulthandler.dump_traceback_later(time_limit, exit=True, file=devnull)
-            result = {"compare": compare, "score": score}[function](*arguments)
+                load_problem(*arguments[:-1])  # making the problem does not count as time of the answer
+            if time_limit is not None:
+                faulthandler.dump_traceback_later(time_limit, exit=True, file=devnull)
+            result = functions[function](*arguments)
             faulthandler.cancel_dump_traceback_later()
             print(json.dumps(result), file=replies, flush=True)
 

@@ -5,8 +5,7 @@ draws tokens, `forward/` computes log-probabilities, and `environments/` samples
 tools reply.
 """
 
-import warnings
-
+from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.forward.modes import evaluating
@@ -14,10 +13,4 @@ from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pa
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import read_sequences, sample_completions
 
-
-def __getattr__(name: str):
-    """Return `compute_logprobs` for its old name `score_logprobs`, with a warning."""
-    if name != "score_logprobs":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn("score_logprobs is called compute_logprobs now", DeprecationWarning, stacklevel=2)
-    return compute_logprobs
+__getattr__ = renamed_in_module(__name__, {"score_logprobs": "compute_logprobs"})

@@ -1,13 +1,14 @@
 """What sampling returns: a `Rollout`, and the `Episode` of each of its rows if an environment replied."""
 
 import itertools
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from grpo_lab.base.renamed import renamed_attribute
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Episode:
     reply_tokens: int = 0  # number of tokens that the environment wrote
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rollout:
     """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
 
@@ -47,6 +48,7 @@ class Rollout:
     @classmethod
     def without_environment(
         cls,
+        *,
         prompt_ids: Int[Tensor, "P L"],
         prompt_mask: Bool[Tensor, "P L"],
         prompt_of_row: Int[Tensor, " B"],
@@ -105,17 +107,8 @@ class Rollout:
             texts_by_row.append(texts)
         return texts_by_row
 
-    @property
-    def turn(self) -> Int[Tensor, "B T"]:
-        """Deprecated: the name of `turn_of_token` before 1.0.0."""
-        warnings.warn("rollout.turn is called turn_of_token now", DeprecationWarning, stacklevel=2)
-        return self.turn_of_token
-
-    @property
-    def group(self) -> Int[Tensor, " B"]:
-        """Deprecated: the name of `group_of_row` before 1.0.0."""
-        warnings.warn("rollout.group is called group_of_row now", DeprecationWarning, stacklevel=2)
-        return self.group_of_row
+    turn = renamed_attribute("rollout.turn", "turn_of_token")
+    group = renamed_attribute("rollout.group", "group_of_row")
 
 
 def turns_as_text(turns: list[dict[str, str]]) -> str:

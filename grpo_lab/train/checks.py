@@ -12,7 +12,7 @@ from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, longest_prompt, plan_memory
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.tool_check import check_tool_environment
-from grpo_lab.rollout.environments.environment import pick_environment
+from grpo_lab.rollout.environments.choice import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
@@ -78,7 +78,11 @@ def check_environment(plan: RunPlan) -> None:
             raise InputError(option, environment_arguments[name], "leave it out, or take another task", found=problem)
     keywords = {name: environment_arguments.get(name) for name in ("environment", "tools", "environment_factory")}
     # Made only for these checks; the training makes its own from the same arguments.
-    trial_environment = pick_environment(plan.config, **keywords)
+    trial_environment = pick_environment(
+        **keywords,
+        max_tool_calling_iterations=plan.config.max_tool_calling_iterations,
+        tool_timeout=plan.config.tool_timeout,
+    )
     check_turn_advantage(plan.config, trial_environment)
     check_tool_environment(trial_environment, plan.options["model"], plan.rows)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, SETTINGS_FILE
+from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.config import MAY_CHANGE, SETTINGS
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_no_code_named

@@ -105,7 +105,7 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.text_environment import task_environment
+    from grpo_lab.rollout.environments.choice import task_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
     from grpo_lab.trainer.folder import check_folder
     from grpo_lab.trainer.trackers import check_trackers

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from grpo_lab.base.seeds import SEED_STRIDE
+from grpo_lab.base.random_state import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import Rows
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import TrainerState
 
+from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
@@ -72,8 +73,7 @@ def sample_and_reward(
     names: list[str] = []
     turns: list[list[dict[str, str]]] = []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
-    with bar, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
+    with bar, restored_random_state(seed):
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with precision_context:
                 rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)

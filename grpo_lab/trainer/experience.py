@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, check_shapes
+from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards.logs import Columns
@@ -46,11 +47,7 @@ class Experience:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: value[rows] for name, value in values.items() if value is not None})
 
-    @property
-    def mask(self) -> Bool[Tensor, "B T"]:
-        """Deprecated: the name of `loss_mask` before 1.0.0."""
-        warnings.warn("experience.mask is called loss_mask now", DeprecationWarning, stacklevel=2)
-        return self.loss_mask
+    mask = renamed_attribute("experience.mask", "loss_mask")
 
     def split(self, size: int) -> "Iterator[Experience]":
         """Yield consecutive parts of `size` rows; the last part may be smaller."""

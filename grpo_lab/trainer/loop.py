@@ -17,9 +17,8 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.environments.environment import abilities, pick_environment
-from grpo_lab.rollout.environments.text_environment import TextEnvironment
-from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.environments.choice import pick_environment
+from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience
@@ -40,7 +39,7 @@ def train(
     *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
-    environment: TextEnvironment | ToolEnvironment | None = None,
+    environment: Environment | None = None,
 ) -> list[dict]:
     """Train the model in place with GRPO.
 
@@ -70,7 +69,10 @@ def train(
         Stopped: (a KeyboardInterrupt) after Ctrl-C or SIGTERM; the current step is finished and saved first.
         RuntimeError: if the loss or the gradient of `max_nonfinite_steps` updates in a row was not finite.
     """
-    environment = pick_environment(config, environment, tools, environment_factory)
+    environment = pick_environment(
+        environment, tools, environment_factory,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
+    )  # fmt: skip
     if reward_funcs is None and not abilities(environment).has_reward:
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:

@@ -13,7 +13,9 @@ from tqdm import tqdm
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.base.seeds import SEED_STRIDE
+from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.base.random_state import SEED_STRIDE, restored_random_state
+from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
@@ -29,7 +31,7 @@ from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
-from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.metrics import Clock, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
@@ -132,7 +134,7 @@ class Run:
             with Stopping(None if self.folder is None else self.folder.saved) as self._stopping:
                 with (
                     open_reports(self.config, self.history) as self._reports,
-                    torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+                    restored_random_state(),
                     training_mode(self.model, self.config.gradient_checkpointing),
                     reuse_graphs(),
                 ):
@@ -208,12 +210,12 @@ class Run:
             records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
             tqdm.write(best_and_worst(records))
             if self.folder is not None:
-                self.folder.append(COMPLETIONS, records)
+                self.folder.append(COMPLETIONS_FILE, records)
         return metrics
 
     def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Deprecated: the name of `measure_and_log` before 1.0.0."""
-        warnings.warn("Run.observe is called measure_and_log now", DeprecationWarning, stacklevel=2)
+        warn_renamed("Run.observe", "measure_and_log")
         return self.measure_and_log(step, experience, clock)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
@@ -237,7 +239,7 @@ class Run:
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
-            self.folder.append(METRICS, [metrics])
+            self.folder.append(METRICS_FILE, [metrics])
             save_steps = self.config.save_steps
             if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
                 self._save(completed_steps)

@@ -175,8 +175,17 @@ def answers_as_experience(model, tokenizer, rows: list[dict], says: Callable) ->
         torch.cat([prompt_ids, answers], 1), prompt_ids.shape[1], ends, tokenizer
     )
     ones, zeros = torch.ones(len(rows)), torch.zeros(mask.shape)
-    prompts = (prompt_ids, prompt_mask, torch.arange(len(rows)))
-    rollout = Rollout.without_environment(*prompts, ids, mask, zeros, zeros, truncated, texts)
+    rollout = Rollout.without_environment(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        prompt_of_row=torch.arange(len(rows)),
+        completion_ids=ids,
+        mask=mask,
+        logp=zeros,
+        entropy=zeros,
+        truncated=truncated,
+        texts=texts,
+    )
     return Experience(rollout, ones, ones, mask)
 
 

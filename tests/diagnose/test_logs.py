@@ -5,10 +5,8 @@ import math
 
 import pytest
 
-from grpo_lab.config import SETTINGS_FILE
-from grpo_lab.diagnose import logs
+from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
 from grpo_lab.diagnose.logs import Log, read_log
-from grpo_lab.trainer.folder import METRICS
 
 ROWS = [{"step": step, "reward": step / 4, "entropy": 1.0, "eval/reward": 0.5 * step} for step in (1, 2, 3)]
 
@@ -30,14 +28,14 @@ def known_columns(log: Log) -> list[dict]:
 
 
 def test_our_folder_gives_rows_and_settings(tmp_path):
-    assert (logs.METRICS, logs.SETTINGS_FILE) == (METRICS, SETTINGS_FILE)
-    write(tmp_path / METRICS, [*ROWS[:2], ROWS[2] | {"loss": None, "warning": "words are no numbers"}])
+    assert (METRICS_FILE, SETTINGS_FILE) == ("metrics.jsonl", "grpo_config.json")
+    write(tmp_path / METRICS_FILE, [*ROWS[:2], ROWS[2] | {"loss": None, "warning": "words are no numbers"}])
     (tmp_path / SETTINGS_FILE).write_text('{"precision": "fp16", "num_iterations": 2}', encoding="utf-8")
     log = read_log(tmp_path, {"precision": "fp32"})
     assert known_columns(log) == ROWS and log.name == str(tmp_path)
     assert log.settings == {"precision": "fp32", "num_iterations": 2}
     assert math.isnan(log.rows[2]["loss"]) and "warning" not in log.rows[2]
-    assert known_columns(read_log(tmp_path / METRICS)) == ROWS
+    assert known_columns(read_log(tmp_path / METRICS_FILE)) == ROWS
 
 
 def test_the_log_of_trl_is_read_as_a_list_as_a_file_and_from_the_newest_checkpoint(tmp_path):

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from grpo_lab.rewards import math_reward
+from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 # Math-Verify parses this quickly, but would compare it for ever, within one integer power.
@@ -52,6 +53,15 @@ def test_a_process_that_is_killed_or_interrupted_is_replaced(monkeypatch):
     assert rewarded("y", "x") == [0.0], "no reply to an earlier question"
 
 
+STUB_OF_REASONING_GYM = """
+class Sevens:
+    def __getitem__(self, index):
+        return {"question": "3 + 4", "answer": "7"}
+    def score_answer(self, answer, problem):
+        return float(answer == problem["answer"])
+def create_dataset(generator, **options):
+    return Sevens()
+"""
 NOISY = """
 import sys
 from types import SimpleNamespace
@@ -82,6 +92,22 @@ def test_a_library_that_is_missing_or_noisy(monkeypatch, tmp_path):
         rewarded("x", "x")
     use(NOISY)
     assert rewarded("x", "x", "y") == [1.0, 1.0]
+    VERIFIER_PROCESS.end()
+
+
+def test_each_reward_needs_its_own_library_alone_and_names_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    question = {"generator": "chain_sum", "options": "{}", "index": 0}
+    (tmp_path / "math_verify.py").write_text("raise ImportError('no Math-Verify here')", encoding="utf-8")
+    (tmp_path / "reasoning_gym.py").write_text(STUB_OF_REASONING_GYM, encoding="utf-8")
+    VERIFIER_PROCESS.end()
+    assert gym_reward(["<answer>7</answer>", "<answer>8</answer>"], gym=[question] * 2) == [1.0, 0.0]
+    with pytest.raises(ImportError, match=r"^math_reward needs Math-Verify, .*pip install .grpo-lab\[math\]"):
+        rewarded("x", "x")
+    (tmp_path / "reasoning_gym.py").write_text("raise ImportError('no problems here')", encoding="utf-8")
+    needs = r"^gym_reward needs reasoning-gym, which did not start \(ImportError: no problems here\)"
+    with pytest.raises(ImportError, match=needs + r".*pip install .grpo-lab\[gym\]"):
+        gym_reward(["<answer>7</answer>"], gym=[question])
     VERIFIER_PROCESS.end()
 
 

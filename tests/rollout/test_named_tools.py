@@ -12,7 +12,7 @@ from grpo_lab import chat, evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout.environments.text_environment import task_environment
+from grpo_lab.rollout.environments.choice import task_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 from grpo_lab.rollout.rollout import turns_as_text

@@ -89,10 +89,18 @@ def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experi
     prompt_ids = torch.randint(vocab_size, prompt_shape, generator=generator).to(device)
     completion_ids = torch.randint(vocab_size, (len(row), spec["completion"]), generator=generator).to(device)
     prompt_mask, mask, truncated = (torch.ones_like(x, dtype=torch.bool) for x in (prompt_ids, completion_ids, row))
-    nothing = torch.zeros(mask.shape, device=device)
-    prompts = (prompt_ids, prompt_mask, prompt_of_row)
-    texts = [""] * len(row)
-    rollout = Rollout.without_environment(*prompts, completion_ids, mask, nothing, nothing, truncated, texts)
+    zeros = torch.zeros(mask.shape, device=device)
+    rollout = Rollout.without_environment(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        prompt_of_row=prompt_of_row,
+        completion_ids=completion_ids,
+        mask=mask,
+        logp=zeros,
+        entropy=zeros,
+        truncated=truncated,
+        texts=[""] * len(row),
+    )
     advantages = torch.where(row % 2 == 0, 1.0, -1.0)
     return Experience(rollout, advantages, advantages, mask)
 

@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.trainer import Run, train
 from grpo_lab.trainer.folder import run_folder
-from grpo_lab.trainer.folder.run_folder import MANIFEST
+from grpo_lab.trainer.folder.run_folder import MANIFEST_FILE
 from tests.support.axe import Axe, Killed
 from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
 
@@ -37,7 +37,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
     resume: None goes on if there is a run to go on with.
     """
     model, tokenizer = make_world(num_hidden_layers=1)
-    resume = (Path(folder) / MANIFEST).is_file() if resume is None else resume
+    resume = (Path(folder) / MANIFEST_FILE).is_file() if resume is None else resume
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP | settings))
     with Run(model, tokenizer, ROWS, reward, config) as run:
         for step in run.steps():

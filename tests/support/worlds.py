@@ -103,9 +103,17 @@ def ragged_experience(lengths, prompt_lengths=(4, 9), inactive=(), vocabulary=15
     prompt_mask = torch.arange(L) >= L - torch.tensor(prompt_lengths)[:, None]
     prompt_ids, ids = (torch.randint(vocabulary, size, generator=generator) for size in ((P, L), (B, columns)))
     zeros, prompt_of_row = torch.zeros(B, columns), torch.arange(B) * P // B
-    texts = [f"row {row}" for row in range(B)]
-    prompts = (prompt_ids, prompt_mask, prompt_of_row)
-    rollout = Rollout.without_environment(*prompts, ids, mask, zeros, zeros, mask[:, -1], texts)
+    rollout = Rollout.without_environment(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        prompt_of_row=prompt_of_row,
+        completion_ids=ids,
+        mask=mask,
+        logp=zeros,
+        entropy=zeros,
+        truncated=mask[:, -1],
+        texts=[f"row {row}" for row in range(B)],
+    )
     active = torch.tensor([row not in inactive for row in range(B)])
     return Experience(rollout, zeros[:, 0], torch.randn(B, generator=generator) * active, mask)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.base.seeds import SEED_STRIDE
+from grpo_lab.base.random_state import SEED_STRIDE
 from grpo_lab.course.checking.compare import same
 from grpo_lab.course.checking.plain_data import Outcome, plain, tensors
 from grpo_lab.course.exercise import Exercise

@@ -7,7 +7,6 @@ of a function of notebook 01 does not load the language-model libraries.
 """
 
 import importlib
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.course.exercise import Exercise
 
 # The names of the exercises by notebook, in the order in which they are checked: an exercise may call earlier ones.
@@ -107,7 +107,7 @@ def all_exercises() -> dict[str, Exercise]:
 def __getattr__(name: str) -> Any:
     """Return what an old name stands for, with a warning: `find_exercise` for `exercise`, the dict for `EXERCISES`."""
     if name == "exercise":
-        warnings.warn("exercise is called find_exercise now", DeprecationWarning, stacklevel=2)
+        warn_renamed(name, "find_exercise")
         return find_exercise
     if name == "EXERCISES":
         warnings.warn("EXERCISES is the function all_exercises() now", DeprecationWarning, stacklevel=2)

@@ -1,12 +1,8 @@
-"""The interface of environments, sampling with or without one, and the choice of one by the arguments of `train`."""
+"""The interface of environments, and sampling with or without one."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.environments.text_environment import TextEnvironment
-from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import sample_completions
 from grpo_lab.tasks import Rows
@@ -114,29 +110,3 @@ def abilities(environment: Environment | None) -> Abilities:
         has_reward=getattr(environment, "has_reward", False),
         has_state=getattr(environment, "has_state", False),
     )
-
-
-def pick_environment(
-    config, environment=None, tools: list[Callable] | None = None, environment_factory: Callable | None = None
-) -> TextEnvironment | ToolEnvironment | None:
-    """Return the environment that the arguments of `train` and the config choose; None without an environment.
-
-    Args:
-        config: The `GRPOConfig` of the run.
-        environment: An environment object; excludes the next two arguments.
-        tools: Functions for a `ToolEnvironment`.
-        environment_factory: A class, or a function without arguments, that makes the environments of a
-            `ToolEnvironment`.
-    """
-    limit = config.max_tool_calling_iterations
-    if tools or environment_factory is not None:
-        if environment is not None:
-            name = "tools" if tools else "environment_factory"
-            raise InputError("environment", environment, f"expected either it or {name}", found="is given, too")
-        return ToolEnvironment(tools, environment_factory, limit, config.tool_timeout)
-    if limit is not None:
-        if environment is None:
-            raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
-        if isinstance(environment, TextEnvironment):
-            return replace(environment, max_turns=limit + 1)
-    return environment

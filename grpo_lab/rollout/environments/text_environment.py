@@ -7,7 +7,7 @@ from typing import ClassVar
 from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.rollout import Rollout
-from grpo_lab.tasks import Rows, Task
+from grpo_lab.tasks import Rows
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,3 @@ class TextEnvironment:
     def ingredients(self) -> tuple[list[Callable], dict]:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         return [self.respond], {"stop_strings": list(self.stop_strings), "max_turns": self.max_turns}
-
-
-def task_environment(task: Task) -> TextEnvironment | None:
-    """The environment of a task; None if the task has no function that replies."""
-    return None if task.respond is None else TextEnvironment(task.respond, task.stop_strings)

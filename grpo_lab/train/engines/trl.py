@@ -14,19 +14,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from tqdm import tqdm
 from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
-from grpo_lab.rollout.environments.environment import pick_environment
+from grpo_lab.rollout.environments.choice import pick_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.forward.modes import training_mode
@@ -40,7 +41,7 @@ from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make
 from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
-from grpo_lab.trainer.folder import COMPLETIONS, METRICS, RunFolder
+from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
 from grpo_lab.trainer.reports import best_and_worst, open_reports
 from grpo_lab.trainer.run_checks import check_run_inputs
@@ -94,8 +95,7 @@ def train(
         steps_done, history = 0, []
         if folder is not None:
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
-        forked_rng = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        with forked_rng, training_mode(model, model.training), open_reports(config, history) as reports:
+        with restored_random_state(), training_mode(model, model.training), open_reports(config, history) as reports:
             steps = StepRecorder(config, callback, folder, reports)
             with steps.stopping if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
@@ -120,7 +120,13 @@ def _tool_environment(config: GRPOConfig, environment, tools, environment_factor
     if environment is not None:
         reason = "is trl, which has no environment that replies within a completion"
         raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
-    environment = pick_environment(config, None, tools, environment_factory)
+    environment = pick_environment(
+        None,
+        tools,
+        environment_factory,
+        max_tool_calling_iterations=config.max_tool_calling_iterations,
+        tool_timeout=config.tool_timeout,
+    )
     if environment is not None and config.eval_steps is not None and world_size() > 1:
         expected = "leave it out with --engine trl, tools or an environment, and several processes"
         raise InputError("eval_steps", config.eval_steps, expected)
@@ -266,7 +272,7 @@ class StepRecorder(TrainerCallback):
         self._started = now
         self.history.append(metrics)
         if self.folder is not None:
-            self.folder.append(METRICS, [metrics])
+            self.folder.append(METRICS_FILE, [metrics])
         if self.reports is not None:
             self.reports.show(metrics)
         if self.callback is not None:
@@ -289,4 +295,4 @@ class StepRecorder(TrainerCallback):
         records = completion_records(self.trainer, step, self.config)
         tqdm.write(best_and_worst(records))
         if self.folder is not None:
-            self.folder.append(COMPLETIONS, records)
+            self.folder.append(COMPLETIONS_FILE, records)

@@ -23,7 +23,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.names import METRICS, SETTINGS_FILE
+from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE
 from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
@@ -31,8 +31,10 @@ from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
 from grpo_lab.trainer.stopping import RESUME
 
-MANIFEST, LOCK, COMPLETIONS = "grpo_run.json", "grpo_run.lock", "completions.jsonl"
-CHANGING_FILES = (METRICS, SETTINGS_FILE, COMPLETIONS, "tensorboard", "trackers.json")  # files that change all the time
+MANIFEST_FILE = "grpo_run.json"
+LOCK_FILE = "grpo_run.lock"
+# Files that change during the run.
+CHANGING_FILES = (METRICS_FILE, SETTINGS_FILE, COMPLETIONS_FILE, "tensorboard", "trackers.json")
 MANIFEST_KEYS = {"settings", "ingredients", "checkpoints", "trained"}
 # Files of a saved model or adapter; a run is refused if its folder holds such a file already.
 MODEL_FILES = (
@@ -82,11 +84,11 @@ class RunFolder:
         one_time_settings = {"resume_from_checkpoint": False, "ignore_reward_changes": False}
         self.settings = json.loads(json.dumps(settings), parse_constant=str) | one_time_settings
         self.manifest: dict = {}
-        self._lock = FileLock(self.path / LOCK, blocking=False)
+        self._lock = FileLock(self.path / LOCK_FILE, blocking=False)
 
     @explain_disk_errors
     def __enter__(self):
-        if not (self.path / LOCK).exists():
+        if not (self.path / LOCK_FILE).exists():
             # Skipped if there is a lock: another run may be using the folder, and then that is the error to report.
             check_folder(self.config)
         try:
@@ -98,7 +100,7 @@ class RunFolder:
 
     def __exit__(self, *details):
         try:
-            for remove in ((self.path / UNFINISHED).rmdir, (self.path / LOCK).unlink):
+            for remove in ((self.path / UNFINISHED).rmdir, (self.path / LOCK_FILE).unlink):
                 with contextlib.suppress(OSError):  # raised if the folder is not empty; a resumed run removes it
                     remove()
         finally:
@@ -125,7 +127,7 @@ class RunFolder:
             self._check_same_run(fingerprints)
             if newest := self._newest_good():
                 state = checkpoint.load(newest, model, optimizer, reference)
-                completions_size = self.manifest["checkpoints"][newest.name][COMPLETIONS]
+                completions_size = self.manifest["checkpoints"][newest.name][COMPLETIONS_FILE]
                 settings = self.manifest["settings"] | self.settings
                 changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(newest.name)}
                 print(f"Resumed at step {state['step']} of {self.config.max_steps} from {newest.as_posix()!r}")
@@ -136,8 +138,8 @@ class RunFolder:
         check_folder(self.config)
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
         write_whole(self.path / SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
-        write_whole(self.path / METRICS, "".join(as_json(metrics) + "\n" for metrics in state["log_history"]))
-        if (path := self.path / COMPLETIONS).is_file():
+        write_whole(self.path / METRICS_FILE, "".join(as_json(metrics) + "\n" for metrics in state["log_history"]))
+        if (path := self.path / COMPLETIONS_FILE).is_file():
             # Remove the completions of steps after the checkpoint, since these steps are computed again.
             os.truncate(path, min(completions_size, path.stat().st_size))
         return state["step"], state["log_history"]
@@ -175,10 +177,10 @@ class RunFolder:
         self._save(step, functools.partial(checkpoint.adopt, written, unfinished, state))
 
     def _save(self, step: int, write: Callable[[], dict], fingerprint: dict | None = None) -> None:
-        name, completions_file = f"checkpoint-{step}", self.path / COMPLETIONS
+        name, completions_file = f"checkpoint-{step}", self.path / COMPLETIONS_FILE
         check_free(self.path, [name], ())
         entry = {"model": fingerprint, "files": write()}
-        entry[COMPLETIONS] = completions_file.stat().st_size if completions_file.is_file() else 0
+        entry[COMPLETIONS_FILE] = completions_file.stat().st_size if completions_file.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)
         self._write_manifest(checkpoints=self._remove_old_checkpoints(name))
@@ -244,7 +246,7 @@ class RunFolder:
     def _write_manifest(self, **changes) -> None:
         self.manifest = self.manifest | changes
         signed = {"checksum": _checksum(self.manifest)} | self.manifest
-        write_whole(self.path / MANIFEST, as_json(signed, indent=1) + "\n")
+        write_whole(self.path / MANIFEST_FILE, as_json(signed, indent=1) + "\n")
 
     def _remove_old_checkpoints(self, newest: str) -> dict[str, dict]:
         """Remove checkpoints until `save_total_limit` are left; return the entries of the manifest that are left.
@@ -271,9 +273,9 @@ def check_folder(config: GRPOConfig) -> dict:
         FileNotFoundError: if there is no run to resume.
     """
     folder, resume = Path(config.output_dir), config.resume_from_checkpoint
-    manifest, metrics_file = _read_manifest(folder / MANIFEST), folder / METRICS
+    manifest, metrics_file = _read_manifest(folder / MANIFEST_FILE), folder / METRICS_FILE
     if resume and not manifest:
-        state = f"holds no {MANIFEST}" if folder.exists() else "does not exist"
+        state = f"holds no {MANIFEST_FILE}" if folder.exists() else "does not exist"
         remedy = f"expected a run in {str(folder)!r}, which {state}; leave it out to start one, in a new folder"
         raise FileNotFoundError(f"resume_from_checkpoint is True; {remedy}")
     owned_names = {name.split("/")[0] for key in ("checkpoints", "trained") for name in manifest.get(key, ())}

@@ -14,8 +14,8 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
-from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
@@ -235,7 +235,7 @@ def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path,
     agent = {"tools": [add], "environment_factory": World}
     history = trl.train(model, tokenizer, ROWS, with_note, config, eval_dataset=ROWS, **agent)
     measured = evaluate_policy(
-        model, tokenizer, ROWS, with_note, config, pick_environment(config, **agent), cache_implementation="dynamic"
+        model, tokenizer, ROWS, with_note, config, ToolEnvironment(**agent), cache_implementation="dynamic"
     )
     assert "eval/reward" not in history[0] and measured.items() <= history[1].items()
     assert {"eval/rewards/with_note/mean", "eval/rewards/World/mean"} <= measured.keys()

@@ -10,7 +10,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.trainer import train
 from grpo_lab.trainer.fingerprints import model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.run_folder import CHANGING_FILES, LOCK, RunFolder
+from grpo_lab.trainer.folder.run_folder import CHANGING_FILES, LOCK_FILE, RunFolder
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import (
     assert_same_end,
@@ -143,7 +143,7 @@ def test_a_second_run_is_refused_while_the_first_goes_on_and_ends_well(resume, u
             assert contents(folder) == old_contents
 
     assert_same_end(cheap_run(folder, callback=second), undisturbed)
-    assert refused and not (folder / LOCK).exists()
+    assert refused and not (folder / LOCK_FILE).exists()
 
 
 # --- which checkpoints stay -----------------------------------------------------------------------------------------

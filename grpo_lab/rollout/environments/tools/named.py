@@ -3,14 +3,13 @@
 Two tools come with the package: `python`, which runs a program, and `sqlite:FILE`, which queries a database.
 """
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
+from grpo_lab.base.own_code import import_file
 from grpo_lab.sandbox import run_python, sqlite_tool
 from grpo_lab.sandbox.python import PYTHON_TOOL, check_walls
 
@@ -54,31 +53,11 @@ def _load_definition(option: str, name: str) -> Any:
     if not file.is_file():
         raise InputFileError(option, name, f"there is no such file in {Path.cwd()}")
     try:
-        module = _import_file(file.resolve())
+        # The prefix keeps a file such as json.py from replacing a module of that name.
+        module = import_file(file.resolve(), f"own_{file.stem}")
     except (Exception, SystemExit) as error:  # the code of a file may raise anything
         problem = f"is {name!r}, but {file.name} cannot be imported: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
     if not callable(definition := getattr(module, attribute, None)):
         raise InputError(option, name, f"expected something that {file.name} defines", found=f"is {name!r}")
     return definition
-
-
-def _import_file(file: Path):
-    """Import a file as a module, once. The file can import other files of its folder."""
-    name = f"own_{file.stem}"
-    imported = sys.modules.get(name)
-    if imported is not None and Path(imported.__file__ or "") == file:
-        return imported
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # a resumed run finds the source of a function by its module
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    finally:
-        if str(file.parent) in sys.path:
-            sys.path.remove(str(file.parent))
-    return module
