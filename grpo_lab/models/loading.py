@@ -28,7 +28,7 @@ from grpo_lab.base.allocator import keep_freed_memory
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import GIB, readable
 from grpo_lab.base.running import OUT_OF_MEMORY
-from grpo_lab.config.defaults import FEW_PARAMETERS
+from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import pick_precision, slow_here
 from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, weight_file_bytes
@@ -105,15 +105,16 @@ def one_thread_if_small(model: PreTrainedModel) -> None:
 
     If the environment variable OMP_NUM_THREADS is set, nothing changes.
     """
-    is_tiny = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
-    if is_tiny and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
+    if model.device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+        return
+    if is_tiny(model.num_parameters()) and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         print("        one torch thread from here on: a model this small is not faster with more")
 
 
 def keep_freed_memory_if_large(model: PreTrainedModel) -> None:
     """Let the process keep the memory that it frees (base/allocator.py), if the model is large and on the CPU."""
-    if model.device.type == "cpu" and model.num_parameters() >= FEW_PARAMETERS:
+    if model.device.type == "cpu" and not is_tiny(model.num_parameters()):
         keep_freed_memory()
 
 

@@ -37,11 +37,11 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
         assert word in output
 
 
-@pytest.mark.parametrize(("few", "calls"), [(1, 1), (10**9, 0)])
-def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(few, calls, checkpoint, monkeypatch):
+@pytest.mark.parametrize(("tiny_below", "calls"), [(1, 1), (10**9, 0)])
+def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(tiny_below, calls, checkpoint, monkeypatch):
     counted = []
     monkeypatch.setattr(models, "keep_freed_memory", lambda: counted.append(1))
-    monkeypatch.setattr(models, "FEW_PARAMETERS", few)
+    monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", tiny_below)
     models.keep_freed_memory_if_large(load_policy(checkpoint, device="cpu")[0])
     assert len(counted) == calls
 
@@ -294,8 +294,8 @@ def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16:
     assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
     assert pick_precision(device).name == modes[-1]
     for engine in (TrlEngine(), OurEngine(lora={})):
-        assert (engine.precision(GRPOConfig(), device, is_tiny=False) or pick_precision(device).name) == modes[0]
-        assert engine.precision(GRPOConfig(), device, is_tiny=True) is None
+        assert (engine.precision(GRPOConfig(), device, has_tiny_model=False) or pick_precision(device).name) == modes[0]
+        assert engine.precision(GRPOConfig(), device, has_tiny_model=True) is None
     for elsewhere, small in ((device, True), (cpu, False), (cpu, True), (None, True)):
         assert possible_precisions(elsewhere, small=small) == ("fp32",)
     for requested in PRECISIONS:

@@ -378,7 +378,7 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
 
 def test_wrong_rewards_trackers_and_prompts_fail_before_loading(base, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    monkeypatch.setattr("grpo_lab.train.plan.FEW_PARAMETERS", 1)  # so that the model does not count as tiny
+    monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # so that the model does not count as tiny
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     arguments = ["--model", base, "--output_dir", "out", *SHORT_RUN]
     for words, message in [

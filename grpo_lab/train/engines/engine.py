@@ -57,7 +57,7 @@ class OurEngine:
         if self.lora is not None:
             check_reference(config)
 
-    def precision(self, config: GRPOConfig, device, is_tiny: bool) -> str | None:
+    def precision(self, config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
 
         With LoRA it is the most exact one that the device allows: adapters have so few parameters that memory is no
@@ -65,7 +65,7 @@ class OurEngine:
         """
         if self.lora is None:
             return config.requested_precision
-        return _most_exact_precision(config, device, is_tiny)
+        return _most_exact_precision(config, device, has_tiny_model)
 
     def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
         """Yield texts for the user on the engine; there are none, since a run has the settings that were given."""
@@ -111,15 +111,15 @@ class TrlEngine:
         if self.lora is not None:
             check_reference(config)
 
-    def precision(self, config: GRPOConfig, device, is_tiny: bool) -> str | None:
+    def precision(self, config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
 
         It is the most exact one that the device allows, since TRL does not support "bf16". With FSDP2 it is never None:
         all processes but the first load no weights, so they have to know the precision beforehand.
         """
-        precision = _most_exact_precision(config, device, is_tiny)
+        precision = _most_exact_precision(config, device, has_tiny_model)
         if precision is None and self.fsdp:
-            return pick_precision(device, small=is_tiny).name
+            return pick_precision(device, small=has_tiny_model).name
         return precision
 
     def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
@@ -150,8 +150,8 @@ class TrlEngine:
 Engine = OurEngine | TrlEngine
 
 
-def _most_exact_precision(config: GRPOConfig, device, is_tiny: bool) -> str | None:
-    modes = possible_precisions(device, config.requested_precision, is_tiny)
+def _most_exact_precision(config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
+    modes = possible_precisions(device, config.requested_precision, has_tiny_model)
     return modes[0] if len(modes) > 1 else config.requested_precision
 
 
