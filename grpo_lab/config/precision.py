@@ -6,6 +6,7 @@ float32, or use stochastic rounding, which rounds up or down so that the mean is
 neither; it exists for a lesson.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,7 +52,11 @@ MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
 
 def possible_precisions(
-    device: torch.device | None, requested: str | None = None, small: bool = False
+    device: torch.device | None,
+    requested: str | None = None,
+    exact_only: bool = False,
+    *,
+    small: bool | None = None,
 ) -> tuple[str, ...]:
     """Return the names of the modes that a model can be loaded in, the most exact first.
 
@@ -62,22 +67,40 @@ def possible_precisions(
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
         requested: The mode that the user asks for, which is then the only one. None: the mode is chosen.
-        small: Whether the model is so small that a mode with rounding would save little memory; it then gets "fp32".
+        exact_only: Whether "fp32" is the only mode unless another one is requested. Callers set it for small models,
+            for which a mode with rounding saves little memory: `load_policy` by the bytes of the weight files, the
+            commands by the number of parameters.
+        small: Deprecated: the name of `exact_only` before 1.0.0.
 
     Raises:
         ValueError: if the requested mode is not in `PRECISIONS`.
     """
+    if small is not None:
+        warnings.warn("the argument small is called exact_only now", DeprecationWarning, stacklevel=2)
+        exact_only = small
     if requested is not None:
         check_choice("precision", requested, PRECISIONS)
         return (requested,)
-    if small or (device is not None and device.type != "cuda"):
+    if exact_only or (device is not None and device.type != "cuda"):
         return ("fp32",)
     return MODES[device is None or has_native_bf16(device)]
 
 
-def pick_precision(device: torch.device, precision: str | None = None, small: bool = False) -> Precision:
-    """Return the mode with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere."""
-    return PRECISIONS[possible_precisions(device, precision, small)[-1]]
+def pick_precision(
+    device: torch.device, precision: str | None = None, exact_only: bool = False, *, small: bool | None = None
+) -> Precision:
+    """Return the mode with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
+
+    Args:
+        device: The device of the model.
+        precision: The mode that the user asks for, which is then returned. None: the mode is chosen.
+        exact_only: Whether to return "fp32" on a GPU, too, if no mode is asked for.
+        small: Deprecated: the name of `exact_only` before 1.0.0.
+    """
+    if small is not None:
+        warnings.warn("the argument small is called exact_only now", DeprecationWarning, stacklevel=2)
+        exact_only = small
+    return PRECISIONS[possible_precisions(device, precision, exact_only)[-1]]
 
 
 def precision_of(model, config=None) -> Precision:

@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
-    precisions = possible_precisions(None, precision, has_tiny_model)
+    precisions = possible_precisions(None, precision, exact_only=has_tiny_model)
     config = GRPOConfig(**(options | defaults))
     memory_plan = plan_memory(model_config, config, prompt_length=prompt_length, precision=precisions[0])
     chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)

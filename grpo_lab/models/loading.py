@@ -75,7 +75,7 @@ def load_policy(
     # A precision that the device does not support is refused before a model is downloaded.
     mode = None if precision is None else pick_precision(chosen_device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    mode = mode or pick_precision(chosen_device, small=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
+    mode = mode or pick_precision(chosen_device, exact_only=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)

@@ -119,7 +119,7 @@ class TrlEngine:
         """
         precision = _most_exact_precision(config, device, has_tiny_model)
         if precision is None and self.fsdp:
-            return pick_precision(device, small=has_tiny_model).name
+            return pick_precision(device, exact_only=has_tiny_model).name
         return precision
 
     def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
@@ -151,7 +151,7 @@ Engine = OurEngine | TrlEngine
 
 
 def _most_exact_precision(config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
-    modes = possible_precisions(device, config.requested_precision, has_tiny_model)
+    modes = possible_precisions(device, config.requested_precision, exact_only=has_tiny_model)
     return modes[0] if len(modes) > 1 else config.requested_precision
 
 
