@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft, check_reference
+from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_lora_reference, check_no_dropout, check_peft
 from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.trl_settings import check_settings, differences
@@ -55,7 +55,7 @@ class OurEngine:
             allowed = f"expected 1: our own loop has one process; --engine {TRL} has more"
             raise InputError("WORLD_SIZE", processes, allowed)
         if self.lora is not None:
-            check_reference(config)
+            check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
     def precision(self, config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
@@ -109,7 +109,7 @@ class TrlEngine:
         """Raise InputError for a setting that TRL lacks or understands differently."""
         check_settings(config, lora=self.lora is not None)
         if self.lora is not None:
-            check_reference(config)
+            check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
     def precision(self, config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import check_reference
+from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
@@ -138,7 +138,7 @@ def _adapter(model, config: GRPOConfig, lora: dict | None):
     """Return peft's configuration of the adapters, or None to train all parameters."""
     if lora is None:
         return None
-    check_reference(config)
+    check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     return lora_config(model, lora)
 
 
