@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.origin import origin_of
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def precision_of(model, config=None) -> Precision:
     """
     weights = model.dtype if config is None else _trainable_dtype(model)
     requested = None if config is None else config.requested_precision
-    loaded_for = PRECISIONS.get(getattr(model, "loaded_for", None) or "")
+    loaded_for = PRECISIONS.get(origin_of(model).precision or "")
     if requested is None and loaded_for is not None and loaded_for.weights == weights:
         return loaded_for
     if requested is None and weights not in (torch.float32, torch.bfloat16):

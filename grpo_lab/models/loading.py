@@ -27,6 +27,7 @@ from transformers.utils import logging
 from grpo_lab.base.allocator import keep_freed_memory
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import GIB, readable
+from grpo_lab.base.origin import set_origin
 from grpo_lab.base.running import OUT_OF_MEMORY
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import pick_precision, slow_here
@@ -63,8 +64,8 @@ def load_policy(
             CPU and for models so small that rounding costs more than it saves.
 
     Returns:
-        The model, in eval mode, with parameters that require gradients, and its tokenizer. The attribute `loaded_for`
-        of the model is the name of the mode; `train` uses this mode if the configuration names none.
+        The model, in eval mode, with parameters that require gradients, and its tokenizer. The name of the
+        mode is `origin_of(model).precision`; `train` uses this mode if the configuration names none.
 
     Raises:
         InputError: if the model cannot be loaded or trained. Before the model is returned, a few tokens are sampled
@@ -80,10 +81,9 @@ def load_policy(
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
-    model.loaded_for = mode.name
-    # An adapter records this as the name of its base model: the hub id, which is valid on every machine, or the folder.
+    # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
-    model.loaded_as = str(name) if is_hub_id else str(folder.absolute())
+    set_origin(model, precision=mode.name, name=str(name) if is_hub_id else str(folder.absolute()))
     embedding_rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > embedding_rows:
         problem = f"where the tokenizer knows {len(tokenizer)} tokens and the model {embedding_rows}"

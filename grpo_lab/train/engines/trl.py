@@ -21,6 +21,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.origin import origin_of
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import precision_of
@@ -181,7 +182,7 @@ def _restore_model(trainer: Trainer, model, adapter) -> None:
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if adapter is not None:
         model.peft_config, model._hf_peft_config_loaded = {"default": adapter}, True
-        adapter.base_model_name_or_path = getattr(model, "loaded_as", None) or model.name_or_path
+        adapter.base_model_name_or_path = origin_of(model).name or model.name_or_path
 
 
 @contextmanager
