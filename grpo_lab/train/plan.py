@@ -57,6 +57,11 @@ class RunPlan:
         return is_tiny(self.parameters)
 
     @property
+    def saved_options(self) -> dict:
+        """The options of the command that are not settings, such as model and task, which the run saves beside them."""
+        return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
+
+    @property
     def precision(self) -> str | None:
         """The precision to load the model in; None for the default of `load_policy`."""
         return self.engine.precision(self.config, self.device, self.has_tiny_model)
@@ -156,8 +161,7 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
-    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
-    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}), command=command)
+    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
     return task_spec, config, defaults
 
 

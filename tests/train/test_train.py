@@ -147,7 +147,9 @@ def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
         training = arguments_of_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
         rows, reward_funcs, config, keywords = training
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
-        assert [message["role"] for message in rows[0]["prompt"]] == roles and keywords == {"eval_dataset": None}
+        assert [message["role"] for message in rows[0]["prompt"]] == roles
+        assert keywords.keys() == {"eval_dataset", "saved_options"} and keywords["eval_dataset"] is None
+        assert keywords["saved_options"]["model"] == base and not keywords["saved_options"].keys() & SETTINGS.keys()
         assert config.max_completion_length == length
 
 

@@ -62,6 +62,7 @@ def train(
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
     environment=None,
+    saved_options: dict | None = None,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -75,6 +76,8 @@ def train(
         tools: Functions that the policy may call, as TRL takes them.
         environment_factory: A function that returns a new environment, as TRL takes it.
         environment: Refused unless None, since TRL has no environment that replies within a completion.
+        saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
+            saved with the settings, as JSON. None: there are none.
 
     Raises:
         InputError: For a setting that TRL lacks, or a precision that it cannot train in.
@@ -86,7 +89,8 @@ def train(
     rows = rows_in_order(inputs)
     config = _for_this_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
-    folder = _run_folder(model, tokenizer, config, engine_settings)
+    saved_options = saved_options or {}
+    folder = _run_folder(model, tokenizer, config, saved_options | config.saved() | engine_settings)
     silence_dropout(model)
     adapter = _adapter(model, config, lora)
     with folder or nullcontext():
@@ -94,7 +98,7 @@ def train(
         if folder is not None:
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
         forked_rng = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-        with forked_rng, training_mode(model, model.training), open_reports(config, history) as reports:
+        with forked_rng, training_mode(model, model.training), open_reports(config, history, saved_options) as reports:
             steps = StepRecorder(config, callback, folder, reports)
             with steps.stopping if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
@@ -126,11 +130,14 @@ def _tool_environment(config: GRPOConfig, environment, tools, environment_factor
     return environment
 
 
-def _run_folder(model, tokenizer, config: GRPOConfig, engine_settings: dict) -> RunFolder | None:
-    """Return the folder of the run, not opened yet; None without an output_dir, and in processes but the first."""
+def _run_folder(model, tokenizer, config: GRPOConfig, settings: dict) -> RunFolder | None:
+    """Return the folder of the run, not opened yet; None without an output_dir, and in processes but the first.
+
+    settings: The settings and options to store, by name.
+    """
     if config.output_dir is None or not is_main():
         return None
-    folder = RunFolder(config, config.saved() | engine_settings)
+    folder = RunFolder(config, settings)
     check_savable(model, tokenizer)
     return folder
 
