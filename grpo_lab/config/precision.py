@@ -8,6 +8,7 @@ neither; it exists for a lesson.
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -104,12 +105,27 @@ def pick_precision(
     return PRECISIONS[possible_precisions(device, precision, exact_only)[-1]]
 
 
-def precision_of(model, config=None) -> Precision:
+@runtime_checkable
+class PrecisionSettings(Protocol):
+    """The settings by which a `GRPOConfig` requests a precision (`GRPOConfig` imports this module, not the reverse)."""
+
+    @property
+    def precision(self) -> str | None: ...
+
+    @property
+    def bf16(self) -> bool: ...
+
+    @property
+    def requested_precision(self) -> str | None: ...
+
+
+def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
     """Return the mode in which a loaded model trains and computes.
 
     The configuration decides (`precision`, or TRL's flags bf16 and fp16). If it names no mode, the mode is that for
     which `load_policy` loaded the model. If the model was loaded otherwise, its weights decide: bf16 weights train as
-    "bf16", float32 and float64 weights as "fp32".
+    "bf16", float32 and float64 weights as "fp32". The flag bf16 accepts bf16 weights, too, which then train as "bf16";
+    `precision="fp32-master"`, which the flag stands for otherwise, refuses them.
 
     Args:
         model: The loaded model.
@@ -125,7 +141,8 @@ def precision_of(model, config=None) -> Precision:
         return loaded_for
     if requested is None and weights not in (torch.float32, torch.bfloat16):
         return replace(PRECISIONS["fp32"], weights=weights)
-    if requested is None or (config.precision is None and config.bf16 and weights == torch.bfloat16):
+    accepts_bf16_weights = config is not None and config.precision is None and config.bf16 and weights == torch.bfloat16
+    if config is None or requested is None or accepts_bf16_weights:
         return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
     if weights != PRECISIONS[requested].weights:
         problem = f"precision is {requested!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
@@ -134,7 +151,7 @@ def precision_of(model, config=None) -> Precision:
     return PRECISIONS[requested]
 
 
-def autocast(model, config=None) -> torch.autocast:
+def autocast(model, config: PrecisionSettings | None = None) -> torch.autocast:
     """Return the autocast context of `precision_of(model, config)`; it is disabled if the mode has no autocast type."""
     dtype = precision_of(model, config).autocast
     return torch.autocast(model.device.type, dtype=dtype, enabled=dtype is not None)
