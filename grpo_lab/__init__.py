@@ -3,16 +3,38 @@
 Read the training loop in `trainer/loop.py` first. README.md shows the tree of files. A table in CONTRIBUTING.md says
 what each package holds; a package imports only from packages above it in that table.
 
+`import grpo_lab` offers the names in `__all__`, with which a script of your own begins. Each is imported from its
+package at its first use, since these packages import torch, which takes seconds. The functions `train` and `evaluate`
+are not among them, since `grpo_lab.train` and `grpo_lab.evaluate` are the modules of the commands: import them by
+`from grpo_lab.trainer import train` and `from grpo_lab.evaluate import evaluate`.
+
 In a shell, `grpo-lab` lists the commands with a line on each; `grpo-lab train` runs `python -m grpo_lab.train`.
 """
 
-import logging
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from grpo_lab.config import GRPOConfig
+    from grpo_lab.models import load_policy
+    from grpo_lab.rewards import score_completions
+    from grpo_lab.rollout import sample_completions
+    from grpo_lab.tasks import find_task
+    from grpo_lab.trainer import Run
 
 __version__ = "1.0.0"
+__all__ = ["GRPOConfig", "Run", "find_task", "load_policy", "sample_completions", "score_completions"]
+
+# The package from which each offered name is imported at its first use.
+_PACKAGES = {
+    "GRPOConfig": "grpo_lab.config",
+    "Run": "grpo_lab.trainer",
+    "find_task": "grpo_lab.tasks",
+    "load_policy": "grpo_lab.models",
+    "sample_completions": "grpo_lab.rollout",
+    "score_completions": "grpo_lab.rewards",
+}
 
 
 def _leave_out_torchao_notices() -> None:
@@ -22,18 +44,24 @@ def _leave_out_torchao_notices() -> None:
     twice. All other messages of these loggers are kept. The filters are added here since they have to be in place
     before any module of the package imports transformers.
     """
+    import logging
+
     dropped_texts = {"torchao": "Failed to load ", "torch.utils._pytree": " is an Enum subclass "}
     for logger_name, text in dropped_texts.items():
         logging.getLogger(logger_name).addFilter(lambda record, text=text: text not in record.getMessage())
 
 
 def __getattr__(name: str) -> Any:
-    """Import `GRPOConfig` on first use, since the import takes a second."""
-    if name != "GRPOConfig":
+    """Return an offered name from its package, which is imported if it is not yet."""
+    if name not in _PACKAGES:
         raise AttributeError(f"module 'grpo_lab' has no attribute {name!r}")
-    from grpo_lab.config import GRPOConfig
+    return getattr(import_module(_PACKAGES[name]), name)
 
-    return GRPOConfig
+
+def __dir__() -> list[str]:
+    """Return the offered names, including those that were not used yet, and the imported modules of the package."""
+    modules = {name for name, value in globals().items() if isinstance(value, ModuleType)}
+    return sorted({*__all__, "__version__", *modules})
 
 
 _leave_out_torchao_notices()

@@ -17,7 +17,7 @@ import torch
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
-from grpo_lab.config.defaults import FEW_PARAMETERS
+from grpo_lab.config.defaults import is_tiny
 from grpo_lab.task_options import add_data_options
 
 if TYPE_CHECKING:
@@ -129,12 +129,12 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
     from grpo_lab.task_spec import make_task_spec
     from grpo_lab.tasks import data_options, with_system
 
-    is_tiny = count_parameters(args.model, pick_device().type) < FEW_PARAMETERS
+    has_tiny_model = is_tiny(count_parameters(args.model, pick_device().type))
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.DATA_OPTION_NAMES}
     system = {"system_prompt": args.system} if args.system else {}
-    task_spec = make_task_spec(args.task, for_tiny_model=is_tiny, **system, **data)
+    task_spec = make_task_spec(args.task, for_tiny_model=has_tiny_model, **system, **data)
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")

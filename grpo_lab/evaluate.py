@@ -24,7 +24,7 @@ from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.setting import check_range
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
-from grpo_lab.config.defaults import FEW_PARAMETERS
+from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
@@ -340,19 +340,21 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.trainer.run_checks import check_reward_arguments
 
-    is_tiny = count_parameters(model, pick_device().type) < FEW_PARAMETERS
+    has_tiny_model = is_tiny(count_parameters(model, pick_device().type))
     options = _with_run_settings(
         model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
     )
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
-    task_spec = make_task_spec(**options, for_tiny_model=is_tiny)
+    task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)
     environment = named_or_task_environment(environment_arguments, task_spec.task)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.has_held_out:
         print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
-    settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(is_tiny)
-    settings["batch_size"] = settings["batch_size"] or (512 if is_tiny else 64)
+    settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(
+        has_tiny_model
+    )
+    settings["batch_size"] = settings["batch_size"] or (512 if has_tiny_model else 64)
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
     check_tool_environment(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)

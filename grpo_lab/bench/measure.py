@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from grpo_lab.bench.process import peak_memory
 from grpo_lab.bench.tables import PHASES
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings
+from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import fit_to_cpu
 from grpo_lab.models import keep_freed_memory_if_large, load_policy
@@ -67,7 +67,7 @@ def _run_arguments(spec: dict) -> tuple:
         "trainer", "ours" or "trl" (default "ours").
     """
     model, tokenizer = load_policy(spec["model"], device=spec["device"], precision=spec["precision"])
-    task = TASKS["sums" if model.num_parameters() < FEW_PARAMETERS else "short-sums"]
+    task = TASKS["sums" if is_tiny(model.num_parameters()) else "short-sums"]
     settings = default_settings(model.num_parameters(), task, spec["device"])
     settings |= {"seed": spec["seed"], "max_steps": spec["steps"], "precision": spec["precision"]}
     config = GRPOConfig(disable_tqdm=True, **settings)

@@ -11,8 +11,7 @@ BY_SIZE = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
-# A model with fewer parameters counts as tiny; CPU threads wait for each other longer than they compute for it.
-FEW_PARAMETERS = 10_000_000
+TINY_BELOW = 10_000_000  # number of parameters below which a model counts as tiny
 SHORT = 128  # largest number of tokens of a short completion
 
 
@@ -29,11 +28,20 @@ class SizeDefaults(NamedTuple):
 
 
 SIZES = (
-    SizeDefaults(FEW_PARAMETERS, 2e-4, 16, 256, gradient_checkpointing=False, rows_on_gpu=None, rows_on_cpu=None),
+    SizeDefaults(TINY_BELOW, 2e-4, 16, 256, gradient_checkpointing=False, rows_on_gpu=None, rows_on_cpu=None),
     SizeDefaults(3e8, 1e-5, 8, 64, gradient_checkpointing=False, rows_on_gpu=16, rows_on_cpu=8),
     SizeDefaults(1e9, 2e-6, 8, 64, gradient_checkpointing=True, rows_on_gpu=8, rows_on_cpu=4),
     SizeDefaults(float("inf"), 1e-6, 8, 64, gradient_checkpointing=True, rows_on_gpu=4, rows_on_cpu=2),
 )
+
+
+def is_tiny(parameters: int) -> bool:
+    """Return True for a number of parameters that makes a model tiny, such as that of the model "tiny".
+
+    A tiny model has its own prompts, completion lengths and defaults, and runs on one CPU thread: several threads would
+    wait for each other longer than they compute.
+    """
+    return parameters < TINY_BELOW
 
 
 def default_settings(parameters: int, task, device_type: str, explicit: dict | None = None) -> dict:
@@ -58,7 +66,7 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
         "learning_rate": size.learning_rate,
         "num_generations": size.num_generations,
         "gradient_checkpointing": size.gradient_checkpointing,
-        "max_completion_length": task.completion_length(for_tiny_model=parameters < FEW_PARAMETERS),
+        "max_completion_length": task.completion_length(for_tiny_model=is_tiny(parameters)),
     }
     group_size = max(1, explicit.get("num_generations", size.num_generations))
     settings["generation_batch_size"] = max(1, size.generation_batch_size // group_size) * group_size

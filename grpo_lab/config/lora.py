@@ -23,13 +23,18 @@ def check_no_dropout(dropout: float) -> None:
         raise InputError("lora_dropout", dropout, "expected 0: the sampler and the log-probabilities are one function")
 
 
-def check_reference(config) -> None:
-    """Raise InputError for settings of the reference that cannot be used with LoRA.
+def check_lora_reference(ref_model_sync_steps: int | None, ref_model_device: str | None) -> None:
+    """Raise InputError unless both settings of the reference model are None.
 
     With LoRA the reference is the model without its adapter: it is never refreshed and has no device of its own.
+
+    Args:
+        ref_model_sync_steps: The setting `ref_model_sync_steps` of the run.
+        ref_model_device: The setting `ref_model_device` of the run.
     """
-    for name in ("ref_model_sync_steps", "ref_model_device"):
-        if (value := getattr(config, name)) is not None:
+    settings = {"ref_model_sync_steps": ref_model_sync_steps, "ref_model_device": ref_model_device}
+    for name, value in settings.items():
+        if value is not None:
             raise InputError(name, value, "leave it out with LoRA: the reference is the model without its adapter")
 
 

@@ -7,12 +7,15 @@ neither; it exists for a lesson.
 """
 
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.origin import origin_of
+from grpo_lab.base.renamed import warn_renamed
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,11 @@ MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
 
 def possible_precisions(
-    device: torch.device | None, requested: str | None = None, small: bool = False
+    device: torch.device | None,
+    requested: str | None = None,
+    exact_only: bool = False,
+    *,
+    small: bool | None = None,
 ) -> tuple[str, ...]:
     """Return the names of the modes that a model can be loaded in, the most exact first.
 
@@ -62,30 +69,63 @@ def possible_precisions(
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
         requested: The mode that the user asks for, which is then the only one. None: the mode is chosen.
-        small: Whether the model is so small that a mode with rounding would save little memory; it then gets "fp32".
+        exact_only: Whether "fp32" is the only mode unless another one is requested. Callers set it for small models,
+            for which a mode with rounding saves little memory: `load_policy` by the bytes of the weight files, the
+            commands by the number of parameters.
+        small: Deprecated: the name of `exact_only` before 1.0.0.
 
     Raises:
         ValueError: if the requested mode is not in `PRECISIONS`.
     """
+    if small is not None:
+        warn_renamed("the argument small", "exact_only")
+        exact_only = small
     if requested is not None:
         check_choice("precision", requested, PRECISIONS)
         return (requested,)
-    if small or (device is not None and device.type != "cuda"):
+    if exact_only or (device is not None and device.type != "cuda"):
         return ("fp32",)
     return MODES[device is None or has_native_bf16(device)]
 
 
-def pick_precision(device: torch.device, precision: str | None = None, small: bool = False) -> Precision:
-    """Return the mode with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere."""
-    return PRECISIONS[possible_precisions(device, precision, small)[-1]]
+def pick_precision(
+    device: torch.device, precision: str | None = None, exact_only: bool = False, *, small: bool | None = None
+) -> Precision:
+    """Return the mode with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
+
+    Args:
+        device: The device of the model.
+        precision: The mode that the user asks for, which is then returned. None: the mode is chosen.
+        exact_only: Whether to return "fp32" on a GPU, too, if no mode is asked for.
+        small: Deprecated: the name of `exact_only` before 1.0.0.
+    """
+    if small is not None:
+        warn_renamed("the argument small", "exact_only")
+        exact_only = small
+    return PRECISIONS[possible_precisions(device, precision, exact_only)[-1]]
 
 
-def precision_of(model, config=None) -> Precision:
+@runtime_checkable
+class PrecisionSettings(Protocol):
+    """The settings by which a `GRPOConfig` requests a precision (`GRPOConfig` imports this module, not the reverse)."""
+
+    @property
+    def precision(self) -> str | None: ...
+
+    @property
+    def bf16(self) -> bool: ...
+
+    @property
+    def requested_precision(self) -> str | None: ...
+
+
+def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
     """Return the mode in which a loaded model trains and computes.
 
     The configuration decides (`precision`, or TRL's flags bf16 and fp16). If it names no mode, the mode is that for
     which `load_policy` loaded the model. If the model was loaded otherwise, its weights decide: bf16 weights train as
-    "bf16", float32 and float64 weights as "fp32".
+    "bf16", float32 and float64 weights as "fp32". The flag bf16 accepts bf16 weights, too, which then train as "bf16";
+    `precision="fp32-master"`, which the flag stands for otherwise, refuses them.
 
     Args:
         model: The loaded model.
@@ -96,12 +136,13 @@ def precision_of(model, config=None) -> Precision:
     """
     weights = model.dtype if config is None else _trainable_dtype(model)
     requested = None if config is None else config.requested_precision
-    loaded_for = PRECISIONS.get(getattr(model, "loaded_for", None) or "")
+    loaded_for = PRECISIONS.get(origin_of(model).precision or "")
     if requested is None and loaded_for is not None and loaded_for.weights == weights:
         return loaded_for
     if requested is None and weights not in (torch.float32, torch.bfloat16):
         return replace(PRECISIONS["fp32"], weights=weights)
-    if requested is None or (config.precision is None and config.bf16 and weights == torch.bfloat16):
+    accepts_bf16_weights = config is not None and config.precision is None and config.bf16 and weights == torch.bfloat16
+    if config is None or requested is None or accepts_bf16_weights:
         return PRECISIONS["bf16" if weights == torch.bfloat16 else "fp32"]  # [rounding]
     if weights != PRECISIONS[requested].weights:
         problem = f"precision is {requested!r}" if config.precision else f"{'bf16' if config.bf16 else 'fp16'} is True"
@@ -110,7 +151,7 @@ def precision_of(model, config=None) -> Precision:
     return PRECISIONS[requested]
 
 
-def autocast(model, config=None) -> torch.autocast:
+def autocast(model, config: PrecisionSettings | None = None) -> torch.autocast:
     """Return the autocast context of `precision_of(model, config)`; it is disabled if the mode has no autocast type."""
     dtype = precision_of(model, config).autocast
     return torch.autocast(model.device.type, dtype=dtype, enabled=dtype is not None)

@@ -6,6 +6,7 @@ not read by the chosen loss, advantage or option is refused with an error that n
 """
 
 import math
+import warnings
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,8 +163,8 @@ class GRPOConfig(LossSettings, RunSettings):
     The dataclass is frozen: `dataclasses.replace(config, beta=0.04)` returns a changed copy.
 
     Args:
-        command: Options of a command that are not settings, such as model, task and rewards; they are saved with the
-            settings. All other arguments are settings, described by `--help`.
+        command: Deprecated: options of a command that are saved with the settings. Pass them to `train` or `Run` as
+            `saved_options`. All other arguments are settings, described by `--help`.
 
     Raises:
         InputError: for the first setting that is out of its range, does not fit the others, or is set and not read.
@@ -234,15 +235,18 @@ class GRPOConfig(LossSettings, RunSettings):
         trl=OUR_LOOP_ALONE,
     )
 
-    command: dict = field(default_factory=dict, compare=False, repr=False)  # not a setting
+    command: dict = field(default_factory=dict, compare=False, repr=False)  # deprecated, and not a setting
 
     def __post_init__(self):
+        if self.command:
+            message = "command of GRPOConfig is called saved_options now, an argument of train and Run"
+            warnings.warn(message, DeprecationWarning, stacklevel=3)
         _check_settings(self)
 
     def saved(self) -> dict:
-        """Return all settings and the other options of the command, ready for JSON."""
+        """Return all settings by name, ready for JSON."""
         settings = asdict(self)
-        return settings.pop("command") | settings
+        return settings.pop("command") | settings  # the deprecated options first, as `saved_options` are saved
 
     def without(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""

@@ -10,7 +10,7 @@ from grpo_lab.base.checks import check_positive
 from grpo_lab.base.display import GIB
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
-from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
+from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choose_candidate, longest_prompt, plan_memory
 from grpo_lab.models.folders import usable_folder
@@ -35,14 +35,16 @@ def main(arguments: list[str] | None = None) -> None:
     folder = None if model in SHAPES else usable_folder(model, "cuda")[0]
     model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
-    is_tiny = parameters < FEW_PARAMETERS
+    has_tiny_model = is_tiny(parameters)
     data_options = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
-    task_spec = make_task_spec(task, chat_template=options.pop("chat_template"), for_tiny_model=is_tiny, **data_options)
+    task_spec = make_task_spec(
+        task, chat_template=options.pop("chat_template"), for_tiny_model=has_tiny_model, **data_options
+    )
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
-    precisions = possible_precisions(None, precision, is_tiny)
+    precisions = possible_precisions(None, precision, exact_only=has_tiny_model)
     config = GRPOConfig(**(options | defaults))
     memory_plan = plan_memory(model_config, config, prompt_length=prompt_length, precision=precisions[0])
     chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)

@@ -1,5 +1,6 @@
 """Load a policy: choose folder, device and precision, and print every choice."""
 
+from grpo_lab.base.origin import Origin, origin_of, set_origin
 from grpo_lab.config.precision import PRECISIONS, has_native_bf16, pick_precision
 from grpo_lab.models.adapters import add_lora
 from grpo_lab.models.folders import QWEN2

@@ -47,12 +47,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _save_merged(adapter: str, output_dir: Path) -> None:
-    from grpo_lab.models import load_policy
+    from grpo_lab.models import load_policy, origin_of
 
     if output_dir.exists() and any(output_dir.iterdir()):
         raise InputError("output_dir", str(output_dir), "expected a new folder, or an empty one")
     model, tokenizer = load_policy(adapter, "cpu", "fp32")
-    if getattr(model, "merged_adapter", None) is None:
+    if origin_of(model).merged_adapter is None:
         raise InputError(
             "adapter", adapter, "expected a folder with an adapter", found=f"is {adapter!r}, a whole model"
         )

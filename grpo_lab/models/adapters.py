@@ -16,6 +16,7 @@ from torch import nn
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import readable
+from grpo_lab.base.origin import origin_of, set_origin
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config.lora import ALL_LINEAR, LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
 
@@ -39,7 +40,7 @@ def lora_config(model, settings: dict[str, Any]):
 
     settings = LORA_DEFAULTS | settings
     check_lora(settings)
-    if has_adapter(model) or getattr(model, "merged_adapter", None):
+    if has_adapter(model) or origin_of(model).merged_adapter:
         remedy = "merge it into a folder of its own first (`python -m grpo_lab.models merge`), or resume its run"
         raise InputError("use_peft", True, remedy, found="is on, and the model has an adapter already")
     targets = settings["lora_target_modules"]
@@ -55,7 +56,7 @@ def lora_config(model, settings: dict[str, Any]):
         lora_dropout=settings["lora_dropout"],
         target_modules=ALL_LINEAR if targets == [ALL_LINEAR] else targets,
     )
-    config.base_model_name_or_path = getattr(model, "loaded_as", None) or model.name_or_path
+    config.base_model_name_or_path = origin_of(model).name or model.name_or_path
     return config
 
 
@@ -175,7 +176,7 @@ def merge_adapter(model, adapter: Path) -> None:
     del model.peft_config
     model._hf_peft_config_loaded = False
     model.requires_grad_(True)
-    model.merged_adapter = str(adapter)
+    set_origin(model, merged_adapter=str(adapter))
 
 
 def _linear_names(model) -> list[str]:

@@ -27,8 +27,9 @@ from transformers.utils import logging
 from grpo_lab.base.allocator import keep_freed_memory
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import GIB, readable
+from grpo_lab.base.origin import set_origin
 from grpo_lab.base.running import OUT_OF_MEMORY
-from grpo_lab.config.defaults import FEW_PARAMETERS
+from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import pick_precision, slow_here
 from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, weight_file_bytes
@@ -63,8 +64,8 @@ def load_policy(
             CPU and for models so small that rounding costs more than it saves.
 
     Returns:
-        The model, in eval mode, with parameters that require gradients, and its tokenizer. The attribute `loaded_for`
-        of the model is the name of the mode; `train` uses this mode if the configuration names none.
+        The model, in eval mode, with parameters that require gradients, and its tokenizer. The name of the
+        mode is `origin_of(model).precision`; `train` uses this mode if the configuration names none.
 
     Raises:
         InputError: if the model cannot be loaded or trained. Before the model is returned, a few tokens are sampled
@@ -75,15 +76,14 @@ def load_policy(
     # A precision that the device does not support is refused before a model is downloaded.
     mode = None if precision is None else pick_precision(chosen_device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    mode = mode or pick_precision(chosen_device, small=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
+    mode = mode or pick_precision(chosen_device, exact_only=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
     model = _load_model(folder, mode.weights, chosen_device)
-    model.loaded_for = mode.name
-    # An adapter records this as the name of its base model: the hub id, which is valid on every machine, or the folder.
+    # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
-    model.loaded_as = str(name) if is_hub_id else str(folder.absolute())
+    set_origin(model, precision=mode.name, name=str(name) if is_hub_id else str(folder.absolute()))
     embedding_rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > embedding_rows:
         problem = f"where the tokenizer knows {len(tokenizer)} tokens and the model {embedding_rows}"
@@ -105,15 +105,16 @@ def one_thread_if_small(model: PreTrainedModel) -> None:
 
     If the environment variable OMP_NUM_THREADS is set, nothing changes.
     """
-    is_tiny = sum(p.numel() for p in model.parameters()) < FEW_PARAMETERS
-    if is_tiny and model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > 1:
+    if model.device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+        return
+    if is_tiny(model.num_parameters()) and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         print("        one torch thread from here on: a model this small is not faster with more")
 
 
 def keep_freed_memory_if_large(model: PreTrainedModel) -> None:
     """Let the process keep the memory that it frees (base/allocator.py), if the model is large and on the CPU."""
-    if model.device.type == "cpu" and model.num_parameters() >= FEW_PARAMETERS:
+    if model.device.type == "cpu" and not is_tiny(model.num_parameters()):
         keep_freed_memory()
 
 

@@ -56,7 +56,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,
-            eval_dataset=plan.eval_rows, **plan.environment_arguments,
+            eval_dataset=plan.eval_rows, saved_options=plan.saved_options, **plan.environment_arguments,
         )  # fmt: skip
     print(*_closing_lines(history, plan), sep="\n")
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_lab.base.checks import InputError, check_between, check_positive
 from grpo_lab.config import SETTINGS, GRPOConfig, own_formulas
-from grpo_lab.config.defaults import FEW_PARAMETERS, default_settings, describe_defaults
+from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.engine import Engine, make_engine
@@ -53,8 +53,13 @@ class RunPlan:
 
     @property
     def has_tiny_model(self) -> bool:
-        """True for a model with fewer than `FEW_PARAMETERS` parameters, such as the tiny one."""
-        return self.parameters < FEW_PARAMETERS
+        """True for a model with so few parameters that it counts as tiny (`is_tiny`)."""
+        return is_tiny(self.parameters)
+
+    @property
+    def saved_options(self) -> dict:
+        """The options of the command that are not settings, such as model and task, which the run saves beside them."""
+        return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
 
     @property
     def precision(self) -> str | None:
@@ -152,12 +157,11 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     _register_own_formulas(options)
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
-    task_spec = make_task_spec(**task_options, for_tiny_model=parameters < FEW_PARAMETERS)
+    task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(parameters))
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
     if "num_train_epochs" in options and "max_steps" in options:
         raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
-    command = {name: value for name, value in options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
-    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}), command=command)
+    config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
     return task_spec, config, defaults
 
 

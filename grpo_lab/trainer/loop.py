@@ -40,6 +40,7 @@ def train(
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
     environment: Environment | None = None,
+    saved_options: dict | None = None,
 ) -> list[dict]:
     """Train the model in place with GRPO.
 
@@ -56,6 +57,8 @@ def train(
         environment_factory: Class whose instances are the environments of the episodes, as in TRL.
         environment: An environment that replies within a completion, such as a `TextEnvironment`. It excludes `tools`
             and `environment_factory`.
+        saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
+            saved with the settings, as JSON. None: there are none.
 
     Returns:
         One dict of metrics per step, mostly under TRL's names; metrics.jsonl holds the same.
@@ -75,7 +78,7 @@ def train(
     )  # fmt: skip
     if reward_funcs is None and not abilities(environment).has_reward:
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
-    with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment) as run:
+    with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options) as run:
         for step in run.steps():
             clock = Clock(model.device)
             rows = run.rows_of_step(step)

@@ -75,10 +75,16 @@ class Reports:
 
 
 @contextmanager
-def open_reports(config: GRPOConfig, history: list[dict]) -> Iterator[Reports]:
-    """Open the progress bar and the trackers of a new run, or of one resumed after `history`; close them at its end."""
+def open_reports(config: GRPOConfig, history: list[dict], saved_options: dict) -> Iterator[Reports]:
+    """Open the progress bar and the trackers of a run, and close them at its end.
+
+    Args:
+        config: The settings of the run.
+        history: The metrics of the steps before a resumed run goes on; empty for a new run.
+        saved_options: The options of the command that are saved with the settings.
+    """
     settings = {"total": config.max_steps, "initial": len(history), "disable": config.disable_tqdm}
-    with Trackers(config, len(history)) as trackers, tqdm(desc="GRPO", unit="step", **settings) as bar:
+    with Trackers(config, len(history), saved_options) as trackers, tqdm(desc="GRPO", unit="step", **settings) as bar:
         reports = Reports(config, history, bar, trackers)
         yield reports
         reports.finish()

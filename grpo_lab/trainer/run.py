@@ -55,6 +55,8 @@ class Run:
         eval_dataset: Held-out rows for evaluations. None: the run has no evaluations.
         environment: The environment that replies to the policy within an episode. None: the policy writes each
             completion alone.
+        saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
+            saved with the settings, as JSON. None: there are none.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Run:
         config: GRPOConfig,
         eval_dataset: Rows | None = None,
         environment: Environment | None = None,
+        saved_options: dict | None = None,
     ):
         if isinstance(reward_funcs, GRPOConfig):
             # Before 1.0.0 the order of these two positional arguments was config, reward_funcs.
@@ -78,6 +81,7 @@ class Run:
         self.config = config
         self.eval_dataset = eval_dataset
         self.environment = environment
+        self.saved_options = saved_options or {}
         check_run_inputs(self._inputs())
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
@@ -91,7 +95,7 @@ class Run:
         self._reports: Reports  # set by `_open`
         self._step_started = 0.0  # start time of the current step, in seconds
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
-        settings = config.saved()
+        settings = self.saved_options | config.saved()
         if self.optimizer.precision in PRECISIONS.values():
             # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
             settings["precision"] = self.optimizer.precision.name
@@ -133,7 +137,7 @@ class Run:
                 )
             with Stopping(None if self.folder is None else self.folder.saved) as self._stopping:
                 with (
-                    open_reports(self.config, self.history) as self._reports,
+                    open_reports(self.config, self.history, self.saved_options) as self._reports,
                     restored_random_state(),
                     training_mode(self.model, self.config.gradient_checkpointing),
                     reuse_graphs(),

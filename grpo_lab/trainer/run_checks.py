@@ -6,7 +6,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import check_reference
+from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import autocast
 from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
@@ -37,7 +37,7 @@ def check_run_inputs(inputs: RunInputs) -> None:
     check_types(model, tokenizer, config)
     check_turn_advantage(config, inputs.environment)
     if has_adapter(model):
-        check_reference(config)
+        check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     for name, rows in inputs.datasets.items():
         check_dataset(rows, name)
     check_reward_funcs(inputs)

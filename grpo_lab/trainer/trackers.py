@@ -53,12 +53,14 @@ class Trackers:
         config: The settings of the run.
         first_step: Number of steps that are completed. A killed run may have logged later steps: TensorBoard deletes
             them, and the other trackers get the same numbers again.
+        saved_options: Options of the command that the trackers store with the settings.
     """
 
-    def __init__(self, config: GRPOConfig, first_step: int):
+    def __init__(self, config: GRPOConfig, first_step: int, saved_options: dict):
         check_trackers(config)
         self._config = config
         self._first_step = first_step
+        self._saved_options = saved_options
         self._running = {}  # the started trackers, by name
         self._is_main = int(os.environ.get("RANK", 0)) == 0  # only one of several processes reports
         self._file = Path(config.output_dir or "", IDENTIFIERS_FILE)
@@ -112,7 +114,7 @@ class Trackers:
         if name in READ_IDENTIFIER:
             self._identifiers[name] = READ_IDENTIFIER[name](tracker.tracker)
         if name != "tensorboard" and not self._is_resumed:  # TensorBoard would create a folder for the settings
-            tracker.store_init_configuration(plain_settings(self._config))
+            tracker.store_init_configuration(plain_settings(self._saved_options | self._config.saved()))
 
     def _attempt(self, name: str, action) -> None:
         """Call `action` with a tracker; if it raises, leave the tracker out from then on."""
@@ -152,9 +154,9 @@ class Trackers:
         }[name]  # fmt: skip
 
 
-def plain_settings(config: GRPOConfig) -> dict:
+def plain_settings(settings: dict) -> dict:
     """Return the settings of a run as numbers and texts, the types that trackers accept; None is left out."""
-    values = {name: value for name, value in config.saved().items() if value is not None}
+    values = {name: value for name, value in settings.items() if value is not None}
     return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}
 
 

@@ -147,15 +147,20 @@ def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
 
 
 def test_it_is_frozen_and_made_anew_with_changes():
-    config = GRPOConfig(command={"model": "tiny"})
+    config = GRPOConfig()
     with pytest.raises(FrozenInstanceError):
         config.beta = 0.1
     changed = replace(config, generation_batch_size=128)
     assert (changed.rows_at_once, changed.per_device_train_batch_size) == (128, None)
-    assert changed.command == {"model": "tiny"}
-    assert changed.saved()["model"] == "tiny" and "command" not in changed.saved()
     with pytest.raises(InputError, match="gradient_accumulation_steps is 3; it must divide generation_batch_size ="):
         replace(config, gradient_accumulation_steps=3)
+
+
+def test_the_deprecated_options_of_a_command_warn_and_are_saved_first():
+    with pytest.warns(DeprecationWarning, match="command of GRPOConfig is called saved_options now"):
+        config = GRPOConfig(command={"model": "tiny"})
+    assert [*config.saved().items()] == [("model", "tiny"), *GRPOConfig().saved().items()]
+    assert config == GRPOConfig() and "command" not in config.saved()
 
 
 # --- by the size of the model -----------------------------------------------------------------------------------------

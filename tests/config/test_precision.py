@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab import evaluate as evaluate_module
+from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
 from grpo_lab.rollout import sample_completions
@@ -43,7 +44,7 @@ def test_the_mode_follows_the_configuration_then_the_weights():
 
 def test_without_a_config_the_loaded_precision_stays():
     model, _ = make_world()
-    for dtype, loaded_for, arithmetic in (
+    for dtype, precision, arithmetic in (
         (torch.float32, "fp16", torch.float16),
         (torch.float32, None, None),
         (torch.bfloat16, "fp32-master", None),
@@ -51,7 +52,7 @@ def test_without_a_config_the_loaded_precision_stays():
         (torch.float16, None, None),
         (torch.float64, "fp32", None),
     ):
-        model.to(dtype).loaded_for = loaded_for
+        set_origin(model.to(dtype), precision=precision)
         mode = precision_of(model)
         assert (mode.weights, mode.autocast) == (dtype, arithmetic)
 
@@ -78,7 +79,7 @@ def test_weights_that_do_not_fit_the_mode_are_refused_with_a_way_out():
 @pytest.mark.parametrize("name", [None, *PRECISIONS])
 def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     model, tokenizer = make_world()
-    model.loaded_for = name
+    set_origin(model, precision=name)
     if name:
         model.to(PRECISIONS[name].weights)
     seen = []

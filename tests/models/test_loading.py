@@ -37,11 +37,11 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
         assert word in output
 
 
-@pytest.mark.parametrize(("few", "calls"), [(1, 1), (10**9, 0)])
-def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(few, calls, checkpoint, monkeypatch):
+@pytest.mark.parametrize(("tiny_below", "calls"), [(1, 1), (10**9, 0)])
+def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(tiny_below, calls, checkpoint, monkeypatch):
     counted = []
     monkeypatch.setattr(models, "keep_freed_memory", lambda: counted.append(1))
-    monkeypatch.setattr(models, "FEW_PARAMETERS", few)
+    monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", tiny_below)
     models.keep_freed_memory_if_large(load_policy(checkpoint, device="cpu")[0])
     assert len(counted) == calls
 
@@ -281,7 +281,7 @@ def test_precision_follows_the_gpu(fake_gpu, bf16: bool):
     device = fake_gpu(bf16)
     assert models.pick_device() == device
     assert pick_precision(device).name == ("bf16" if bf16 else "fp16")
-    assert pick_precision(device, small=True).name == "fp32"
+    assert pick_precision(device, exact_only=True).name == "fp32"
     assert pick_precision(device, "bf16-naive").name == "bf16-naive"
     assert pick_precision(torch.device("cpu")).name == "fp32"
 
@@ -294,14 +294,24 @@ def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16:
     assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
     assert pick_precision(device).name == modes[-1]
     for engine in (TrlEngine(), OurEngine(lora={})):
-        assert (engine.precision(GRPOConfig(), device, is_tiny=False) or pick_precision(device).name) == modes[0]
-        assert engine.precision(GRPOConfig(), device, is_tiny=True) is None
-    for elsewhere, small in ((device, True), (cpu, False), (cpu, True), (None, True)):
-        assert possible_precisions(elsewhere, small=small) == ("fp32",)
+        assert (engine.precision(GRPOConfig(), device, has_tiny_model=False) or pick_precision(device).name) == modes[0]
+        assert engine.precision(GRPOConfig(), device, has_tiny_model=True) is None
+    for other_device, exact_only in ((device, True), (cpu, False), (cpu, True), (None, True)):
+        assert possible_precisions(other_device, exact_only=exact_only) == ("fp32",)
     for requested in PRECISIONS:
         assert (
-            possible_precisions(device, requested) == possible_precisions(None, requested, small=True) == (requested,)
+            possible_precisions(device, requested)
+            == possible_precisions(None, requested, exact_only=True)
+            == (requested,)
         )
+
+
+def test_the_old_name_of_exact_only_works_and_warns(fake_gpu):
+    device = fake_gpu(bf16=True)
+    with pytest.warns(DeprecationWarning, match="the argument small is called exact_only now"):
+        assert possible_precisions(device, small=True) == ("fp32",)
+    with pytest.warns(DeprecationWarning, match="the argument small is called exact_only now"):
+        assert pick_precision(device, small=True).name == "fp32"
 
 
 @pytest.mark.parametrize("precision", [None, *PRECISIONS])

@@ -1,5 +1,6 @@
 """Steps of training at shapes small enough for a test, whose memory is compared with the plan of it."""
 
+from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.memory import MemoryPlan, plan_memory
@@ -38,7 +39,7 @@ def during(memory_plan: MemoryPlan, phase: str) -> int:
 
 def policy(shape, mode, config):
     model = random_policy(shape, dtype=PRECISIONS[mode].weights)
-    model.loaded_for = mode
+    set_origin(model, precision=mode)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
@@ -67,7 +68,8 @@ def update_and_logprobs(shape, mode, config, L):
 def rollout_of(mode, T, B):
     """A call for a rollout of 8 completions per prompt that all become as long as they may; its settings, and L."""
     model, tokenizer = random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
-    model.generation_config.eos_token_id, model.loaded_for = None, mode
+    model.generation_config.eos_token_id = None
+    set_origin(model, precision=mode)
     prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
     config = make_config(T=T, G=8, B=B, b=B)
 

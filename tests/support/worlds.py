@@ -137,10 +137,11 @@ def same_weights(first: dict, second: dict) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def run(seed=0, reward=letter_reward, rows=ROWS, world=0, callback=None, **settings):
+def run(seed=0, reward=letter_reward, rows=ROWS, world=0, callback=None, saved_options=None, **settings):
     """The weights after a small training run, and its history."""
     model, tokenizer = make_world(seed=world)
-    history = train(model, tokenizer, rows, reward, make_config(seed=seed, **settings), callback)
+    config = make_config(seed=seed, **settings)
+    history = train(model, tokenizer, rows, reward, config, callback, saved_options=saved_options)
     return weights(model), history
 
 

@@ -147,7 +147,9 @@ def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
         training = arguments_of_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
         rows, reward_funcs, config, keywords = training
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
-        assert [message["role"] for message in rows[0]["prompt"]] == roles and keywords == {"eval_dataset": None}
+        assert [message["role"] for message in rows[0]["prompt"]] == roles
+        assert keywords.keys() == {"eval_dataset", "saved_options"} and keywords["eval_dataset"] is None
+        assert keywords["saved_options"]["model"] == base and not keywords["saved_options"].keys() & SETTINGS.keys()
         assert config.max_completion_length == length
 
 
@@ -378,7 +380,7 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
 
 def test_wrong_rewards_trackers_and_prompts_fail_before_loading(base, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    monkeypatch.setattr("grpo_lab.train.plan.FEW_PARAMETERS", 1)  # so that the model does not count as tiny
+    monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # so that the model does not count as tiny
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     arguments = ["--model", base, "--output_dir", "out", *SHORT_RUN]
     for words, message in [

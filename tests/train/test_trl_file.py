@@ -191,7 +191,7 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
 
 
 def test_a_file_of_ours_is_never_taken_for_one_of_trls():
-    assert not is_from_trl(GRPOConfig(command={"model": "tiny", "task": "sums"}).saved(), OPTIONS)
+    assert not is_from_trl({"model": "tiny", "task": "sums"} | GRPOConfig().saved(), OPTIONS)
     assert not is_from_trl({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
     assert not is_from_trl({"logging_first_step": None, "beta": 0.1}, OPTIONS)
     assert is_from_trl({"dataset_name": "x"}, OPTIONS) and is_from_trl({"max_prompt_length": 5}, OPTIONS)

@@ -112,7 +112,8 @@ def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_r
         and tracked_settings["max_steps"] == 4
         and None not in tracked_settings.values()
     )
-    run(**settings | {"output_dir": str(tmp_path / "other")})
+    run(saved_options={"model": "tiny", "rewards": None}, **settings | {"output_dir": str(tmp_path / "other")})
+    assert service.settings[-1] == {"model": "tiny"} | tracked_settings | {"output_dir": str(tmp_path / "other")}
     assert len(service.runs) == 2, "another run has curves of its own"
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft, check_reference
+from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_lora_reference, check_no_dropout, check_peft
 from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.trl_settings import check_settings, differences
@@ -55,9 +55,9 @@ class OurEngine:
             allowed = f"expected 1: our own loop has one process; --engine {TRL} has more"
             raise InputError("WORLD_SIZE", processes, allowed)
         if self.lora is not None:
-            check_reference(config)
+            check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
-    def precision(self, config: GRPOConfig, device, is_tiny: bool) -> str | None:
+    def precision(self, config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
 
         With LoRA it is the most exact one that the device allows: adapters have so few parameters that memory is no
@@ -65,7 +65,7 @@ class OurEngine:
         """
         if self.lora is None:
             return config.requested_precision
-        return _most_exact_precision(config, device, is_tiny)
+        return _most_exact_precision(config, device, has_tiny_model)
 
     def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
         """Yield texts for the user on the engine; there are none, since a run has the settings that were given."""
@@ -109,17 +109,17 @@ class TrlEngine:
         """Raise InputError for a setting that TRL lacks or understands differently."""
         check_settings(config, lora=self.lora is not None)
         if self.lora is not None:
-            check_reference(config)
+            check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
-    def precision(self, config: GRPOConfig, device, is_tiny: bool) -> str | None:
+    def precision(self, config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
 
         It is the most exact one that the device allows, since TRL does not support "bf16". With FSDP2 it is never None:
         all processes but the first load no weights, so they have to know the precision beforehand.
         """
-        precision = _most_exact_precision(config, device, is_tiny)
+        precision = _most_exact_precision(config, device, has_tiny_model)
         if precision is None and self.fsdp:
-            return pick_precision(device, small=is_tiny).name
+            return pick_precision(device, exact_only=has_tiny_model).name
         return precision
 
     def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
@@ -150,8 +150,8 @@ class TrlEngine:
 Engine = OurEngine | TrlEngine
 
 
-def _most_exact_precision(config: GRPOConfig, device, is_tiny: bool) -> str | None:
-    modes = possible_precisions(device, config.requested_precision, is_tiny)
+def _most_exact_precision(config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
+    modes = possible_precisions(device, config.requested_precision, exact_only=has_tiny_model)
     return modes[0] if len(modes) > 1 else config.requested_precision
 
 

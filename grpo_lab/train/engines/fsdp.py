@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from grpo_lab.base.origin import set_origin
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models.adapters import has_adapter
 from grpo_lab.train.engines.processes import is_main
@@ -39,7 +40,7 @@ def load_once(name: str, precision: str):
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder)
         make_savable(model)
-    model.loaded_for = precision
+    set_origin(model, precision=precision)
     return model.eval(), load_tokenizer(folder)
 
 

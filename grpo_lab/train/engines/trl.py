@@ -21,9 +21,10 @@ from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.base.origin import origin_of
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import check_reference
+from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
@@ -64,6 +65,7 @@ def train(
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
     environment=None,
+    saved_options: dict | None = None,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -77,6 +79,8 @@ def train(
         tools: Functions that the policy may call, as TRL takes them.
         environment_factory: A function that returns a new environment, as TRL takes it.
         environment: Refused unless None, since TRL has no environment that replies within a completion.
+        saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
+            saved with the settings, as JSON. None: there are none.
 
     Raises:
         InputError: For a setting that TRL lacks, or a precision that it cannot train in.
@@ -88,14 +92,16 @@ def train(
     rows = rows_in_order(inputs)
     config = _for_this_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
-    folder = _run_folder(model, tokenizer, config, engine_settings)
+    saved_options = saved_options or {}
+    folder = _run_folder(model, tokenizer, config, saved_options | config.saved() | engine_settings)
     silence_dropout(model)
     adapter = _adapter(model, config, lora)
     with folder or nullcontext():
         steps_done, history = 0, []
         if folder is not None:
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
-        with restored_random_state(), training_mode(model, model.training), open_reports(config, history) as reports:
+        reports_of_run = open_reports(config, history, saved_options)
+        with restored_random_state(), training_mode(model, model.training), reports_of_run as reports:
             steps = StepRecorder(config, callback, folder, reports)
             with steps.stopping if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
@@ -133,11 +139,14 @@ def _tool_environment(config: GRPOConfig, environment, tools, environment_factor
     return environment
 
 
-def _run_folder(model, tokenizer, config: GRPOConfig, engine_settings: dict) -> RunFolder | None:
-    """Return the folder of the run, not opened yet; None without an output_dir, and in processes but the first."""
+def _run_folder(model, tokenizer, config: GRPOConfig, settings: dict) -> RunFolder | None:
+    """Return the folder of the run, not opened yet; None without an output_dir, and in processes but the first.
+
+    settings: The settings and options to store, by name.
+    """
     if config.output_dir is None or not is_main():
         return None
-    folder = RunFolder(config, config.saved() | engine_settings)
+    folder = RunFolder(config, settings)
     check_savable(model, tokenizer)
     return folder
 
@@ -146,7 +155,7 @@ def _adapter(model, config: GRPOConfig, lora: dict | None):
     """Return peft's configuration of the adapters, or None to train all parameters."""
     if lora is None:
         return None
-    check_reference(config)
+    check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     return lora_config(model, lora)
 
 
@@ -189,7 +198,7 @@ def _restore_model(trainer: Trainer, model, adapter) -> None:
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if adapter is not None:
         model.peft_config, model._hf_peft_config_loaded = {"default": adapter}, True
-        adapter.base_model_name_or_path = getattr(model, "loaded_as", None) or model.name_or_path
+        adapter.base_model_name_or_path = origin_of(model).name or model.name_or_path
 
 
 @contextmanager

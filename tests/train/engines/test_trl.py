@@ -209,9 +209,9 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, gpu = engines.TrlEngine(), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, is_tiny=False) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, is_tiny=False) == "fp16"
-    assert engines.OurEngine().precision(GRPOConfig(), gpu, is_tiny=False) is None
+    assert engine.precision(GRPOConfig(), gpu, has_tiny_model=False) == default
+    assert engine.precision(GRPOConfig(fp16=True), gpu, has_tiny_model=False) == "fp16"
+    assert engines.OurEngine().precision(GRPOConfig(), gpu, has_tiny_model=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
