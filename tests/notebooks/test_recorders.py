@@ -237,7 +237,9 @@ def test_records_hold_every_arm_with_every_seed():
             (run["staleness"], run["correction"], run["seed"], len(run["difference"])) for run in staleness[name]
         }
         updates = part.update_factor * recorders.staleness.UPDATES
-        assert recorded_runs == {(*arm, seed, updates) for arm in part.arms for seed in range(part.seeds)}
+        assert recorded_runs == {
+            (*vars(arm).values(), seed, updates) for arm in part.arms for seed in range(part.seeds)
+        }
     for run in read(RUNS / "tiny_kl.json")["runs"]:
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
         assert len(run["thinking"]) == run["slower"] * recorders.kl.STEPS + 1
@@ -286,7 +288,7 @@ def test_higher_or_lower_is_recorded_with_its_tree_where_the_lesson_draws_it(mon
 def test_at_staleness_0_the_sampler_of_10_is_the_trainer_and_at_1_it_is_near(monkeypatch):
     recorder, rows = recorders.staleness, addition_problems("test", 2, seed=1)
     monkeypatch.setitem(recorder.COMMON, "generation_batch_size", 32)
-    fresh = recorder.run(0, "uncorrected", seed=0, updates=2, held_out=rows)["difference"]
-    stale = recorder.run(1, "truncated", seed=0, updates=2, held_out=rows)["difference"]
+    fresh = recorder.run(recorder.Arm(0, "uncorrected"), seed=0, updates=2, held_out=rows)["difference"]
+    stale = recorder.run(recorder.Arm(1, "truncated"), seed=0, updates=2, held_out=rows)["difference"]
     assert max(fresh) < 1e-5 and stale[0] < 1e-5
     assert 1e-3 < stale[1] < 0.1
