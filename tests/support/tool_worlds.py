@@ -49,8 +49,8 @@ CALLS = [
     call("add", a=1, b=2),
     call("add", a=40, b=2),
     call("add", a=1),  # an argument is missing
-    call("nix", a=1),  # no such tool
-    '<tool_call>\n{"name": "add", "arguments": {"a": 1\n</tool_call>',  # no JSON
+    call("nix", a=1),  # an unknown tool
+    '<tool_call>\n{"name": "add", "arguments": {"a": 1\n</tool_call>',  # invalid JSON
 ]
 
 
