@@ -14,8 +14,8 @@ PHASES = {"time/rollout": "rollout", "time/logprobs": "log-probabilities", "back
 MEASURES = {
     "time_to_accuracy": "seconds to a mean reward of 0.8",
     "cpu_time_to_accuracy": "CPU seconds to it",
-    "seconds_per_step": "seconds a step",
-    "cpu_seconds_per_step": "CPU seconds a step",
+    "seconds_per_step": "seconds per step",
+    "cpu_seconds_per_step": "CPU seconds per step",
     "peak_memory": "peak memory of the process",
 }
 
