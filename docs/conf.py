@@ -159,7 +159,7 @@ def opening_links(docname: str) -> str:
         words = ("打开方式：", "自己的 JupyterLab", "（上传文件）")
     up = "../" * docname.count("/")
     page = "install.zh-CN.html#jupyterlab" if CHINESE.search(docname) else "install.html#in-your-own-jupyterlab"
-    links = [f'<a href="{up}docs/{page}">{words[1]}</a>']  # to a page, because a lesson needs the recorded runs
+    links = [f'<a href="{up}docs/{page}">{words[1]}</a>']  # links to a page, because a lesson needs the runs
     if REPOSITORY:  # then the file itself fetches the course
         links = [f'<a download href="{up}_sources/{docname}.ipynb">{words[1]}</a>']
         file = f"github.com/{REPOSITORY}/blob/{BRANCH}/_sources/{docname}.ipynb"

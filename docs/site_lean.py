@@ -91,7 +91,7 @@ def named(page: str) -> str:
     page = page.replace(
         '<summary><span class="toctree-toggle"', '<summary aria-label="Pages of this one"><span class="toctree-toggle"'
     )
-    if 'class="bd-sidebar-secondary' in page:  # it comes late in the page, so the article reserves its room
+    if 'class="bd-sidebar-secondary' in page:  # room is reserved, because the bar comes late in the page
         page = page.replace('<div class="bd-content">', '<div class="bd-content has-contents">', 1)
     page = page.replace(
         '<div id="pst-primary-sidebar"', '<div role="navigation" aria-label="All pages" id="pst-primary-sidebar"'

@@ -57,7 +57,7 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # Texts of the package that are translated: all sentences of the modules in SAYING; from the modules in DRAWING, the
 # texts in _() and the values of arguments and variables whose names are in SHOWN.
 PACKAGE = "grpo_lab"
-VARIANTS = "variants"  # what a released notebook says of a class's own formulas (docs/teaching/variants.yaml)
+VARIANTS = "variants"  # texts about a class's own formulas (docs/teaching/variants.yaml)
 CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_case", "session")
 CHECKING += ("stand_ins", "verdict")
 SAYING = (

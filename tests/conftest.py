@@ -28,7 +28,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
-gc.disable()  # until all modules are imported: they are no garbage, and collecting among them takes seconds
+gc.disable()  # enabled again after all imports: modules are no garbage, and collecting among them takes seconds
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background job; some tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Hidden from jsonschema (used by nbformat), which would build a grammar with this package in 1.5 seconds.

@@ -43,7 +43,7 @@ def test_kl_estimators_as_loss_terms(world, estimator):
 
 @everywhere
 def test_k3_weighted_by_the_ratio_has_the_gradient_of_the_kl(world):
-    ratio = importance_ratio(world.logp(), world.logp(), world.mask)  # its value is 1, but its gradient is not 0
+    ratio = importance_ratio(world.logp(), world.logp(), world.mask)  # has the value 1, and a gradient
     assert (ratio == 1).all()
     weighted = expected_estimate(world, "k3", ratio)
     assert_near(weighted.detach(), kl_of_states(world).detach())

@@ -79,7 +79,7 @@ ARMS = {
     "8 updates, small steps": Arm(EIGHT | SMALL),
     "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL),
     "8 updates, no ratio, small steps": Arm(EIGHT | SMALL, ratio=False),
-    "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each with new answers
+    "fresh": Arm({}, batches=128, stride=8),  # 128 updates like "8 updates", each with new answers
     "S3's recipe": Arm(
         S3 | {"learning_rate": 5e-6}, batches=3, seeds=(0,)
     ),  # about as many answers as 16 of our batches

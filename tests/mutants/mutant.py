@@ -87,7 +87,7 @@ def swapped(mutant: Mutant) -> Iterator[None]:
 def files_of_tests(path: str) -> tuple[str, ...]:
     """Return the test files of a module: first those with its name, then those of its folder and of its package."""
     module = PurePosixPath(path).with_suffix("").relative_to("grpo_lab")
-    folders = [*module.parents][:-1]  # from the innermost folder to the package
+    folders = [*module.parents][:-1]  # innermost folder first, the package last
     of_name = [f"{folder}/test_{module.name}*.py" for folder in folders or [PurePosixPath(".")]]
     of_package = [f"{folder}/test_*.py" for folder in folders]
     patterns = [*TELLING.get(f"{module}", ()), *of_name, *of_package]

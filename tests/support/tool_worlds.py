@@ -155,7 +155,7 @@ class World:
         """Count on.
 
         Args:
-            by: how far
+            by: number to add
         """
         self.count += by
         return f"now {self.count}"
@@ -184,7 +184,7 @@ async def soon(text: str) -> str:
     """Answer later.
 
     Args:
-        text: what
+        text: text of the answer
     """
     await asyncio.sleep(0.01)
     return text.upper()

@@ -160,7 +160,7 @@ def nothing(text: str) -> str:
     """Say nothing.
 
     Args:
-        text: what
+        text: a text
     """
     return ""
 
