@@ -252,11 +252,11 @@ def speak(app, pagename: str, templatename: str, context: dict, doctree) -> None
         if neighbour and chinese != (CHINESE.search(neighbour) is not None):
             context[direction] = None
     if chinese:
-        words = gettext.NullTranslations()
+        catalogues = gettext.NullTranslations()
         for package, folder, language, domain in CATALOGUES:
-            words.add_fallback(gettext.translation(domain, Path(package.__file__).parent / folder, [language]))
+            catalogues.add_fallback(gettext.translation(domain, Path(package.__file__).parent / folder, [language]))
         pathto = context["pathto"]
-        translate = lambda word: TRANSLATIONS.get(word) or words.gettext(word)  # noqa: E731
+        translate = lambda word: TRANSLATIONS.get(word) or catalogues.gettext(word)  # noqa: E731
         context |= dict.fromkeys(("_", "gettext", "translate"), translate)
         context |= {"language": "zh-CN", "theme_search_bar_text": TRANSLATIONS["Search"]}
         context["pathto"] = lambda to, *args, **options: pathto(SEARCH if to == "search" else to, *args, **options)
