@@ -112,7 +112,7 @@ site: $(DEV)
 slides: $(STAMP)
 	$(PY) docs/teaching/slides.py
 
-# The next part runs even if one fails: a card is rented by the minute.
+# With -k the other parts run if one fails, because a GPU is rented by the minute.
 gpu: $(STAMP)
 	$(MAKE) -k gpu-test gpu-bench gpu-record
 

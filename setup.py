@@ -27,7 +27,7 @@ class BuildWithLessons(build_py):
         for name in lesson_files(ROOT / "notebooks"):
             copy(ROOT / "notebooks" / name, package / "lessons" / name)
         for path in sorted((ROOT / "po").glob("*/*.po")):
-            if path.stem != "variants":  # what classes are asked for is in a checkout only, as docs/teaching is
+            if path.stem != "variants":  # texts for docs/teaching, which is part of a checkout only
                 copy(path, package / path.relative_to(ROOT))
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/bench.md that `grpo_lab.bench` measured, from its records: `python docs/bench_tables.py`."""
+"""Write the tables of docs/bench.md from the records of `grpo_lab.bench`: `python docs/bench_tables.py`."""
 
 import json
 import re
@@ -14,35 +14,35 @@ PHASES = {"time/rollout": "rollout", "time/logprobs": "log-probabilities", "back
 MEASURES = {
     "time_to_accuracy": "seconds to a mean reward of 0.8",
     "cpu_time_to_accuracy": "CPU seconds to it",
-    "seconds_per_step": "seconds a step",
-    "cpu_seconds_per_step": "CPU seconds a step",
+    "seconds_per_step": "seconds per step",
+    "cpu_seconds_per_step": "CPU seconds per step",
     "peak_memory": "peak memory of the process",
 }
 
 
 def records() -> dict[str, dict[str, Any]]:
-    """Read what each model's bench wrote, by the model's name on the page.
+    """Read the bench record of each model, by the model's name on the page.
 
-    Phases that were recorded without TRL, after the comparison, stand in a file of their own and go before its own.
+    The phases of bench_MODEL_phases.json, recorded later and without TRL, replace those of bench_MODEL.json.
     """
     reports = {}
     for model, title in MODELS.items():
         files = (RUNS / f"bench_{model}{kind}.json" for kind in ("", "_phases"))
-        read = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
-        if read:
-            reports[title] = read[0] | {"phases": read[-1]["phases"]}
+        parts = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        if parts:
+            reports[title] = parts[0] | {"phases": parts[-1]["phases"]}
     return reports
 
 
 def bound(phases: dict[str, Any], phase: str) -> float:
-    """Return the least seconds of a phase: its FLOPs or its bytes over the measured rate, whichever takes longer."""
-    return max(phases[of][phase] / phases["rates"][of] for of in ("flops", "bytes"))
+    """Return the least seconds of a phase: the larger of FLOPs and bytes, each divided by its measured rate."""
+    return max(phases[resource][phase] / phases["rates"][resource] for resource in ("flops", "bytes"))
 
 
 def phase_rows(reports: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each phase: CPU seconds and the bound, a pair of columns for each model."""
-    rest = [phase for phase in next(iter(reports.values()))["phases"]["seconds"] if phase not in PHASES]
-    groups = {title: [phase] for phase, title in PHASES.items()} | {"optimizer and the rest": rest}
+    """Return a row for each phase, with a pair of columns for each model: CPU seconds and their bound."""
+    other_phases = [phase for phase in next(iter(reports.values()))["phases"]["seconds"] if phase not in PHASES]
+    groups = {title: [phase] for phase, title in PHASES.items()} | {"optimizer and the rest": other_phases}
     groups["a step"] = [phase for phases in groups.values() for phase in phases]
     rows = []
     for title, names in groups.items():
@@ -56,7 +56,7 @@ def phase_rows(reports: dict[str, dict[str, Any]]) -> list[list[str]]:
 
 
 def ratio(report: dict[str, Any], measure: str) -> str:
-    """Return the median of ours over TRL's, with the least and the greatest of the pairs."""
+    """Return the median ratio of this package to TRL, with the smallest and the largest ratio of a pair of runs."""
     summary = report["summary"].get(measure)
     if not summary or summary["ratio"] is None:
         return ""
@@ -64,7 +64,7 @@ def ratio(report: dict[str, Any], measure: str) -> str:
 
 
 def tables() -> dict[str, str]:
-    """Return each table by the name of its place in the page."""
+    """Return each table by the name in the comment that marks its place in the page."""
     reports = records()
     head = ["CPU seconds", *(cell for title in reports for cell in (title, "its bound"))]
     compared = {title: report for title, report in reports.items() if "summary" in report}
@@ -79,8 +79,8 @@ def tables() -> dict[str, str]:
 def page(text: str) -> str:
     """Return the page with its tables renewed, each between `<!-- name -->` and `<!-- end -->`."""
     for name, table in tables().items():
-        place = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
-        text, count = re.subn(place, rf"\g<1>\n{table}\n\g<2>", text, flags=re.DOTALL)
+        old_table = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+        text, count = re.subn(old_table, rf"\g<1>\n{table}\n\g<2>", text, flags=re.DOTALL)
         assert count == 1, name
     return text
 

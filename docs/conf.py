@@ -1,6 +1,7 @@
-"""The web site, built by `make site` from the executed notebooks, the pages of docs/ and the docstrings; nothing runs.
+"""Configure the web site, which `make site` builds from executed notebooks, the pages of docs/ and docstrings.
 
-The root of the repository is Sphinx's source folder, so every link between notebooks, pages and files holds as it is.
+No notebook is executed. Sphinx's source folder is the root of the repository, so links between notebooks, pages and
+files hold as they are.
 """
 
 import gettext
@@ -25,11 +26,11 @@ from grpo_lab.formulas.source import TAGGED
 from grpo_lab.teaching.notebook.beginning import HIDDEN
 
 HERE = Path(__file__).parent
-# Where the notebooks are opened from: on GitHub's runners this is set. Without it a page only offers its file.
+# The repository from which notebooks are opened, set on GitHub's runners. Without it a page only offers its file.
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY")
-BRANCH = "gh-pages"  # of the site, whose notebooks begin by installing the package
+BRANCH = "gh-pages"  # the site's branch, where each notebook begins by installing the package
 INSTALL = """\
-# Away from a checkout of the course this fetches it and installs the package.
+# Outside a checkout of the course, this cell fetches the course and installs the package.
 from pathlib import Path
 
 if not Path("{up}grpo_lab").exists():
@@ -39,15 +40,17 @@ if not Path("{up}grpo_lab").exists():
 """
 
 SEARCH = "search.zh-CN"
-SENTENCE, DESCRIPTION = 20, 200  # letters: of a paragraph that says something, and of what a page is described by
-WORDS = [
+SENTENCE_LETTERS, DESCRIPTION_LETTERS = 20, 200  # least letters of a paragraph of prose; most of a page's description
+# The catalogues of Chinese words in the theme and in Sphinx: package, folder, language and domain of each.
+CATALOGUES = [
     (pydata_sphinx_theme, "locale", "zh", "sphinx"),
     (sphinx_book_theme, "theme/sphinx_book_theme/static/locales", "zh_CN", "booktheme"),
     (sphinx, "locale", "zh_CN", "sphinx"),
 ]
-LABELS = ("Toggle hidden content", "Search", "搜索")  # they hide from a screen reader what these buttons say in sight
+# ARIA labels that are removed, because a screen reader reads them instead of the visible text of the button.
+REMOVED_LABELS = ("Toggle hidden content", "Search", "搜索")
 CHINESE = re.compile(r"(^|/)zh/|\.zh-CN")
-SAID = {
+TRANSLATIONS = {
     "previous": "上一页",
     "next": "下一页",
     "Search": "搜索",
@@ -101,8 +104,8 @@ html_favicon = "icon.svg"
 templates_path = ["."]
 html_additional_pages = {"search": "search.html", SEARCH: "search.html"}
 mathjax_path = "mathjax/startup.js"
-mathjax3_config = {"loader": {"load": site_lean.PARTS[1:]}, "startup": {"typeset": False}}  # site.js does, in pieces
-html_use_index = html_domain_indices = False  # the search finds a function
+mathjax3_config = {"loader": {"load": site_lean.PARTS[1:]}, "startup": {"typeset": False}}  # site.js typesets in parts
+html_use_index = html_domain_indices = False  # functions are found by the search
 html_context = {"default_mode": "auto"}
 html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
 html_theme_options["article_header_end"] = ["language.html", "article-header-buttons.html"]
@@ -111,7 +114,7 @@ if REPOSITORY:
 
 
 def read(app, docname: str, source: list[str]) -> None:
-    """The front page gets the contents of the site, and a notebook what its pages need."""
+    """Add the site's contents to the front page, and to a notebook its folds, links and tables."""
     if docname == root_doc:
         source[0] += (HERE / "index.md").read_text(encoding="utf-8")
     if docname.startswith("docs/map"):
@@ -119,14 +122,14 @@ def read(app, docname: str, source: list[str]) -> None:
     if app.env.doc2path(docname).suffix == ".ipynb":
         notebook = nbformat.reads(source[0], as_version=4)
         for cell in notebook.cells:
-            fold(cell) if cell.cell_type == "code" else link(cell)
-        head = f"\n\n{places(docname)}\n{functions(notebook, docname)}"
+            label_fold(cell) if cell.cell_type == "code" else adapt_anchors(cell)
+        head = f"\n\n{opening_links(docname)}\n{functions(notebook, docname)}"
         notebook.cells[0].source = notebook.cells[0].source.replace("\n", head, 1)
         source[0] = nbformat.writes(notebook)
 
 
-def fold(cell) -> None:
-    """Say what is under a fold and what a picture shows."""
+def label_fold(cell) -> None:
+    """Label what a fold of the cell hides, and give its picture the alternative text and the width."""
     tags = cell.metadata.get("tags", [])
     if HIDDEN not in tags:
         prompt = "Code of this figure" if "caption=" in cell.source else "Code"
@@ -136,39 +139,40 @@ def fold(cell) -> None:
     for output in cell.outputs:
         picture = output.get("metadata", {}).get("image/png", {})
         if "alt" in picture:
-            width = {"width": f"{picture['width']}px"} if "width" in picture else {}  # half its pixels: it is sharp
+            # Half the picture's pixels, so that it is sharp.
+            width = {"width": f"{picture['width']}px"} if "width" in picture else {}
             cell.metadata["mystnb"]["image"] = {"alt": picture["alt"]} | width
 
 
-def link(cell) -> None:
-    """JupyterLab's anchors (`#A-heading:-with-a-colon`) become those of the site."""
-    slug = r"[^\w-]"  # what MyST leaves out of a heading's anchor
+def adapt_anchors(cell) -> None:
+    """Replace JupyterLab's anchors (`#A-heading:-with-a-colon`) by the site's."""
+    dropped = r"[^\w-]"  # characters that MyST drops from the anchor of a heading
     cell.source = re.sub(
-        r"(\]\([^)\s]*\.ipynb#|\]\(#)(.+?)\)", lambda m: f"{m[1]}{re.sub(slug, '', m[2].lower())})", cell.source
+        r"(\]\([^)\s]*\.ipynb#|\]\(#)(.+?)\)", lambda m: f"{m[1]}{re.sub(dropped, '', m[2].lower())})", cell.source
     )
 
 
-def places(docname: str) -> str:
-    """Links that open a notebook."""
+def opening_links(docname: str) -> str:
+    """Return the links that open a notebook in JupyterLab and on hosted services, as HTML."""
     words = ("Open in ", "your JupyterLab", " (upload the file)")
     if CHINESE.search(docname):
         words = ("打开方式：", "自己的 JupyterLab", "（上传文件）")
     up = "../" * docname.count("/")
     page = "install.zh-CN.html#jupyterlab" if CHINESE.search(docname) else "install.html#in-your-own-jupyterlab"
-    found = [f'<a href="{up}docs/{page}">{words[1]}</a>']  # a lesson needs its runs
-    if REPOSITORY:  # there the file fetches the course
-        found = [f'<a download href="{up}_sources/{docname}.ipynb">{words[1]}</a>']
+    links = [f'<a href="{up}docs/{page}">{words[1]}</a>']  # links to a page, because a lesson needs the runs
+    if REPOSITORY:  # then the file itself fetches the course
+        links = [f'<a download href="{up}_sources/{docname}.ipynb">{words[1]}</a>']
         file = f"github.com/{REPOSITORY}/blob/{BRANCH}/_sources/{docname}.ipynb"
-        found += [
+        links += [
             f'<a href="https://colab.research.google.com/{file.replace(".com", "", 1)}">Colab</a>',
             f'<a href="https://www.kaggle.com/kernels/welcome?src=https://{file}">Kaggle</a>',
             f'<a href="https://modelscope.cn/my/mynotebook">ModelScope</a>{words[2]}',
         ]
-    return f'<p class="places">{words[0]}{" · ".join(found)}</p>'
+    return f'<p class="places">{words[0]}{" · ".join(links)}</p>'
 
 
 def series(docs: set[str], chinese: bool) -> str:
-    """The lessons as a table, from their heads and exercises and those of their assignments."""
+    """Return a table of the lessons: the head of each lesson, and the exercises of lesson and assignment."""
     head, exercises = "| lesson | question | needs | to read | to run | exercises | assignment |", "{} ({} min)"
     if chinese:
         head, exercises = "| 课 | 问题 | 先修 | 阅读 | 运行 | 练习 | 作业 |", "{} 道（{} 分钟）"
@@ -186,7 +190,7 @@ def series(docs: set[str], chinese: bool) -> str:
         row.append(exercises.format(len(minutes), sum(minutes)))
         if f"notebooks/assignments/{name}" in docs:
             below = sources(page("assignments/"))[0].partition("\n")[2]
-            work = re.search(r"(?m)^(.*\d.*)[,，]", below)[1]  # all but the points
+            work = re.search(r"(?m)^(.*\d.*)[,，]", below)[1]  # the line without the points at its end
             row.append(f"[{work}](../notebooks/{page('assignments/')}.ipynb)")
         rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
@@ -197,13 +201,13 @@ def sources(name: str) -> list[str]:
 
 
 def functions(notebook, docname: str) -> str:
-    """What there is to write on a page of exercises, as a table that a phone has room for."""
+    """Return a table of the functions that a page of exercises asks for, narrow enough for a phone."""
     tasks = [cell.source for cell in notebook.cells if cell.metadata.get("grpo_lab", {}).get("role") == "task"]
-    found = [re.match(r"## (\d+)\. `(\w+)`\s+\*(.+?) · (.+?) · (.+?) ·", task) for task in tasks]
+    headings = [re.match(r"## (\d+)\. `(\w+)`\s+\*(.+?) · (.+?) · (.+?) ·", task) for task in tasks]
     number = re.compile(r"[\d.]+")
     rows = [
         f"| [`{m[2]}`](#{m[1]}-{m[2]}) | {number.search(m[3])[0]} | {number.search(m[4])[0]} | {m[5]} |"
-        for m in found
+        for m in headings
         if m
     ]
     heads = (
@@ -213,8 +217,8 @@ def functions(notebook, docname: str) -> str:
     return "\n".join(["", head, "|---|---|---|---|", *rows, ""]) if rows else ""
 
 
-def formulas_beside_code(app, what, name: str, function, options, lines: list[str]) -> None:
-    """An equation of a docstring becomes a row: the equation, and the line of code that computes it."""
+def formulas_beside_code(app, kind, name: str, function, options, lines: list[str]) -> None:
+    """Replace each equation of a docstring by a row with the equation and the line of code that computes it."""
     code = {e.tag: e for e in read_equations(function)} if inspect.isfunction(inspect.unwrap(function)) else {}
     rows = []
     for line in lines:
@@ -225,7 +229,7 @@ def formulas_beside_code(app, what, name: str, function, options, lines: list[st
         e = code[match["tag"]]
         rows += ["", ".. container:: formula", "", "   .. math::", "", f"      {line.strip()}", ""]
         rows += ["   .. code-block:: python", "", *(f"      {c}" for c in f"{e.code}  # {e.shape}".splitlines()), ""]
-    # What is returned is prose, where napoleon looks for a type before a colon.
+    # The text below Returns is prose. Napoleon would read its words before a colon as a type.
     text = re.sub(
         r"(?m)^Returns:\n((?: {4}.*\n)+)", lambda m: f"Returns:\n    : {' '.join(m[1].split())}\n", "\n".join(rows)
     )
@@ -233,7 +237,7 @@ def formulas_beside_code(app, what, name: str, function, options, lines: list[st
 
 
 def keep_display(app, doctree) -> None:
-    """Sphinx would put formulas of several lines into an environment in which MathJax takes no tag."""
+    """Set each formula in plain display mode: the environment that Sphinx adds to several lines allows no tag."""
     for node in doctree.findall(nodes.math_block):
         if not node.get("nowrap"):
             node["nowrap"] = node["no-wrap"] = True
@@ -241,33 +245,35 @@ def keep_display(app, doctree) -> None:
 
 
 def speak(app, pagename: str, templatename: str, context: dict, doctree) -> None:
-    """A Chinese page says all around it in Chinese, and the pages before and after one are in its language."""
+    """Translate the frame of a Chinese page, and link previous and next pages only within one language."""
     chinese = CHINESE.search(pagename) is not None
-    _, *ways = app.builder.relations.get(pagename, (None, None, None))
-    for way, other in zip(("prev", "next"), ways, strict=True):
-        if other and chinese != (CHINESE.search(other) is not None):
-            context[way] = None
+    _, *neighbours = app.builder.relations.get(pagename, (None, None, None))
+    for direction, neighbour in zip(("prev", "next"), neighbours, strict=True):
+        if neighbour and chinese != (CHINESE.search(neighbour) is not None):
+            context[direction] = None
     if chinese:
-        words = gettext.NullTranslations()
-        for package, folder, language, domain in WORDS:
-            words.add_fallback(gettext.translation(domain, Path(package.__file__).parent / folder, [language]))
+        catalogues = gettext.NullTranslations()
+        for package, folder, language, domain in CATALOGUES:
+            catalogues.add_fallback(gettext.translation(domain, Path(package.__file__).parent / folder, [language]))
         pathto = context["pathto"]
-        context |= dict.fromkeys(("_", "gettext", "translate"), lambda word: SAID.get(word) or words.gettext(word))
-        context |= {"language": "zh-CN", "theme_search_bar_text": SAID["Search"]}
-        context["pathto"] = lambda to, *more, **options: pathto(SEARCH if to == "search" else to, *more, **options)
+        translate = lambda word: TRANSLATIONS.get(word) or catalogues.gettext(word)  # noqa: E731
+        context |= dict.fromkeys(("_", "gettext", "translate"), translate)
+        context |= {"language": "zh-CN", "theme_search_bar_text": TRANSLATIONS["Search"]}
+        context["pathto"] = lambda to, *args, **options: pathto(SEARCH if to == "search" else to, *args, **options)
     if pagename == SEARCH:
         context["pagename"] = "search"
     if doctree is not None:
-        paragraphs = [node.astext() for node in doctree.findall(nodes.paragraph) if len(node.astext()) > SENTENCE]
-        if paragraphs:  # what a list of search results shows below the title
-            text = html.escape(textwrap.shorten(paragraphs[0], DESCRIPTION, placeholder=" ..."))
+        texts = [node.astext() for node in doctree.findall(nodes.paragraph)]
+        paragraphs = [text for text in texts if len(text) > SENTENCE_LETTERS]
+        if paragraphs:  # search engines show the description below the title
+            text = html.escape(textwrap.shorten(paragraphs[0], DESCRIPTION_LETTERS, placeholder=" ..."))
             context["metatags"] += f'<meta name="description" content="{text}">'
         page = (f"{pagename}.html", doctree.next_node(nodes.title).astext(), site_search.passages(doctree))
         app.env.pages_to_search[pagename] = page
 
 
 def finish(app, error) -> None:
-    """README is the front page too, and notebooks for other machines begin by installing the package."""
+    """Make each page smaller, copy README to index.html, and let notebooks begin by installing the package."""
     if error:
         return
     write_search(app)
@@ -275,11 +281,11 @@ def finish(app, error) -> None:
         page = path.read_text(encoding="utf-8")
         page = site_lean.named(site_lean.lean(page))
         page = site_lean.deferred(site_lean.sized(site_lean.with_room(page), path.parent))
-        for label in LABELS:
+        for label in REMOVED_LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):
-            shown = r'(admonition-title">| title="| aria-label=")([^<"]+)'
-            page = re.sub(shown, lambda text: text[1] + SAID.get(text[2], text[2]), page)
+            label_text = r'(admonition-title">| title="| aria-label=")([^<"]+)'
+            page = re.sub(label_text, lambda text: text[1] + TRANSLATIONS.get(text[2], text[2]), page)
         path.write_text(page, encoding="utf-8", newline="\n")
     shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
     site_lean.purge_styles(app.outdir)
@@ -293,15 +299,15 @@ def finish(app, error) -> None:
 
 
 def begin(app) -> None:
-    """The search is our own (site_search), and MathJax goes where its loader finds its parts."""
-    shutil.rmtree(app.outdir / "_static", ignore_errors=True)  # of the build before, with fewer styles
+    """Switch Sphinx's search off, in favour of `site_search`, and copy MathJax to where its loader looks."""
+    shutil.rmtree(app.outdir / "_static", ignore_errors=True)  # left by the previous build, which dropped styles
     app.builder.search = False
     app.env.pages_to_search = {}
     site_lean.copy_mathjax(app.outdir / "_static" / "mathjax")
 
 
 def write_search(app) -> None:
-    """A Chinese search also finds the pages that are in English only."""
+    """Write the search files of both languages; the Chinese one includes pages that exist in English only."""
     pages = app.env.pages_to_search
     chinese = {name for name in pages if CHINESE.search(name)}
     twins = {name.replace("/zh/", "/").replace(".zh-CN", "") for name in chinese}

@@ -1,4 +1,4 @@
-"""Write docs/ran-where.md, on which machines the records were made: `python docs/ran_where.py`."""
+"""Write docs/ran-where.md, a table of the machines that made the records: `python docs/ran_where.py`."""
 
 import json
 import re
@@ -20,7 +20,7 @@ COLUMNS = ("system", "device", "Python", "torch", "transformers", "TRL", "record
 
 
 def page() -> str:
-    """Return the page: a row for each machine, and the records that do not name theirs."""
+    """Return the page: a row for each machine, and a list of the records that name no machine."""
     records, unnamed = defaultdict(list), []
     for path in sorted(RUNS.glob("*.json")):
         machine = json.loads(path.read_text(encoding="utf-8")).get("machine")
@@ -30,10 +30,10 @@ def page() -> str:
         system = f"{machine['platform'].partition('-')[0]}, {machine['processor']}"
         versions = [re.sub(r"[+].*", "", machine[name]) for name in ("python", "torch", "transformers", "trl")]
         records[system, machine["device"].replace("cpu", "CPU"), *versions].append(f"`{path.name}`")
-    rows = [(*where, ", ".join(names)) for where, names in sorted(records.items())]
+    rows = [(*machine_cells, ", ".join(names)) for machine_cells, names in sorted(records.items())]
     kinds = "counts, settings read in other trainers, and first steps on a Linux CPU"
-    rest = f"These records name no versions: {kinds}: {', '.join(unnamed)}."
-    return f"{HEAD}\n{markdown_table(COLUMNS, rows)}\n\n{rest}\n"
+    note = f"These records name no versions: {kinds}: {', '.join(unnamed)}."
+    return f"{HEAD}\n{markdown_table(COLUMNS, rows)}\n\n{note}\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a page of the site loads, kept small: the parts of MathJax that it needs, a dozen icons, its styles."""
+"""Keep small what a page of the site loads: the parts of MathJax that it needs, a dozen icons, its styles."""
 
 import hashlib
 import html
@@ -13,10 +13,11 @@ import pydata_sphinx_theme
 
 MATHJAX = "sphinx-mathjax-offline"  # a package that carries MathJax
 FONTS = "output/chtml/fonts"
-EXTENSIONS = "input/tex/extensions"  # MathJax loads one where a formula needs it: of a colour, for example
-PARTS = ["startup", "core", "input/tex", "output/chtml", "a11y/assistive-mml"]  # formulas, and how they are read aloud
+EXTENSIONS = "input/tex/extensions"  # MathJax loads an extension, such as color, for a formula that needs it
+# Typesetting of formulas, and their text for screen readers.
+PARTS = ["startup", "core", "input/tex", "output/chtml", "a11y/assistive-mml"]
 THEME = Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme" / "static"
-# Fontawesome's 1.6 MB draw the icons; the index is loaded by the page that searches (search.html).
+# Scripts that a page does not need: Fontawesome (1.6 MB), whose icons are drawn in place, and the search index.
 UNWANTED = re.compile(
     r'<script[^>]*src="[^"]*/?(?:fontawesome|searchtools|language_data|searchindex)\.js[^"]*"></script>'
 )
@@ -54,15 +55,19 @@ def lean(page: str) -> str:
 
 
 def deferred(page: str) -> str:
-    """Return the page whose own scripts wait, in their order, until it is read, so that its text is drawn first."""
-    # But for the options, which a script in the page sets.
+    """Return the page with its own scripts deferred: they run in order after parsing, so the text is drawn first."""
+    # documentation_options.js is not deferred, because an inline script reads the options.
     return re.sub(r'<script src="([^"]*_static/(?!documentation_options)[^"]+)">', r'<script defer src="\1">', page)
 
 
 def sized(page: str, folder: Path) -> str:
-    """Return the page with the size of each picture, so that nothing moves when it comes, and the later ones on demand.
+    """Return the page with the size of each picture, and with all pictures but the first loaded on demand.
 
-    `folder` is where the page stands, from which the pictures are named.
+    The sizes keep the text in place while pictures load.
+
+    Args:
+        page: The page as HTML.
+        folder: Folder of the page, to which the paths of pictures are relative.
     """
     pictures = 0
 
@@ -72,7 +77,7 @@ def sized(page: str, folder: Path) -> str:
         path = folder / tag[1]
         size = ""
         if path.suffix == ".png" and path.is_file() and " height=" not in tag[0]:
-            width, height = struct.unpack(">II", path.read_bytes()[16:24])  # of PNG's first chunk
+            width, height = struct.unpack(">II", path.read_bytes()[16:24])  # fields of IHDR, PNG's first chunk
             drawn = re.search(r' width="(\d+)', tag[0])
             size = "" if drawn else f' width="{width}"'
             size += f' height="{round(height * int(drawn[1]) / width) if drawn else height}"'
@@ -82,11 +87,11 @@ def sized(page: str, folder: Path) -> str:
 
 
 def named(page: str) -> str:
-    """Return the page with names, for a screen reader, of what the theme leaves without one."""
+    """Return the page with labels for screen readers on the elements that the theme leaves without a label."""
     page = page.replace(
         '<summary><span class="toctree-toggle"', '<summary aria-label="Pages of this one"><span class="toctree-toggle"'
     )
-    if 'class="bd-sidebar-secondary' in page:  # it comes last: the article leaves room for it before
+    if 'class="bd-sidebar-secondary' in page:  # room is reserved, because the bar comes late in the page
         page = page.replace('<div class="bd-content">', '<div class="bd-content has-contents">', 1)
     page = page.replace(
         '<div id="pst-primary-sidebar"', '<div role="navigation" aria-label="All pages" id="pst-primary-sidebar"'
@@ -95,7 +100,7 @@ def named(page: str) -> str:
 
 
 def with_room(page: str) -> str:
-    """Return the page with about the room that each formula takes, so that little moves when they are set."""
+    """Return the page with an estimated size for each formula, so that little moves when MathJax typesets them."""
 
     def sized_formula(formula: re.Match) -> str:
         tag, attributes, tex = formula.groups()
@@ -110,7 +115,7 @@ def with_room(page: str) -> str:
 
 
 def width_in_em(tex: str) -> float:
-    """About the width of a formula in the line: fitted to 198 of two lessons, 0.4 em off on average."""
+    """Estimate the width of an inline formula; the fit to 198 formulas of two lessons is off by 0.4 em on average."""
     tex = UNSEEN.sub("", tex.strip()[2:-2])
     letters = len(re.sub(r"[{}_^&\s]", "", COMMAND.sub("x", tex)))
     small = sum(
@@ -122,20 +127,20 @@ def width_in_em(tex: str) -> float:
 
 
 def height_in_em(tex: str) -> float:
-    """About the height of a formula by itself, with what stands free above and below it."""
+    """Estimate the height of a displayed formula, including the space above and below it."""
     rows = re.split(r"\\\\", re.sub(r"\\begin\{(cases|[a-z]*matrix)\}.*?\\end", "", tex, flags=re.DOTALL))
     heights = [3.4 if re.search(r"\\(?:[dt]?frac|sum|prod|int)", row) else 1.65 for row in rows]
     return round(sum(heights) + 1.9 * (r"\underbrace" in tex) + 2.55, 1)
 
 
 def bundle_styles(site: Path) -> None:
-    """Let each page load one style sheet in place of seven, and nothing before it; what is bundled is deleted."""
+    """Replace the seven style sheets of each page by one bundle, loaded first, and delete the bundled sheets."""
     bundled: set[Path] = set()
     options = (site / "_static" / "documentation_options.js").read_text(encoding="utf-8")
     for path in site.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
         links = SHEET.findall(page)
-        if not links or "_static" in path.relative_to(site).parts:  # there stands a template of the theme
+        if not links or "_static" in path.relative_to(site).parts:  # _static holds a template of the theme
             continue
         sheets = [(path.parent / HREF.search(link)[1]).resolve() for link in links]  # type: ignore[index]
         bundled.update(sheets)
@@ -151,7 +156,7 @@ def bundle_styles(site: Path) -> None:
 
 
 def bundle(sheets: list[Path], folder: Path) -> str:
-    """Write the sheets, in their order and with what they import, as one; return its name."""
+    """Write the sheets and their imports, in order, into one file of the folder, and return its name."""
 
     def with_imports(sheet: Path) -> str:
         text = sheet.read_text(encoding="utf-8")
@@ -160,7 +165,7 @@ def bundle(sheets: list[Path], folder: Path) -> str:
             lambda m: with_imports((sheet.parent / m[1]).resolve()),
             text,
         )
-        # What it draws by an address of its own is at another place from here.
+        # Relative addresses are rewritten, because the bundle lies in another folder than the sheet.
         return re.sub(
             r"url\((?![\"']?(?:data:|#))[\"']?([^)\"']+)[\"']?\)",
             lambda m: f"url({os.path.relpath((sheet.parent / m[1]).resolve(), folder)})",
@@ -177,7 +182,7 @@ def svg(name: str, classes: str, attributes: str) -> str:
     """Return an icon of Fontawesome as a drawing in the page."""
     if name not in ICONS:
         script = (THEME / "scripts" / "fontawesome.js").read_text(encoding="utf-8")
-        # In the three styles, of which the last one is the solid one.
+        # The script defines each icon in three styles; the last one is the solid style.
         ICONS[name] = re.findall(rf'[{{,]"?{name}"?:\[(\d+),(\d+),\[[^\]]*\],"[^"]*","([^"]*)"', script)[-1]
     width, height, path = ICONS[name]
     box = f'viewBox="0 0 {width} {height}" aria-hidden="true"'
@@ -185,7 +190,7 @@ def svg(name: str, classes: str, attributes: str) -> str:
 
 
 def purge_styles(site: Path) -> None:
-    """Drop the rules of the style sheets whose classes no page and no script names."""
+    """Drop the rules of the style sheets whose classes occur in no page and no script."""
     files = [*site.rglob("*.html"), *(site / "_static").rglob("*.js")]
     used = set().union(*(WORD.findall(file.read_text(encoding="utf-8")) for file in files))
 

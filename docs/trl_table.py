@@ -1,4 +1,4 @@
-"""Write docs/trl.md, every setting of TRL's GRPOConfig here and with `--engine trl`: `python docs/trl_table.py`."""
+"""Write docs/trl.md, what each setting of TRL's GRPOConfig becomes in this package: `python docs/trl_table.py`."""
 
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -20,7 +20,7 @@ configuration of TRL's ([commands](commands.md)). "another meaning" stands there
 `gradient_accumulation_steps` say what all of them together take ([cluster](cluster.md)). Options of vLLM go to TRL as
 they are; no run with vLLM was made.
 """
-# With --engine trl there may be several processes: what is said of one does not hold there.
+# With --engine trl there may be several processes, so reasons that assume a single process do not apply there.
 OF_ONE_PROCESS = "there is one process; docs/cluster.md is for more"
 OF_SEVERAL = {"fsdp": "`--fsdp`", "fsdp_config": "`--fsdp`", "ddp_find_unused_parameters": "done by this package"}
 TRANSLATED = {
@@ -34,16 +34,16 @@ TRANSLATED = {
 
 
 def page(meanings: dict[str, str]) -> str:
-    """The page. meanings: the settings that share a name and mean something else here."""
+    """Return the page; `meanings` describes the settings of TRL's that have the same name here and another meaning."""
     options = option_actions(train_parser()).keys() - SETTINGS.keys() - set(TRANSLATED)
-    rows = [_row(each, meanings, options) for each in fields(trl.GRPOConfig)]
+    rows = [_row(field, meanings, options) for field in fields(trl.GRPOConfig)]
     head = ("setting", "TRL's default", "here", "with `--engine trl`")
     return HEAD.format(version=trl_names.VERSION) + "\n" + markdown_table(head, rows) + "\n"
 
 
-def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, str, str]:
-    name, default = each.name, each.default
-    shown = "" if default is MISSING else f"`{default!s}`"
+def _row(field, meanings: dict[str, str], options: set[str]) -> tuple[str, str, str, str]:
+    name, default = field.name, field.default
+    trl_default = "" if default is MISSING else f"`{default!s}`"
     if name in SETTINGS:
         ours = SETTINGS[name].default
         here = "another meaning" if name in meanings else "the same"
@@ -51,14 +51,14 @@ def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, s
         reason = SETTINGS[name].trl
         return (
             f"`{name}`",
-            shown,
+            trl_default,
             here,
             {"same": "the same", "translated": "done by this package"}.get(reason, f"refused: {reason}"),
         )
     if name in TRANSLATED:
-        return f"`{name}`", shown, TRANSLATED[name], "as here"
+        return f"`{name}`", trl_default, TRANSLATED[name], "as here"
     if name in trl_names.VLLM_OPTIONS:
-        return f"`{name}`", shown, "refused: this package samples with the model itself", "an option, not run"
+        return f"`{name}`", trl_default, "refused: this package samples with the model itself", "an option, not run"
     if name in trl_names.MISSING:
         here = f"its default alone: {trl_names.MISSING[name][1]}"
     else:
@@ -67,7 +67,7 @@ def _row(each, meanings: dict[str, str], options: set[str]) -> tuple[str, str, s
         engine = OF_SEVERAL.get(name, "TRL's default")
     else:
         engine = "an option" if name in options else "as here"
-    return f"`{name}`", shown, here, engine
+    return f"`{name}`", trl_default, here, engine
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """Build the notebooks from their text: `python notebooks/build.py 01 04` (or all of them, without arguments).
 
 The text form in notebooks/text/*.md (MyST, read by jupytext) is what you edit and review. This script executes it and
-writes notebooks/*.ipynb with clean outputs: no timings of cells, no widget state, no progress bars, no paths of this
+writes notebooks/*.ipynb with clean outputs: without timings of cells, widget state, progress bars and paths of this
 machine.
 
-`--check` executes nothing; it says whether each notebook has the same cells as its text. `--sources` executes nothing
-either: it writes the text into the cells and leaves their outputs as they are, for changes that alter no output.
-`--take 03` goes the other way, for those who edited a notebook in JupyterLab: its cells become the text.
-`--reading` says how long each takes to read, which its head repeats.
-`--lang zh_CN` executes nothing: it brings po/zh_CN/*.po in step with the English and writes Chinese pages from them.
+Five options execute nothing:
+`--check` reports whether each notebook has the same cells as its text.
+`--sources` writes the text into the cells and keeps their outputs, for changes that alter no output.
+`--take 03` writes the text from a notebook that was edited in JupyterLab.
+`--reading` estimates the minutes of reading that the head of each lesson states.
+`--lang zh_CN` brings po/zh_CN/*.po in step with the English, and writes the Chinese pages from these files.
 
-Two tags keep an answer out of sight: the code of a cell tagged hide-input, or the outputs of one tagged hide-output,
-are collapsed in JupyterLab and folded on the site.
+Two tags keep an answer out of sight, collapsed in JupyterLab and folded on the site: hide-input hides the code of a
+cell, hide-output its outputs.
 """
 
 import argparse
@@ -36,12 +37,12 @@ from grpo_lab.teaching.plots.style import IN as FIGURES_IN
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-HIDING = {"hide-input": "source_hidden", "hide-output": "outputs_hidden"}  # tag: JupyterLab's word
+HIDING = {"hide-input": "source_hidden", "hide-output": "outputs_hidden"}  # tag of a cell: JupyterLab's key
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 PROGRESS_BAR = re.compile(r"\d+%\|.*\||\d+it \[|\d+step \[|\?it/s|\?step/s")
 
 
-# Pictures that the READMEs show: notebook, a piece of the picture's alternative text, file.
+# Pictures that the READMEs show: notebook, a part of the picture's alternative text, file.
 PICTURES = (
     ("07_r1_zero_on_a_laptop", "The probability of thinking rises", "first_run.png"),
     ("zh/07_r1_zero_on_a_laptop", "思考的概率在大约十五步内", "first_run.zh-CN.png"),
@@ -49,12 +50,13 @@ PICTURES = (
 )
 
 
-def texts(wanted: list[str]) -> list[Path]:
-    found = sorted(TEXT.glob("*.md"))
-    chosen = [path for path in found if not wanted or any(path.stem.startswith(name) for name in wanted)]
-    if missing := [name for name in wanted if not any(path.stem.startswith(name) for path in found)]:
+def texts(names: list[str]) -> list[Path]:
+    """Return the texts whose names begin with one of `names`, or all texts if `names` is empty."""
+    all_texts = sorted(TEXT.glob("*.md"))
+    chosen = [path for path in all_texts if not names or any(path.stem.startswith(name) for name in names)]
+    if missing := [name for name in names if not any(path.stem.startswith(name) for path in all_texts)]:
         raise InputError(
-            "names", missing, f"expected one of {', '.join(path.stem.partition('_')[0] for path in found)}",
+            "names", missing, f"expected one of {', '.join(path.stem.partition('_')[0] for path in all_texts)}",
             found=f"is {', '.join(missing)}",
         )  # fmt: skip
     return chosen
@@ -65,7 +67,7 @@ def notebook_of(text: Path) -> Path:
 
 
 def read_text(path: Path) -> nbformat.NotebookNode:
-    """The notebook that the text describes, without outputs; cell ids follow from the order, so they stay the same."""
+    """Return the notebook that the text describes, without outputs; the cells' ids are made from their order."""
     notebook = jupytext.read(path, fmt="md:myst")
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     for index, cell in enumerate(notebook.cells):
@@ -77,12 +79,17 @@ def read_text(path: Path) -> nbformat.NotebookNode:
 
 
 def build(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
-    """Execute the lesson and write it: the seconds that it took, and its figures in the other language."""
+    """Execute the lesson and write its notebook.
+
+    Returns:
+        The seconds that the execution took, and the figures with Chinese labels (see `translations.take_figures`).
+    """
     notebook = read_text(text)
-    environment = os.environ | {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANG}  # whatever this machine speaks
+    # English output, independent of the language of this machine.
+    environment = os.environ | {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANG}
     started = time.perf_counter()
-    where = {"metadata": {"path": str(HERE)}}
-    client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=where)
+    folder = {"metadata": {"path": str(HERE)}}
+    client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=folder)
     client.execute(env=environment)
     seconds = time.perf_counter() - started
     clean(notebook)
@@ -97,14 +104,14 @@ def clean(notebook: nbformat.NotebookNode) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            cell.outputs = [kept for output in cell.outputs if (kept := clean_output(output)) is not None]
+            cell.outputs = [output for output in map(clean_output, cell.outputs) if output is not None]
     begin_hidden(notebook)
 
 
 def begin_hidden(notebook: nbformat.NotebookNode) -> None:
-    """Let folded outputs begin with a neutral line: JupyterLab shows the first one of a fold, which may be the answer.
+    """Insert a neutral line as the first output of each fold, because JupyterLab shows the first folded output.
 
-    Live, `begin` sees to that.
+    In a running notebook, `grpo_lab.teaching.notebook.beginning` does the same.
     """
     for cell in notebook.cells:
         if HIDDEN in cell.metadata.get("tags", []) and cell.get("outputs") and not says_result(cell.outputs[0]):
@@ -117,6 +124,7 @@ def says_result(output: nbformat.NotebookNode) -> bool:
 
 
 def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+    """Remove progress bars and paths from an output; return None if nothing is left, or if it is a widget."""
     if output.output_type == "stream":
         lines = [line.split("\r")[-1] for line in output.text.split("\n")]
         output.text = "\n".join(line for line in lines if not PROGRESS_BAR.search(line))
@@ -130,12 +138,12 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
 
 
 def without_paths(text: str) -> str:
-    """Text that does not say where this machine keeps its Python and the course."""
+    """Replace the paths of this machine's Python and of the course by relative ones."""
     return text.replace(sys.executable, ".venv/bin/python").replace(str(HERE.parent), ".")
 
 
 def save_pictures(stems: list[str]) -> None:
-    """Copy what the README shows out of these notebooks."""
+    """Copy the pictures that the READMEs show out of the notebooks with these names."""
     for stem, piece, name in PICTURES:
         if stem.removeprefix("zh/") not in stems:
             continue
@@ -147,36 +155,39 @@ def save_pictures(stems: list[str]) -> None:
 
 
 def differences(text: Path) -> list[str]:
-    """What keeps a notebook from being its text with outputs; empty if nothing does."""
+    """Return a line for each difference between a notebook and its text; an empty list if they agree."""
     path = notebook_of(text)
     if not path.exists():
         return [f"{path.name} does not exist"]
-    ours, theirs = read_text(text), nbformat.read(path, as_version=4)
-    said = [
-        f"cell {i} differs" for i, (a, b) in enumerate(zip(ours.cells, theirs.cells, strict=False)) if not same(a, b)
-    ]
-    if len(ours.cells) != len(theirs.cells):
-        said.append(f"{len(theirs.cells)} cells, the text has {len(ours.cells)}")
-    return said
+    expected, built = read_text(text).cells, nbformat.read(path, as_version=4).cells
+    pairs = enumerate(zip(expected, built, strict=False))
+    lines = [f"cell {i} differs" for i, (first, second) in pairs if not same_cell(first, second)]
+    if len(expected) != len(built):
+        lines.append(f"{len(built)} cells, the text has {len(expected)}")
+    return lines
 
 
-def same(one, other) -> bool:
-    forms = [(cell.metadata.get("tags", []), cell.metadata.get("jupyter", {})) for cell in (one, other)]
-    return one.cell_type == other.cell_type and one.source.strip() == other.source.strip() and forms[0] == forms[1]
+def same_cell(first, second) -> bool:
+    """Return whether two cells have the same type, source, tags and folds."""
+    first_parts, second_parts = (
+        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []), cell.metadata.get("jupyter", {}))
+        for cell in (first, second)
+    )
+    return first_parts == second_parts
 
 
 def reading_minutes(notebook: nbformat.NotebookNode) -> int:
-    """An estimate, to the nearest five minutes: what a reader who wants to understand takes, without the exercises.
+    """Estimate, to the nearest five minutes, how long a reader takes to understand a lesson without its exercises.
 
-    130 words of prose a minute, 15 lines of code, 30 seconds a displayed formula or a prediction, 45 a figure. What is
-    folded (hints and answers) is not counted. A lesson's head says what readers took who had never seen it, at most
-    ten minutes from this.
+    The estimate counts 130 words of prose or 15 lines of code per minute, 30 seconds per displayed formula and per
+    prediction, and 45 seconds per figure. Folded hints and answers are not counted. The head of a lesson states the
+    time that first readers took, which differs from this estimate by at most ten minutes.
     """
     seconds = 0.0
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             prose = re.sub(r"<details>.*?</details>", "", cell.source, flags=re.DOTALL)
-            prose = re.sub(r"\]\(\S+\.ipynb\)", "]", prose)  # nobody reads where a link leads
+            prose = re.sub(r"\]\(\S+\.ipynb\)", "]", prose)  # addresses of links are not read
             formulas = re.findall(r"^\s*\$\$\s*$(.*?)^\s*\$\$\s*$", prose, re.MULTILINE | re.DOTALL)
             for formula in formulas:
                 prose = prose.replace(formula, "")
@@ -184,24 +195,25 @@ def reading_minutes(notebook: nbformat.NotebookNode) -> int:
         elif "hide-input" in cell.metadata.get("tags", []):
             seconds += 45
         else:
-            asks = "= predict(" in cell.source
-            seconds += 30 if asks else 4 * len([line for line in cell.source.splitlines() if line.strip()])
+            is_prediction = "= predict(" in cell.source
+            seconds += 30 if is_prediction else 4 * len([line for line in cell.source.splitlines() if line.strip()])
     return 5 * max(1, round(seconds / 300))
 
 
 def write_sources(text: Path) -> None:
-    """Give the notebook the cells of its text, each with the output that it has."""
-    ours, theirs = read_text(text), nbformat.read(notebook_of(text), as_version=4)
-    if [cell.cell_type for cell in ours.cells] != [cell.cell_type for cell in theirs.cells]:
+    """Write the cells of the text into its notebook, and keep the output of each cell."""
+    notebook, built = read_text(text), nbformat.read(notebook_of(text), as_version=4)
+    if [cell.cell_type for cell in notebook.cells] != [cell.cell_type for cell in built.cells]:
         raise InputError(f"{text.stem}: its text has other cells than the notebook, so it has to be built")
-    for cell, built in zip(ours.cells, theirs.cells, strict=True):
+    for cell, built_cell in zip(notebook.cells, built.cells, strict=True):
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = built.outputs, built.execution_count
-    begin_hidden(ours)
-    nbformat.write(ours, notebook_of(text))
+            cell.outputs, cell.execution_count = built_cell.outputs, built_cell.execution_count
+    begin_hidden(notebook)
+    nbformat.write(notebook, notebook_of(text))
 
 
-def take(text: Path) -> None:
+def take_text(text: Path) -> None:
+    """Write the text from the cells of its notebook."""
     notebook = nbformat.read(notebook_of(text), as_version=4)
     header = {"jupytext": {"notebook_metadata_filter": "kernelspec,-jupytext,-language_info"}, "kernelspec": KERNEL}
     notebook.metadata = nbformat.from_dict(header | {"language_info": {"name": "python", "pygments_lexer": "ipython3"}})
@@ -219,17 +231,17 @@ def main(arguments: list[str] | None = None) -> int:
     failed, figures = False, {}
     for text in texts(args.names):
         if args.take:
-            take(text)
+            take_text(text)
         elif args.sources:
             write_sources(text)
         elif args.reading:
             print(f"{text.stem}: {len(read_text(text).cells)} cells, {reading_minutes(read_text(text))} min")
         elif args.check:
-            said = differences(text)
-            failed |= bool(said)
-            print(f"{text.stem}: {'; '.join(said) or 'in step'}")
+            lines = differences(text)
+            failed |= bool(lines)
+            print(f"{text.stem}: {'; '.join(lines) or 'in step'}")
         else:
-            seconds, figures[text.stem] = built(text, args.timeout)
+            seconds, figures[text.stem] = build_or_report(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
     if not (args.check or args.take or args.reading):
         for name in {text.stem for text in texts(args.names)} & set(translations.written()):
@@ -239,8 +251,8 @@ def main(arguments: list[str] | None = None) -> int:
     return int(failed)
 
 
-def built(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
-    """`build`; a cell that fails is the author's to mend, so its own traceback is shown and this script's is not."""
+def build_or_report(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
+    """Call `build`; if a cell fails, print the cell's traceback and raise an InputError without this script's."""
     try:
         return build(text, timeout)
     except CellExecutionError as error:

@@ -1,15 +1,16 @@
-"""Number the equations of each chapter in the order in which its pages show them; rename them everywhere.
+"""Number the equations of each chapter in the order in which its pages show them, and renumber all references.
 
-    python notebooks/number_equations.py            what would be renamed
-    python notebooks/number_equations.py --write    rename
+    python notebooks/number_equations.py            print what would be renumbered
+    python notebooks/number_equations.py --write    renumber
     python notebooks/number_equations.py --check    exit 1 if a page shows its equations out of order
 
-Chapter 5 is the lessons 05 and 05b, then the other pages in their order, so that what only `further` shows comes last,
-and at the very end what no page shows. A page shows an equation in `\\tag{5.7}` of its text or in the first row (5.7)
-of an output of `show` or `trace`. References are known by their form: `\\tag{5.7}`, "Eq. (5.7)",
-"Eqs. (5.7) and (5.8)", "式 (5.7)", the anchor `# B T (5.7)` of a line of code, the address "5.7" of a line in an
-exercise or a test, or of a planted mistake, `{"5.7": "ratio = 1"}`, of a lesson, and the cell `| (5.7) |` of a table.
-Whatever else looks like one, such as "(5.17)", stays.
+The equations of chapter 5 are numbered in this order: those on the pages of lessons 05 and 05b, those on other pages in
+the pages' order (`further` comes last), and those that no page shows. A page shows an equation by `\\tag{5.7}` in its
+text or by the first row (5.7) in an output of `show` or `trace`.
+
+A reference is recognised by its form: `\\tag{5.7}`, "Eq. (5.7)", "Eqs. (5.7) and (5.8)", "式 (5.7)", the anchor
+`# B T (5.7)` on a line of code, the address "5.7" of a line in an exercise or a test, a planted mistake
+`{"5.7": "ratio = 1"}` in a lesson, and a table cell `| (5.7) |`. A bare number such as "(5.17)" is not changed.
 """
 
 import argparse
@@ -36,15 +37,13 @@ ENDINGS = (".py", ".md", ".po", ".ipynb", ".yaml", ".txt")
 
 
 def tracked_files() -> list[str]:
-    """The text files that may name an equation, by their path from the root."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
-    return [name for name in listed if name.endswith(ENDINGS) and not name.startswith(SKIPPED)]
+    """Return the text files that may cite an equation, as paths from the repository's root."""
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listing.splitlines() if name.endswith(ENDINGS) and not name.startswith(SKIPPED)]
 
 
 def shown_on(notebook: Path) -> list[str]:
-    """The tags that a built page shows, in order, each once."""
+    """Return the distinct tags that a built page shows, in order."""
     tags: dict[str, None] = {}
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         texts = ["".join(cell["source"])] if cell["cell_type"] == "markdown" else []
@@ -56,29 +55,29 @@ def shown_on(notebook: Path) -> list[str]:
 
 
 def defined(names: list[str]) -> set[str]:
-    """Every tag that the package or a lesson defines."""
+    """Return all tags that the package or a lesson defines."""
     sources = [name for name in names if name.startswith(("grpo_lab/", "notebooks/text/"))]
     texts = ((ROOT / name).read_text(encoding="utf-8") for name in sources if name.endswith((".py", ".md")))
     return {tag for text in texts for tag in re.findall(rf"\\tag\{{({TAG})\}}", text)}
 
 
 def new_numbers(names: list[str]) -> dict[str, str]:
-    """The new number of each tag that changes: by chapter, in reading order."""
+    """Return the new number of each tag that changes."""
     pages = sorted((ROOT / "notebooks").glob("*.ipynb"))
     existing = defined(names)
     order = [tag for page in pages for tag in shown_on(page) if tag in existing]
     unseen = sorted(existing - {*order}, key=lambda tag: [part.zfill(3) for part in tag.split(".")])
     numbers: dict[str, str] = {}
     for chapter in sorted({tag.split(".")[0] for tag in existing}, key=int):
-        own_pages = [page for page in pages if page.name.startswith(chapter.zfill(2))]
-        own = [tag for page in own_pages for tag in shown_on(page)] + order + unseen
-        of_chapter = dict.fromkeys(tag for tag in own if tag in existing and tag.split(".")[0] == chapter)
-        numbers |= {tag: f"{chapter}.{number}" for number, tag in enumerate(of_chapter, 1)}
+        chapter_pages = [page for page in pages if page.name.startswith(chapter.zfill(2))]
+        ordered = [tag for page in chapter_pages for tag in shown_on(page)] + order + unseen
+        chapter_tags = dict.fromkeys(tag for tag in ordered if tag in existing and tag.split(".")[0] == chapter)
+        numbers |= {tag: f"{chapter}.{number}" for number, tag in enumerate(chapter_tags, 1)}
     return {old: new for old, new in numbers.items() if old != new}
 
 
 def renamed(text: str, numbers: dict[str, str], name: str) -> str:
-    """The text of a file with the new numbers."""
+    """Return the text of the file `name` with the new numbers."""
     if name.endswith(".py"):
         return _renamed_code(text, numbers, name)
     text = _renamed_prose(text, numbers)
@@ -88,7 +87,7 @@ def renamed(text: str, numbers: dict[str, str], name: str) -> str:
         text = AT_LINE_START.sub(lambda match: _swap(match[0], numbers), text)
         text = re.sub(rf"^ \({TAG}\) ", lambda match: _swap(match[0], numbers), text, flags=re.MULTILINE)
         text = re.sub(rf"^({TAG})(?=: )", lambda match: numbers.get(match[1], match[1]), text, flags=re.MULTILINE)
-    if name.endswith((".ipynb", ".md", ".po")):  # the anchors of code in cells
+    if name.endswith((".ipynb", ".md", ".po")):  # anchors of code in cells
         text = re.sub(
             rf"#[ \w]* \({TAG}\)(?=\\?[n\"]|$)", lambda match: _swap(match[0], numbers), text, flags=re.MULTILINE
         )
@@ -104,7 +103,7 @@ def _renamed_prose(text: str, numbers: dict[str, str]) -> str:
 
 
 def _renamed_code(text: str, numbers: dict[str, str], name: str) -> str:
-    """Code, token by token: comments and texts only."""
+    """Return the source with new numbers in its comments and strings; other tokens are not changed."""
     lines = text.splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -126,7 +125,7 @@ def _renamed_token(token: tokenize.TokenInfo, numbers: dict[str, str], name: str
     text = _renamed_prose(token.string, numbers)
     if token.type == tokenize.COMMENT:
         return ANCHOR.sub(lambda match: _swap(match[0], numbers), text)
-    # code within a text, such as a planted mistake
+    # A string may contain code with an anchor, such as a planted mistake.
     return re.sub(rf"# [ \w]*\({TAG}\)$", lambda match: _swap(match[0], numbers), text, flags=re.MULTILINE)
 
 

@@ -1,10 +1,11 @@
-"""Pages in Chinese, by gettext: what `build.py --lang zh_CN` does. Nothing runs again.
+"""Write the pages in Chinese from gettext catalogues, for `build.py --lang zh_CN`; no notebook is executed.
 
 po/zh_CN/NAME.po has an entry for each Markdown block of a page, and for each caption, alternative text, prediction and
-choice in its code; grpo_lab.po has what the package says. Code cells, their ids and outputs are those of the English
-notebook; only captions, alternative texts, predictions, printed lines and figures are replaced in the outputs. A figure
-with Chinese labels is drawn while the English lesson is built; figures.po has the labels, and the Chinese page keeps
-the picture until the English one changes. prints.po has what lessons print, cell by cell.
+choice in its code. grpo_lab.po has the texts of the package, and prints.po the lines that lessons print, cell by cell.
+
+A Chinese notebook has the code cells, ids and outputs of the English one. Only captions, alternative texts,
+predictions, printed lines and figures are replaced in the outputs. A figure with Chinese labels (from figures.po) is
+drawn while the English lesson is built, and the Chinese page keeps it until the English figure changes.
 """
 
 import ast
@@ -50,12 +51,13 @@ PAGES |= {"README": ROOT / "README.md"} | {name: ROOT / "docs" / f"{name}.md" fo
 PAGES |= {"TEACHING": NOTEBOOKS / "assignments" / "TEACHING.md"}
 HEADER = f'msgid ""\nmsgstr ""\n"Language: {LANG}\\n"\n"Content-Type: text/plain; charset=utf-8\\n"\n\n'
 LIVE = "live"  # the kind of a message in prints.po that only other machines or profiles print
-DRAWN_FROM = "drawn_from"  # beside a Chinese figure: the mark of the English one
+DRAWN_FROM = "drawn_from"  # key in the metadata of a Chinese figure, with the mark of the English figure
 UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 
-# What the package says: all sentences of some modules, and of others what is in _() and what is called one of SHOWN.
+# Texts of the package that are translated: all sentences of the modules in SAYING; from the modules in DRAWING, the
+# texts in _() and the values of arguments and variables whose names are in SHOWN.
 PACKAGE = "grpo_lab"
-VARIANTS = "variants"  # formulas of a class, docs/teaching/variants.yaml: what a released notebook says of them
+VARIANTS = "variants"  # texts about a class's own formulas (docs/teaching/variants.yaml)
 CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_case", "session")
 CHECKING += ("stand_ins", "verdict", "verdict_parts")
 SAYING = (
@@ -67,100 +69,117 @@ SAYING = (
 PAGES_OF_A_CLASS = ("course/grading/class_page.py", "course/grading/student_page.py")
 DRAWING = (*PAGES_OF_A_CLASS, "course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
 DRAWING += ("__main__.py",)
-SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # arguments and variables
+SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # names of arguments and variables
 WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
 WORDS += ["packages", "machine", "sandbox", "allocator", "You said {0} to {1}: {2}."]
 WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
-WORDS += ["the gradient of {0}", "{0} after the call"]  # what a line of values is about
+WORDS += ["the gradient of {0}", "{0} after the call"]  # subjects of a line of values
 WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
 WORDS += ["{0} lacks {1}.", "not right", "not begun"]
-WORDS += ["prompts", "group", "reward", "advantage", "log-probs", "objective", "step"]  # of the loop's diagram
+WORDS += [
+    "prompts",
+    "group",
+    "reward",
+    "advantage",
+    "log-probs",
+    "objective",
+    "step",
+]  # labels in the diagram of the loop
 WORDS += ["a tensor", "a number", "a text", "a dictionary", "question", "before"]
 WORDS += ["after 16 updates (seed 0)"]
 WORDS += ["| trainer | settings", "token", "standardised", "a constant", "completions", "centred", "yes", "no"]
 WORDS += [f"<details{o}><summary>Run {{0}}: {{1}}, in <code>{{2}}</code></summary>" for o in ("", " open")]
 WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time", "student") for s in ("", "s")]
 
-# What a translation has to keep: formulas, code, links, tags of HTML, places of values, numbers.
-KEPT = re.compile(
+# Parts that a translation has to keep: formulas, code, links, HTML tags, placeholders of values, numbers.
+UNCHANGED_PARTS = re.compile(
     r"\$\$.+?\$\$|\$[^$\n]+\$|```.*?```|`[^`]+`|\]\([^)\s]+\)|https?://[^\s)]+|</?\w[^>]*>|\{\w+\}|\d+(?:[.,:]\d+)*",
     re.DOTALL,
 )
-COMMENT = re.compile(r"(?<= # )[A-Za-z].+$", re.MULTILINE)  # in the commands of a page
-OPENED = re.compile(r"(?<=/_sources/)notebooks/[\w/]+\.ipynb(?=\))")  # on another machine, such as Colab's
-# Large numbers: English counts in millions and billions, Chinese in 亿, a hundred million.
+COMMENT = re.compile(r"(?<= # )[A-Za-z].+$", re.MULTILINE)  # a comment behind a command on a page
+OPENED = re.compile(
+    r"(?<=/_sources/)notebooks/[\w/]+\.ipynb(?=\))"
+)  # a notebook that a link opens on Colab or the like
+# Large numbers: English counts in millions and billions, Chinese in 亿 (a hundred million).
 LARGE = re.compile(r"(\d+(?:\.\d+)?) (million|billion)")
 IN_YI = {"million": 0.01, "billion": 10}
 
 
 def in_chinese_units(english: str) -> str:
-    """The text with its large numbers as Chinese writes them: 494 million is 4.94 亿."""
+    """Return the text with large numbers in Chinese units: 494 million becomes 4.94 亿."""
     return LARGE.sub(lambda number: f"{float(number[1]) * IN_YI[number[2]]:g} 亿", english)
 
 
 def is_prose(block: str) -> bool:
-    return bool(re.search(r"[A-Za-z]{2}", KEPT.sub("", block)))
+    return bool(re.search(r"[A-Za-z]{2}", UNCHANGED_PARTS.sub("", block)))
 
 
 @cache
 def messages(name: str) -> dict[str, str]:
-    """Everything to translate under this name, in the order of the page, and what it is."""
-    found = {}
+    """Return the kind of each text to translate in the catalogue `name`, by the text, in the order of the page."""
+    kinds = {}
     if name == PACKAGE:
-        found |= dict.fromkeys(WORDS, "word")
+        kinds |= dict.fromkeys(WORDS, "word")
         for pattern in (*SAYING, *DRAWING):
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
                 texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
-                found = found | {text: path.relative_to(ROOT).as_posix() for text in texts if text not in found}
+                kinds = kinds | {text: path.relative_to(ROOT).as_posix() for text in texts if text not in kinds}
         rubric = json.loads((Path(__file__).parent / "assignments" / "rubric.json").read_text(encoding="utf-8"))
-        return found | {criterion: "rubric" for criteria in rubric.values() for criterion in criteria}
+        return kinds | {criterion: "rubric" for criteria in rubric.values() for criterion in criteria}
     if name == VARIANTS:
         from grpo_lab.course.variant import read_variants
 
         for entry in (entry for entries in read_variants().values() for entry in entries):
-            found |= {entry["says"]: "variant"} | dict.fromkeys(entry.get("hints", ()), "hint")
-        return found
+            kinds |= {entry["says"]: "variant"} | dict.fromkeys(entry.get("hints", ()), "hint")
+        return kinds
     cells = read_page(PAGES[name]).cells
-    named = re.findall(r"choices=([A-Z]+)\b", "\n".join(cell.source for cell in cells))  # choices have names there
+    # Constants that a page passes as `choices`.
+    constants = re.findall(r"choices=([A-Z]+)\b", "\n".join(cell.source for cell in cells))
     for cell in cells:
         if cell.cell_type == "markdown":
-            found |= {block: "block" for block in blocks(cell.source) if is_prose(block)}
+            kinds |= {block: "block" for block in blocks(cell.source) if is_prose(block)}
             if PAGES[name].suffix == ".md":
-                found |= dict.fromkeys(COMMENT.findall(cell.source), "comment")
+                kinds |= dict.fromkeys(COMMENT.findall(cell.source), "comment")
         else:
-            found |= dict.fromkeys(shown(cell.source, at=(*SHOWN, *named)), "shown")
+            kinds |= dict.fromkeys(shown(cell.source, names=(*SHOWN, *constants)), "shown")
     if name.startswith("assignment_"):
         from grpo_lab.course.exercises import all_exercises
 
         for exercise in (e for e in all_exercises().values() if e.notebook == name.split("_")[1]):
-            found |= dict.fromkeys(exercise.hints, "hint")
-            found |= dict.fromkeys([mistake.says for mistake in exercise.known_mistakes.values()], "verdict")
-            seen = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()
-            found |= dict.fromkeys(seen, "seen")
-            found |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")
-    return found
+            kinds |= dict.fromkeys(exercise.hints, "hint")
+            kinds |= dict.fromkeys([mistake.says for mistake in exercise.known_mistakes.values()], "verdict")
+            observed = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()
+            kinds |= dict.fromkeys(observed, "seen")
+            kinds |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")
+    return kinds
 
 
 def read_page(page: Path) -> nbformat.NotebookNode:
-    """The notebook; a Markdown file as one of a single cell."""
+    """Read a page as a notebook; a Markdown file becomes a notebook with a single cell."""
     if page.suffix == ".ipynb":
         return nbformat.read(page, as_version=4)
     text = page.read_text(encoding="utf-8").strip()
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
 
 
-def shown(source: str, whole: bool = False, at: tuple[str, ...] = SHOWN) -> Iterator[str]:
-    """What this code shows: captions, alternative texts, predictions; of a whole module, all of its sentences."""
+def shown(source: str, whole: bool = False, names: tuple[str, ...] = SHOWN) -> Iterator[str]:
+    """Yield the texts that code shows to a reader.
+
+    Args:
+        source: The code.
+        whole: Whether all sentences of the code are shown, and not only captions, alternative texts and predictions.
+        names: Names of the arguments and variables whose texts are shown.
+    """
     tree, pairs = ast.parse(source), []
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):
             pairs.append((node.arg, node.value))
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_", "fill"):
-            said = node.args[:1] if node.func.id == "fill" else node.args  # the message alone, not its values
-            pairs += [("caption", argument) for argument in said]
+            message_arguments = node.args[:1] if node.func.id == "fill" else node.args  # for `fill`, without the values
+            pairs += [("caption", argument) for argument in message_arguments]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("show", "trace"):
-            names = [getattr(argument, "id", getattr(argument, "attr", "")) for argument in node.args]
-            pairs += [("caption", ast.Constant(summaries().get(name, ""))) for name in names]
+            functions = [getattr(argument, "id", getattr(argument, "attr", "")) for argument in node.args]
+            pairs += [("caption", ast.Constant(summaries().get(function, ""))) for function in functions]
         elif isinstance(node, ast.Assign | ast.AugAssign) and not isinstance(node.value, ast.List | ast.ListComp):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             targets = getattr(target, "elts", [target])
@@ -170,16 +189,18 @@ def shown(source: str, whole: bool = False, at: tuple[str, ...] = SHOWN) -> Iter
             node.exc = None  # errors stay English
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = None  # docstrings
-    for _, value in (pair for pair in pairs if pair[0] in at):
+    for _, value in (pair for pair in pairs if pair[0] in names):
         yield from sentences(value, least=1)
     for text in sentences(tree, least=2) if whole else ():
         if not re.search(r"[<;]\w|  ", text):
-            yield re.sub(r"^\{0\} (?=[A-Z])|(?<=\.) \{\w\}$", "", text)  # a sentence beside it stands for itself
+            yield re.sub(
+                r"^\{0\} (?=[A-Z])|(?<=\.) \{\w\}$", "", text
+            )  # a value that is a sentence has an entry of its own
 
 
 @cache
 def summaries() -> dict[str, str]:
-    """The first lines of the docstrings that hold formulas, by function."""
+    """Return the first docstring line of each function, of all modules with equations, by the function's name."""
     sources = (path.read_text(encoding="utf-8") for path in (ROOT / PACKAGE).rglob("*.py"))
     trees = [ast.parse(source) for source in sources if r"\tag{" in source]
     functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -187,7 +208,7 @@ def summaries() -> dict[str, str]:
 
 
 def sentences(node: ast.AST, least: int) -> Iterator[str]:
-    """Its texts of at least so many words, with {0} in the place of a value."""
+    """Yield the texts below a node that have at least `least` words, with {0}, {1}, ... for the values of f-strings."""
     if isinstance(node, ast.JoinedStr):
         values = [part for part in node.values if isinstance(part, ast.FormattedValue)]
         text = "".join(f"{{{values.index(p)}}}" if p in values else p.value for p in node.values)
@@ -204,37 +225,43 @@ def sentences(node: ast.AST, least: int) -> Iterator[str]:
 
 
 def update(name: str, known: dict[str, str]) -> None:
-    """Bring its file in step with the English: what is new is as in `known` or empty, what has changed is fuzzy."""
+    """Bring a catalogue in step with the English.
+
+    Args:
+        name: Name of the catalogue.
+        known: Translations from other catalogues, which new entries take over. Other new entries are empty, and
+            entries whose English has changed are marked fuzzy.
+    """
     path = PO / LANG / f"{name}.po"
-    wanted, catalog = Catalog(), read_po(path.read_bytes().splitlines() if path.exists() else [], LANG)
+    template, catalog = Catalog(), read_po(path.read_bytes().splitlines() if path.exists() else [], LANG)
     for text, kind in messages(name).items():
-        wanted.add(text, auto_comments=[kind])
-    catalog.update(wanted)
+        template.add(text, auto_comments=[kind])
+    catalog.update(template)
     for message in catalog:
         message.string = message.string or known.get(message.id, "")
         message.flags &= {"fuzzy"}
         if not message.flags:
-            message.user_comments.clear()  # `#|`, what the English was, which read_po takes for comments
+            message.user_comments.clear()  # the previous English after `#|`, which read_po takes for comments
     with path.open("wb") as file:
         file.write(HEADER.encode())
         write_po(file, catalog, width=None, ignore_obsolete=True, include_previous=True, omit_header=True)
 
 
 def printed(name: str) -> list[str]:
-    """The cells of lines that an executed page shows, for prints.po."""
+    """Return the cells of printed lines that an executed page shows, for prints.po."""
     outputs = (output for cell in read_page(PAGES[name]).cells for output in cell.get("outputs", []))
     texts = [output.text for output in outputs if output.output_type == "stream"]
     return list(dict.fromkeys(message for text in texts for message in prints.cells(text)))
 
 
 def renew_prints() -> None:
-    """Drop from prints.po what no page shows any more, and order it as the pages do."""
+    """Drop the entries of prints.po that no page prints, and order the others as on the pages."""
     path = PO / LANG / PRINTS
     known = {message.id: message for message in confirmed_messages(path)}
-    shown = dict.fromkeys(message for name in PAGES for message in printed(name))
-    live = [message for message in known if LIVE in known[message].auto_comments]  # not in these outputs, but in others
+    on_pages = dict.fromkeys(message for name in PAGES for message in printed(name))
+    live = [message for message in known if LIVE in known[message].auto_comments]
     catalog = Catalog()
-    for message in dict.fromkeys([*(message for message in shown if message in known), *live]):
+    for message in dict.fromkeys([*(message for message in on_pages if message in known), *live]):
         catalog.add(message, known[message].string, auto_comments=known[message].auto_comments)
     with path.open("wb") as file:
         file.write(HEADER.encode())
@@ -242,43 +269,50 @@ def renew_prints() -> None:
 
 
 def done(name: str) -> list[Message]:
-    """The translations that a person has confirmed."""
+    """Return the translations of a catalogue that are not marked fuzzy."""
     return confirmed_messages(PO / LANG / f"{name}.po")
 
 
 def missing(name: str) -> list[str]:
-    there = {message.id for message in done(name)}
-    return [text for text in messages(name) if text not in there]
+    """Return the texts of a catalogue that have no confirmed translation."""
+    translated_texts = {message.id for message in done(name)}
+    return [text for text in messages(name) if text not in translated_texts]
 
 
 def faults(name: str) -> list[str]:
-    """Translations that do not keep what they have to keep; the package's may leave out a value, such as "was"."""
-    said = []
+    """Return a line for each translation that loses or adds formulas, code, links, values or numbers.
+
+    Translations of the package may leave out a value, such as "was".
+    """
+    lines = []
     for message in done(name):
         string = message.string.replace(f".{LANG.replace('_', '-')}.png)", ".png)")  # a picture with Chinese labels
-        english, ours = (Counter(KEPT.findall(text)) for text in (in_chinese_units(message.id), string))
+        english, ours = (Counter(UNCHANGED_PARTS.findall(text)) for text in (in_chinese_units(message.id), string))
         differing = [mark for mark in english | ours if english[mark] != ours[mark]]
         if name == PACKAGE and ours <= english:
             differing = [mark for mark in differing if not mark.startswith("{")]
         if differing:
-            said.append(f"{message.id[:60]!r}: not as often as in English: {', '.join(differing)}")
+            lines.append(f"{message.id[:60]!r}: not as often as in English: {', '.join(differing)}")
         bold = re.findall(r"\*\*([^*]+)\*\*(\w?)", message.string)
-        if unclosed := [text for text, after in bold if after and re.search(r"[^\w`$]$", text)]:  # as Markdown has it
-            said.append(f"{message.id[:60]!r}: punctuation stands inside of bold type: {unclosed[0][-20:]}")
-    return said
+        # Markdown does not close bold type between punctuation and a letter.
+        if unclosed := [text for text, after in bold if after and re.search(r"[^\w`$]$", text)]:
+            lines.append(f"{message.id[:60]!r}: punctuation stands inside of bold type: {unclosed[0][-20:]}")
+    return lines
 
 
 def twin(page: Path) -> Path:
-    """The Chinese page of an English one."""
+    """Return the path of the Chinese page that belongs to an English page."""
     if page.suffix == ".ipynb":
         return NOTEBOOKS / "zh" / page.relative_to(NOTEBOOKS)
     return page.with_name(f"{page.stem}.zh-CN.md")
 
 
 def chinese(name: str, figures: dict[str, str] | None = None) -> str:
-    """The Chinese page, from the English page and the translations.
+    """Return the Chinese page, made from the English page and the translations.
 
-    figures: as `take_figures` returns them; by default those that the page has already.
+    Args:
+        name: Name of the page in `PAGES`.
+        figures: Figures with Chinese labels, as `take_figures` returns them; None keeps those of the Chinese page.
     """
     page, known = PAGES[name], {message.id: message.string for message in done(name)}
     notebook, figures = read_page(page), figures or figures_of(twin(page))
@@ -291,42 +325,52 @@ def chinese(name: str, figures: dict[str, str] | None = None) -> str:
 
 
 def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str:
-    found = []
+    translated_blocks = []
     for block in blocks(markdown):
         if block.startswith("```"):
             block = COMMENT.sub(lambda comment: known.get(comment[0], comment[0]), block)
-        found += [known.get(block, block)] if block in known or not is_prose(block) else [UNTRANSLATED, block]
+        if block in known or not is_prose(block):
+            translated_blocks.append(known.get(block, block))
+        else:
+            translated_blocks += [UNTRANSLATED, block]
     link = r"(?<=\]\()(?!\w+:)([^)#\s]*)((?:#[^)]+)?)"
-    text = re.sub(link, lambda link: relinked(link[1], link[2], page, known), "\n\n".join(found))
+    text = re.sub(link, lambda link: relinked(link[1], link[2], page, known), "\n\n".join(translated_blocks))
     return re.sub(OPENED, lambda opened: opened_twin(opened[0]), text)
 
 
 def opened_twin(notebook: str) -> str:
-    """The Chinese twin of a notebook that a link opens elsewhere, if there is one."""
+    """Return the Chinese twin of a notebook that a link opens on a hosted service, or the notebook if it has none."""
     path = twin(ROOT / notebook)
     return path.relative_to(ROOT).as_posix() if path.exists() else notebook
 
 
 def anchor(heading: str, page: Path) -> str:
-    """What JupyterLab calls the place of a heading; in a Markdown file, what GitHub does."""
+    """Return the anchor of a heading: JupyterLab's for a notebook, GitHub's for a Markdown file."""
     name = heading.lstrip("# ").replace(" ", "-")
     return name if page.suffix == ".ipynb" else re.sub(r"[^\w-]", "", name.lower())
 
 
-def relinked(link: str, place: str, page: Path, known: dict[str, str]) -> str:
-    """The link as the Chinese page has it: to a Chinese page and its heading, if there is one."""
+def relinked(link: str, fragment: str, page: Path, known: dict[str, str]) -> str:
+    """Return a link of the Chinese page, which leads to a Chinese page and heading if they exist.
+
+    Args:
+        link: Path of the link on the English page; "" for a link within the page.
+        fragment: Anchor of the link with its "#", or "".
+        page: The English page.
+        known: Translations of the page, by their English.
+    """
     goal = Path(os.path.normpath(page.parent / link)) if link else page
     for name in [name for name, path in PAGES.items() if path == goal and (path == page or twin(path).exists())]:
         headings = known if goal == page else {message.id: message.string for message in done(name)}
-        places = {anchor(text, goal): anchor(ours, goal) for text, ours in headings.items() if text.startswith("#")}
+        anchors = {anchor(text, goal): anchor(ours, goal) for text, ours in headings.items() if text.startswith("#")}
         link = link and Path(os.path.relpath(twin(goal), twin(page).parent)).as_posix()
-        return link + place[:1] + places.get(place[1:], place[1:])
-    goal = twin(goal) if goal.suffix == ".md" and twin(goal).exists() else goal  # one that was written in Chinese
-    return (link and Path(os.path.relpath(goal, twin(page).parent)).as_posix()) + place
+        return link + fragment[:1] + anchors.get(fragment[1:], fragment[1:])
+    goal = twin(goal) if goal.suffix == ".md" and twin(goal).exists() else goal  # a page that is written in Chinese
+    return (link and Path(os.path.relpath(goal, twin(page).parent)).as_posix()) + fragment
 
 
 def take_figures(notebook: nbformat.NotebookNode) -> dict[str, str]:
-    """Take the figures with Chinese labels out of a lesson that was just executed, by the mark of the English one."""
+    """Remove the figures with Chinese labels from an executed lesson; return them by the mark of the English figure."""
     figures = {}
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
         if ours := output.get("metadata", {}).get("image/png", {}).pop(LANG, ""):
@@ -335,7 +379,7 @@ def take_figures(notebook: nbformat.NotebookNode) -> dict[str, str]:
 
 
 def figures_of(path: Path) -> dict[str, str]:
-    """The figures of a Chinese page that have Chinese labels, by the mark of the English figure."""
+    """Return the figures with Chinese labels of a Chinese page, by the mark of the English figure."""
     if path.suffix != ".ipynb" or not path.exists():
         return {}
     outputs = (o for cell in nbformat.read(path, as_version=4).cells for o in cell.get("outputs", []))
@@ -348,7 +392,7 @@ def mark_of(picture: str) -> str:
 
 
 def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> None:
-    """Its captions, alternative texts, predictions, figures, and what was printed."""
+    """Translate an output in place: captions, alternative texts, predictions, figures and printed lines."""
     data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
     if output.output_type == "stream":
         output.text = prints.translated_print(output.text, LANG)
@@ -361,9 +405,9 @@ def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> 
     if "alt" in picture:
         picture["alt"] = data["text/plain"] = translated(" ".join(picture["alt"].split()), LANG)
     if "text/html" in data:
-        said = r'(?<= alt=")[^"]*|(?<=<summary>)[^<]*|value:(?= <code)'
-        ours = re.sub(said, lambda text: html.escape(translated(html.unescape(text[0]), LANG)), data["text/html"])
-        data["text/html"] = ours
+        text_in_html = r'(?<= alt=")[^"]*|(?<=<summary>)[^<]*|value:(?= <code)'
+        translate = lambda text: html.escape(translated(html.unescape(text[0]), LANG))  # noqa: E731
+        data["text/html"] = re.sub(text_in_html, translate, data["text/html"])
 
 
 def write(name: str, figures: dict[str, str] | None = None) -> None:
@@ -373,24 +417,28 @@ def write(name: str, figures: dict[str, str] | None = None) -> None:
 
 
 def written() -> list[str]:
-    """The pages that have a Chinese twin."""
+    """Return the names of the pages that have a Chinese twin."""
     return [name for name, page in PAGES.items() if twin(page).exists()]
 
 
 def differences(name: str) -> list[str]:
-    """What is wrong with the translations of a page, and with its Chinese twin, if there is one."""
+    """Return a line for each fault in the translations of a page, and one if its Chinese twin is out of date."""
     stale = name in written() and twin(PAGES[name]).read_text(encoding="utf-8") != chinese(name)
     return faults(name) + ["the Chinese page is not in step: python notebooks/build.py --lang zh_CN"] * stale
 
 
-def renew(wanted: list[str], check: bool) -> bool:
-    """`build.py --lang`: bring files and pages in step, or only say what is not; True if something is wrong.
+def renew(beginnings: list[str], check: bool) -> bool:
+    """Bring catalogues and Chinese pages in step with the English, for `build.py --lang`, and print what is missing.
 
-    The pages that are named are written, or without names those that were written before.
+    Args:
+        beginnings: Beginnings of the names of pages to write. An empty list writes the pages with a Chinese twin.
+        check: Whether files stay as they are, so that differences are printed only.
+
+    Returns:
+        Whether translations or pages are faulty.
     """
-    names = [
-        name for name in (*PAGES, PACKAGE, VARIANTS) if not wanted or any(name.startswith(start) for start in wanted)
-    ]
+    every_name = (*PAGES, PACKAGE, VARIANTS)
+    names = [name for name in every_name if not beginnings or any(name.startswith(start) for start in beginnings)]
     if not check:
         known = {
             message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed_messages(path)
@@ -398,17 +446,17 @@ def renew(wanted: list[str], check: bool) -> bool:
         for name in names:
             update(name, known)
         renew_prints()
-        for name in [name for name in names if name in (PAGES if wanted else written())]:
+        for name in [name for name in names if name in (PAGES if beginnings else written())]:
             write(name)
     wrong = {name: differences(name) for name in names}
     for name in names:
         left = missing(name)
         print(f"{name}: {len(left)} of {len(messages(name))} to translate")
-        for said in (*(repr(text[:100]) for text in left if wanted), *wrong[name]):
-            print(f"    {said}")
+        for line in (*(repr(text[:100]) for text in left if beginnings), *wrong[name]):
+            print(f"    {line}")
         as_in_english = [text for text in printed(name) if text not in prints.catalogue(LANG)] if name in PAGES else []
         if as_in_english:
             print(f"    {len(as_in_english)} printed cells stay as in English")
-        for text in as_in_english if wanted else ():
+        for text in as_in_english if beginnings else ():
             print(f"        {text[:100]!r}")
     return any(wrong.values())

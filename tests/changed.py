@@ -1,4 +1,4 @@
-"""`python -m tests.changed`: run the tests of what differs from the last commit of main, by name and by package."""
+"""Run the tests of the files that differ from main: `python -m tests.changed`."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def changed_files() -> list[str]:
-    """What differs from where this branch left main, committed or not, and files that git does not know yet.
+    """Return the files that differ from the commit where this branch left main, including uncommitted and new files.
 
-    Where no branch main is known, it is what differs from the last commit, and that is said.
+    Without a branch main, the files are compared with the last commit, and a line is printed.
     """
     branches = (git("merge-base", "HEAD", f"{remote}main") for remote in ("upstream/", "origin/", ""))
     if (base := next((commits[0] for commits in branches if commits), None)) is None:
@@ -22,16 +22,16 @@ def changed_files() -> list[str]:
 
 
 def git(*arguments: str) -> list[str]:
-    """The lines that git prints; none where it fails, or is not there."""
+    """Return the lines that git prints, or none if git fails or is not installed."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
+        result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
     except FileNotFoundError:
         return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    return result.stdout.splitlines() if result.returncode == 0 else []
 
 
 def tests_of(path: str) -> list[str]:
-    """The tests of one file: itself, those of its name, or else those of the nearest package that has some."""
+    """Return the tests of a file: the file itself, tests with its name, or else the tests of the nearest package."""
     module = PurePosixPath(path)
     if module.parts[0] == "tests":
         return [path] if module.name.startswith("test_") else []

@@ -1,4 +1,4 @@
-"""What every test shares: one torch thread, shapes checked at run time, and the shipped tiny model."""
+"""Configure all tests: one torch thread, shapes checked at run time, and fixtures with small models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-# Set before torch is imported anywhere: several worker processes with a thread pool each get in each other's way.
+# Set before torch is imported, because worker processes with a thread pool each slow each other down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("GRPO_LAB_PROFILE", "fast")
-os.environ["GRPO_LAB_LANG"] = "en"  # whatever the machine speaks
-# A model in somebody's caches must not decide what a test or a notebook trains. (xdist's workers inherit the folder.)
+os.environ["GRPO_LAB_LANG"] = "en"  # the tests compare English texts, independent of the machine's language
+# Empty caches, so that a model on the machine changes no test or notebook. xdist's workers inherit the folder.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _caches = tempfile.TemporaryDirectory(prefix="grpo-lab-caches-", ignore_cleanup_errors=True)
     os.environ |= {"HF_HOME": f"{_caches.name}/huggingface", "MODELSCOPE_CACHE": f"{_caches.name}/modelscope"}
@@ -28,16 +28,16 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
-gc.disable()  # until all is imported: nothing of that is garbage, and to look through it again and again takes seconds
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; tests press Ctrl-C
+gc.disable()  # enabled again after all imports: modules are no garbage, and collecting among them takes seconds
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background job; some tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# With it jsonschema, for nbformat, builds a grammar of addresses in a second and a half; without it, it builds none.
+# Hidden from jsonschema (used by nbformat), which would build a grammar with this package in 1.5 seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fix the examples of hypothesis, however busy a machine is; without the long proofs, two fifths of them."""
-    if importlib.util.find_spec("hypothesis") is not None:  # the tests of a card do without
+    """Make hypothesis deterministic and without deadlines: 100 examples, or 40 if slow tests are deselected."""
+    if importlib.util.find_spec("hypothesis") is not None:  # the tests of a GPU do not need it
         from hypothesis import HealthCheck, settings
 
         count = 40 if "not slow" in config.option.markexpr else 100
@@ -46,8 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("grpo_lab")
 
 
-def stating_shapes() -> set[str]:
-    """The modules with shapes in their signatures; to check all others, too, takes a tenth longer."""
+def modules_with_shapes() -> set[str]:
+    """Return the modules with shapes in their signatures; checking all modules would take a tenth longer."""
     package = Path(__file__).parents[1] / "grpo_lab"
     files = [path for path in package.rglob("*.py") if "\nfrom jaxtyping " in path.read_text(encoding="utf-8")]
     return {".".join(path.relative_to(package.parent).with_suffix("").parts) for path in files}
@@ -59,14 +59,15 @@ if SHAPES_CHECKED:
 
     from jaxtyping import _import_hook, install_import_hook
 
-    # While a module of ours runs, jaxtyping gives all that is imported, torch's compiler and transformers among it, a
-    # second bytecode cache: five seconds a process without one. Here it does so only while it reads that module.
+    # jaxtyping switches to a bytecode cache of its own while it executes a module, so all modules imported from there
+    # (transformers, torch's compiler) are compiled again, for five seconds per process. This loader switches to that
+    # cache only while it reads the module itself.
     def _code_of(loader, name: str):
         cache = functools.partial(_import_hook._optimized_cache_from_source, loader._typechecker.get_hash())
         with mock.patch("importlib._bootstrap_external.cache_from_source", cache):
             return SourceFileLoader.get_code(loader, name)
 
-    install_import_hook(sorted(stating_shapes()), "beartype.beartype")
+    install_import_hook(sorted(modules_with_shapes()), "beartype.beartype")
     _import_hook._JaxtypingLoader.get_code = _code_of
     _import_hook._JaxtypingLoader.exec_module = SourceFileLoader.exec_module
 
@@ -90,33 +91,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in lacking.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    items.sort(key=_turn)
+    items.sort(key=_order)
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: the garbage collector need not look through it again, a fifth of the processor's time."""
+    """Exclude all imported objects from garbage collection, which saves a fifth of the CPU time."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
-def _turn(item: pytest.Item) -> tuple[int, int]:
-    """Long ones first, so that no process is left alone with one at the end: notebooks, then what is marked slow."""
+def _order(item: pytest.Item) -> tuple[int, int]:
+    """Sort notebooks first, then slow tests, so that no process is busy with a long one when the others are done."""
     if item.path.suffix == ".ipynb":
-        number = item.path.stem[:2]  # the later ones of the series take longer
+        number = item.path.stem[:2]  # later lessons take longer, so they come first
         return 0, -int(number) if number.isdigit() else 0
     return (1 if item.get_closest_marker("slow") else 2), 0
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """The path of a Chromium, for tests that are marked `browser`."""
+    """Return the path of Chromium, for tests that are marked `browser`."""
     return find_chromium()
 
 
 @pytest.fixture(autouse=True)
 def _no_plot_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Set per test, never for the whole process: notebook kernels inherit the environment and need their own backend.
+    # Set per test and not for the process, because notebook kernels inherit the environment and need their own backend.
     monkeypatch.setenv("MPLBACKEND", "Agg")
 
 
@@ -129,14 +130,14 @@ def _tiny_loaded():
 
 @pytest.fixture
 def tiny(_tiny_loaded):
-    """(model, tokenizer) of the shipped model on the CPU; the model is a copy, so that a test may train it."""
+    """Return the tiny model, as a copy that a test may train, and its tokenizer."""
     model, tokenizer = _tiny_loaded
     return copy.deepcopy(model), tokenizer
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete random Qwen2; no test changes it."""
+    """Return the folder with the checkpoint of a small random Qwen2, which no test changes."""
     from tests.support.worlds import save_world
 
     return Path(save_world(tmp_path_factory.mktemp("models") / "random-qwen2"))
@@ -144,13 +145,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def base(checkpoint: Path) -> str:
-    """The folder of `checkpoint`, as it is typed."""
+    """Return the folder of `checkpoint` as text, for command lines."""
     return str(checkpoint)
 
 
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Empty caches, no card, and an error for whoever tries to download."""
+    """Make the machine one with empty caches and no GPU, and let downloads fail; return the folder of the caches."""
     import huggingface_hub
 
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
@@ -168,7 +169,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_checker():
-    """Calls as a reader makes them: the run-time checker of the tests, which would speak first, is off."""
+    """Switch the run-time checker of shapes off, so that the package's own error messages are tested."""
     import jaxtyping
 
     jaxtyping.config.update("jaxtyping_disable", True)

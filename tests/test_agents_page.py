@@ -1,4 +1,4 @@
-"""docs/agents.md: its files are written, its commands and code run, and a policy reads what it says that it reads."""
+"""The files, commands and code of docs/agents.md work, and the policy reads the replies that the page shows."""
 
 import importlib
 import json
@@ -32,12 +32,12 @@ NEEDS_WALLS = ("--tools python", "--reward_funcs code")
 SMALL = ["--num_generations", "2", "--max_completion_length", "130"]
 SHORT = [*SMALL, "--max_steps", "1", "--generation_batch_size", "2", "--disable_tqdm", "true"]
 SHORT += ["--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1"]
-MORE = {"train": SHORT, "evaluate": [*SMALL, "--n", "1"], "chat": ["--max_new_tokens", "100"]}
+SHORTENING = {"train": SHORT, "evaluate": [*SMALL, "--n", "1"], "chat": ["--max_new_tokens", "100"]}
 
 
 @pytest.fixture
 def workdir(tmp_path, monkeypatch):
-    """A folder with the files of the page, which are modules there."""
+    """Write the files of the page into a folder, from which they can be imported, and yield the folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, content in FILES.items():
@@ -59,7 +59,7 @@ def world(monkeypatch):
 
 
 def play(monkeypatch, world, turns: list[str], agent: ToolEnvironment):
-    """The messages of an episode whose turns are those."""
+    """Return the messages of an episode in which the policy writes these turns."""
     scripted(monkeypatch, [[turn + END for turn in turns]])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
     (episode,) = agent.sample(*world, rows, 1, 9000).episodes
@@ -67,12 +67,12 @@ def play(monkeypatch, world, turns: list[str], agent: ToolEnvironment):
 
 
 def result(monkeypatch, world, turn: str, agent: ToolEnvironment) -> str:
-    """What the policy reads after a call."""
+    """Return the text that the policy reads after a call."""
     (text,) = [m["content"] for m in play(monkeypatch, world, [turn, "ok"], agent) if m["role"] == "tool"]
     return text
 
 
-def test_the_page_does_what_it_says(workdir, world, capsys):
+def test_the_commands_of_the_page_run(workdir, world, capsys):
     tables = ("guess", "mastermind", "programs", "queries", "shop", "shop.test")
     names = ["make_shop.py", *(f"{name}.py" for name in MODULES), *(f"{name}.jsonl" for name in tables)]
     assert sorted(FILES) == sorted(names)
@@ -80,17 +80,18 @@ def test_the_page_does_what_it_says(workdir, world, capsys):
         part.save_pretrained(workdir / "agent")
     lines = [line for block in SHELL for line in block.splitlines() if line.startswith(("grpo-lab ", "python "))]
     assert len(lines) == 14 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
-    for program, command, *words in map(shlex.split, lines):
+    for program, command, *options in map(shlex.split, lines):
         if program == "python":
             runpy.run_path(command)
             continue
-        if ("trl" in words and not find_spec("trl")) or ("mastermind.jsonl" in words and not find_spec("textarena")):
+        needs_textarena = "mastermind.jsonl" in options
+        if ("trl" in options and not find_spec("trl")) or (needs_textarena and not find_spec("textarena")):
             continue
-        if NO_BUBBLEWRAP and any(part in " ".join(words) for part in NEEDS_WALLS):
+        if NO_BUBBLEWRAP and any(part in " ".join(options) for part in NEEDS_WALLS):
             continue
-        words = ["agent" if word == "qwen" else word for word in words]
-        often = ["--logging_steps", "1"] if "--log_completions" in words else []
-        assert main([command, *words, *MORE[command], *often]) == 0, (command, words)
+        options = ["agent" if option == "qwen" else option for option in options]
+        logging = ["--logging_steps", "1"] if "--log_completions" in options else []
+        assert main([command, *options, *SHORTENING[command], *logging]) == 0, (command, options)
     printed = capsys.readouterr().out
     assert "tools/call_frequency" in printed and "rewards/looked_up/mean" in printed
     folders = ["calculator", "database", "guess", "queries", "shop"]
@@ -105,18 +106,18 @@ def test_the_page_does_what_it_says(workdir, world, capsys):
     assert all({*part} <= {"policy", "environment"} for line in lines for part in json.loads(line)["turns"])
 
 
-def test_its_code_runs(workdir, world, capsys):
+def test_the_code_of_the_page_runs(workdir, world, capsys):
     for part in world:
         part.save_pretrained(workdir / "agent")
     assert len(SCRIPTS) == 4
-    names = {}  # the last goes on from the one before
+    namespace = {}  # shared, because the last script uses names of the one before
     for script in SCRIPTS:
-        exec(script.replace('"qwen"', '"agent"'), names)
+        exec(script.replace('"qwen"', '"agent"'), namespace)
     assert "tensor(" in capsys.readouterr().out
-    assert names["respond"](["I say 17+58=", "17+58=75", "="]) == ["75", None, None]
+    assert namespace["respond"](["I say 17+58=", "17+58=75", "="]) == ["75", None, None]
 
 
-def test_what_a_reward_sees_and_what_it_pays(workdir, world, monkeypatch):
+def test_a_reward_function_gets_the_messages_of_the_page_and_returns_its_rewards(workdir, world, monkeypatch):
     price, looked_up = importlib.import_module("my_tools").price, importlib.import_module("my_rewards").looked_up
     (call_text,) = [text for text in SHELL if "<tool_call>" in text]
     messages = play(monkeypatch, world, [call_text.rstrip("\n"), "It costs 19 euros."], ToolEnvironment([price]))
@@ -127,7 +128,7 @@ def test_what_a_reward_sees_and_what_it_pays(workdir, world, monkeypatch):
 
 
 def lingers() -> str:
-    """Wait for nobody."""
+    """Wait longer than any limit."""
     import time
 
     time.sleep(1e5)

@@ -1,4 +1,4 @@
-"""`make check`: what has changed, in a clone, in a fork without its main, and where git knows nothing."""
+"""`make check` finds the changed files in a clone, in a fork without a branch main, and without git history."""
 
 import shutil
 import subprocess
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository with one commit on main, and a branch with another one and a file that git does not know."""
+    """Make a repository with a commit on main, and a branch with a further commit and an untracked file."""
     monkeypatch.setattr(changed, "ROOT", tmp_path)
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
 
-    def git(*words):
-        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
     git("init", "-b", "main")
     (tmp_path / "first.py").write_text("1")

@@ -33,7 +33,7 @@ def test_reinforce_is_unbiased_with_any_constant_baseline(world, baseline):
 
 
 def test_reinforce_loss_over_samples_in_proportion_is_the_exact_gradient():
-    """A policy of probabilities k/8, and each token sampled exactly k times."""
+    """The policy has probabilities k/8, and each token is sampled exactly k times."""
     counts = torch.tensor([1, 2, 5])
     theta = counts.double().log()[None].requires_grad_()
     y, rewards = torch.arange(3).repeat_interleave(counts), torch.tensor([3.0, -1.0, 2.0]).double()
@@ -46,11 +46,11 @@ def test_reinforce_loss_over_samples_in_proportion_is_the_exact_gradient():
 def test_a_baseline_may_know_the_prefix_but_not_the_token():
     world = World(3)
     probability = world.probability().detach()[:, None]
-    of_prefix = draw(len(world.theta), seed=9)[world.prefix]
-    estimates = (probability * (world.rewards[:, None] - of_prefix) * world.logp()).sum()
+    prefix_baseline = draw(len(world.theta), seed=9)[world.prefix]
+    estimates = (probability * (world.rewards[:, None] - prefix_baseline) * world.logp()).sum()
     assert_near(world.gradient(estimates), world.exact())
-    of_token = draw(V, seed=9)[world.y]
-    biased = (probability * (world.rewards[:, None] - of_token) * world.logp()).sum()
+    token_baseline = draw(V, seed=9)[world.y]
+    biased = (probability * (world.rewards[:, None] - token_baseline) * world.logp()).sum()
     assert (world.gradient(biased) - world.exact()).abs().max() > 1e-2
 
 
@@ -70,14 +70,14 @@ def test_reward_to_go_is_unbiased(world):
 
 
 def groups_of(world, G):
-    """Every tuple of G sequences as rows of indices, and the probability of each tuple."""
+    """Return every tuple of G sequences as a row of indices, and the probability of each tuple."""
     index = torch.tensor(list(product(range(len(world.y)), repeat=G)))
     return index, world.probability().detach()[index].prod(1)
 
 
 def expected_group_gradient(world, G, advantages_of):
     index, probability = groups_of(world, G)
-    advantages = advantages_of(world.rewards[index])  # a tuple is a prompt of the batch: P = N^G
+    advantages = advantages_of(world.rewards[index])  # each tuple is a group, so P = N^G
     seq_logp = sequence_logprob(world.logp(), world.mask)[index]
     return world.gradient((probability * (advantages * seq_logp).mean(1)).sum())
 
@@ -95,7 +95,7 @@ def test_groups(world, G):
 
 
 def test_two_completions_scaled_by_their_spread_climb_the_probability_of_winning():
-    """With G = 2 and the population std an advantage is the sign of the difference: its size is forgotten."""
+    """With G = 2 and the population std, an advantage is the sign of the difference of the rewards."""
     world = World(2)
     gradient = expected_group_gradient(world, 2, lambda r: group_advantages(r, ddof=0, eps=1e-13))
     probability, r = world.probability(), world.rewards
@@ -107,7 +107,7 @@ def test_two_completions_scaled_by_their_spread_climb_the_probability_of_winning
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_the_first_step_of_every_loss_is_the_policy_gradient(loss_type, level):
-    """Equal lengths, leave-one-out advantages: minus the exact gradient, up to the factor of the aggregation."""
+    """Equal lengths, leave-one-out advantages: it is minus the exact gradient, times the aggregation's factor."""
     world, G, T, T_max = World(2), 2, 2, 5
     index, probability = groups_of(world, G)
     advantages, logp = rloo_advantages(world.rewards[index]), world.logp()

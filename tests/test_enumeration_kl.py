@@ -1,4 +1,4 @@
-"""KL by exact enumeration: what each estimator is worth as a value, and which KL it descends as a term of a loss."""
+"""KL by exact enumeration: the expectation of each estimator, and the KL whose gradient it has in a loss."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.support.enumerated import V, World, everywhere
 
 
 def kl_of_states(world, forward=False):
-    """KL of the next token, summed over positions, prefixes weighted by how often the policy gets there (stopped)."""
+    """Return the KL of the next token, summed over positions; the probabilities of prefixes carry no gradient."""
     logits, ref_logits = world.theta[world.prefix], world.ref[world.prefix]
     kl = kl_exact(ref_logits, logits) if forward else kl_exact(logits, ref_logits)
     return (world.probability().detach() * torch.where(world.mask, kl, 0).sum(1)).sum()
@@ -43,7 +43,7 @@ def test_kl_estimators_as_loss_terms(world, estimator):
 
 @everywhere
 def test_k3_weighted_by_the_ratio_has_the_gradient_of_the_kl(world):
-    ratio = importance_ratio(world.logp(), world.logp(), world.mask)  # exactly 1, and it matters all the same
+    ratio = importance_ratio(world.logp(), world.logp(), world.mask)  # has the value 1, and a gradient
     assert (ratio == 1).all()
     weighted = expected_estimate(world, "k3", ratio)
     assert_near(weighted.detach(), kl_of_states(world).detach())
@@ -88,7 +88,7 @@ def test_kl_in_the_reward_penalises_the_kl_of_whole_sequences(world, beta):
 
 
 def test_the_kl_of_a_sequence_has_more_gradient_than_its_tokens():
-    """k2 in the loss sees the KL in each state; only the KL in the reward also sees which states are visited."""
+    """k2 in the loss has no gradient for steering to prefixes with a smaller KL; the KL in the reward has."""
     world = World(2)
     seq = [sequence_logprob(world.logp(x), world.mask) for x in (None, world.ref)]
     whole = world.gradient((world.probability() * (seq[0] - seq[1])).sum())

@@ -22,13 +22,13 @@ def modules(part: str) -> list[Path]:
 
 
 def top(folder: Path) -> set[str]:
-    """The modules and packages that stand right in it."""
+    """Return the names of the modules and packages directly in a folder."""
     names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     return names - {"__init__", "__main__"}
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, within functions too; `from a import b` counts as a and as a.b."""
+    """Return every module that a file imports, also in functions; `from a import b` counts as a and as a.b."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -63,13 +63,13 @@ def test_the_mathematics_needs_torch_and_einops_alone():
 
 @pytest.mark.parametrize("part", [part for part in PARTS if (PACKAGE / part).is_dir()])
 def test_the_files_of_a_part_form_no_circle(part):
-    """An __init__ gathers what its files offer, so it is left out: files import each other, never it."""
-    own = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules(part)}
-    arrows = {name: imported(path) & set(own) for name, path in own.items() if path.stem != "__init__"}
-    while free := [name for name, to in arrows.items() if not to & set(arrows) - {name}]:
-        for name in free:
-            del arrows[name]
-    assert not arrows, f"a circle through {sorted(arrows)}"
+    """The `__init__` is excluded, because it imports from its files and they do not import from it."""
+    paths = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules(part)}
+    imports = {name: imported(path) & set(paths) for name, path in paths.items() if path.stem != "__init__"}
+    while leaves := [name for name, targets in imports.items() if not targets & set(imports) - {name}]:
+        for name in leaves:
+            del imports[name]
+    assert not imports, f"a circle through {sorted(imports)}"
 
 
 def test_the_table_in_contributing_is_the_map():

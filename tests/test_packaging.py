@@ -1,4 +1,4 @@
-"""The set-up holds together: one set of packages in three files, targets as the README says, a lean import."""
+"""The set-up is consistent: the same packages in all files, the make targets of the README, a light import."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONDA_NAMES = {"pytorch": "torch"}
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 SYSTEMS = ("linux", "darwin", "win32")
-LOCKS = {"requirements.lock": ("notebooks",), "requirements-dev.lock": ()}  # with the extras that each holds
+LOCKS = {"requirements.lock": ("notebooks",), "requirements-dev.lock": ()}  # extras in each lock; none means all
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 
 
@@ -37,11 +37,11 @@ def read(name: str) -> str:
 
 
 def declared(*extras: str) -> dict[str, Requirement]:
-    """What pyproject.toml asks for by name, with these extras; without any, with all of them."""
+    """Return the requirements of pyproject.toml by name, with the given extras, or with all extras if none is given."""
     project = PYPROJECT["project"]
     optional = project["optional-dependencies"]
     requirements, names = [Requirement(line) for line in project["dependencies"]], list(extras or optional)
-    for extra in names:  # which grows: an extra may be made of others
+    for extra in names:  # the list grows, because an extra may include others
         for requirement in map(Requirement, optional[extra]):
             names += [name for name in requirement.extras if requirement.name == project["name"] and name not in names]
             requirements.append(requirement)
@@ -53,7 +53,7 @@ def locked(name: str) -> list[Requirement]:
 
 
 def conda() -> dict[str, SpecifierSet]:
-    """What environment.yml takes, from conda-forge and from pip."""
+    """Return the bounds of the packages in environment.yml, from conda-forge and from pip."""
     entries = yaml.safe_load(read("environment.yml"))["dependencies"]
     from_conda = {}
     for entry in entries:
@@ -164,26 +164,26 @@ import grpo_lab
 from grpo_lab.__main__ import COMMANDS
 assert "torch" not in sys.modules and "transformers" not in sys.modules, "import grpo_lab is not light"
 for module in pkgutil.walk_packages(grpo_lab.__path__, "grpo_lab."):
-    if not module.name.endswith(("__main__", "engines.trl", "engines.trl_trainer")):  # which is there for TRL
+    if not module.name.endswith(("__main__", "engines.trl", "engines.trl_trainer")):  # modules that need TRL
         importlib.import_module(module.name)
 
-# A machine with a card has torch, transformers and einops, and trains.
+# With torch, transformers and einops alone, a machine can train.
 assert grpo_lab.train.main(["--max_steps", "1", "--generation_batch_size", "16", "--output_dir", sys.argv[1]]) == 0
 """
 
 
 @pytest.mark.slow
 def test_every_module_imports_and_trains_without_extras_jupyter_or_test_tools(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error::SyntaxWarning", "-c", IMPORT_ALL, tmp_path / "out"],
         cwd=ROOT,
         capture_output=True,
     )
-    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    assert process.returncode == 0, process.stderr.decode(errors="replace")
 
 
 def build(kind: str, source: Path, target: Path) -> Path:
-    """Build an "sdist" or a "wheel" of a source tree by the back end that pip and build call."""
+    """Build an "sdist" or a "wheel" of a source tree by the back end that pip and build call, and return its path."""
     code = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(target)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -192,7 +192,7 @@ def build(kind: str, source: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
-    """What a clone has, without what tests and tools leave behind."""
+    """Copy the files of a clone, without those that tests and tools generate, and return the folder."""
     source = tmp_path_factory.mktemp("clone") / "source"
     ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "lessons")
     for name in ("grpo_lab", "notebooks", "po"):
@@ -229,7 +229,7 @@ def test_a_wheel_of_the_sdist_has_what_one_of_the_tree_has(tree: Path, unpacked_
 
 @pytest.mark.slow
 def test_a_wheel_of_the_sdist_works_in_an_empty_environment(unpacked_sdist: Path, tmp_path: Path) -> None:
-    """The lessons in both languages, what is said in Chinese, and a step of training."""
+    """The command copies the lessons in both languages, prints Chinese, and trains for a step."""
     built = build("wheel", unpacked_sdist, tmp_path)
     inside = set(zipfile.ZipFile(built).namelist())
     files = [path.relative_to(ROOT) for path in (ROOT / "grpo_lab").rglob("*") if path.is_file()]
@@ -237,7 +237,7 @@ def test_a_wheel_of_the_sdist_works_in_an_empty_environment(unpacked_sdist: Path
     assert not {path.as_posix() for path in files if not set(path.parts) & {*generated}} - inside
     assert not [name for name in inside if name.startswith(("tests/", "notebooks/"))]
 
-    # What the package needs is taken from this environment; the package itself only from the wheel.
+    # Requirements are imported from this environment, but the package itself only from the wheel.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     python = next(path for path in (tmp_path / "env").glob("*/python*") if path.is_file())
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -279,7 +279,7 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
     if os.name == "nt" or shutil.which("make") is None:
         pytest.skip("make is for Linux and macOS")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    clean["PYTHON"] = sys.executable  # or it looks for one, and tries each
+    clean["PYTHON"] = sys.executable  # otherwise make tries all installed versions of Python
     return subprocess.run(["make", *arguments], cwd=folder, env=clean, capture_output=True, text=True, encoding="utf-8")
 
 
@@ -299,7 +299,7 @@ def test_test_runs_all_but_the_long_proofs_and_test_all_runs_those_too() -> None
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Path:
-    """A clone in which a pretended .venv was set up."""
+    """Make a clone whose .venv has a script in place of Python, and return its folder."""
     for name in ("Makefile", "requirements.lock", "requirements-dev.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     python = tmp_path / ".venv" / "bin" / "python"
@@ -341,7 +341,7 @@ def test_documents_name_only_targets_commands_and_files_that_exist() -> None:
 
 
 def test_images_and_links_of_the_readme_work_on_an_index() -> None:
-    """There it stands without the files beside it: each is an address of the repository, and the file is there."""
+    """On an index the README has no files beside it, so its links are addresses of existing files in the repository."""
     readme, repository = load_script("setup.py").readme_for_an_index(), PYPROJECT["project"]["urls"]["Homepage"]
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", readme)
     assert len(links) == len(re.findall(r"\]\(", read("README.md"))) > 20
@@ -372,9 +372,9 @@ def test_the_weekly_job_names_the_package_that_broke_what_failed() -> None:
     changed = newest.differing(newest.versions("Einops==99\nmath_verify==98\nown==1\nold==1\n"), lock | {"old": "1"})
     assert changed == {"einops": ("99", lock["einops"]), "math-verify": ("98", lock["math-verify"])}
     installed = {name: new for name, (new, _) in changed.items()}
-    put = lambda name, version: installed.__setitem__(name, version) is None  # noqa: E731
-    assert newest.culprits(changed, put, lambda: installed["einops"] == lock["einops"]) == ["einops"]
-    assert newest.culprits(changed, put, lambda: False) == [] and installed == {"einops": "99", "math-verify": "98"}
+    install = lambda name, version: installed.__setitem__(name, version) is None  # noqa: E731
+    assert newest.culprits(changed, install, lambda: installed["einops"] == lock["einops"]) == ["einops"]
+    assert newest.culprits(changed, install, lambda: False) == [] and installed == {"einops": "99", "math-verify": "98"}
     workflow = yaml.safe_load(read(".github/workflows/newest.yml"))
     assert "requirements" not in str(workflow) and ".ci/newest.py" in str(workflow)
 

@@ -1,4 +1,4 @@
-"""A folder of this package behind `transformers serve`: asked by the openai client, and as the judge of the page."""
+"""A saved policy behind `transformers serve` answers the openai client, and works as the judge of docs/serving.md."""
 
 import os
 import re
@@ -22,12 +22,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "serving.md"
 
 @contextmanager
 def serving(folder, hub):
-    """The address of a server of this folder, on a free port of loopback; at the end the server is gone."""
+    """Start a server of this folder on a free local port, yield its address, and stop the server at the end."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub), "NO_PROXY": "127.0.0.1"}
-    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
-    words, log_file = [sys.executable, "-m", "transformers.cli.transformers", *words], folder.with_suffix(".log")
+    options = ["serve", str(folder), "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
+    command, log_file = [sys.executable, "-m", "transformers.cli.transformers", *options], folder.with_suffix(".log")
     with log_file.open("wb") as log:
-        server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         end = time.monotonic() + 300
         while not (address := re.search(r"running on (http://127\.0\.0\.1:\d+)", log_file.read_text(errors="replace"))):
@@ -51,13 +51,13 @@ def test_a_server_is_asked_by_the_openai_client_and_as_a_judge(tiny, tmp_path, m
             expected = reply(*tiny, question)
             request = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 64}
             request["model"] = str(policy)
-            whole = client.chat.completions.create(**request).choices[0]
-            assert (whole.message.content, whole.finish_reason) == (expected, "stop")
+            choice = client.chat.completions.create(**request).choices[0]
+            assert (choice.message.content, choice.finish_reason) == (expected, "stop")
             stream = client.chat.completions.create(**request, stream=True)
             pieces = [chunk.choices[0].delta.content for chunk in stream]
             assert "".join(piece or "" for piece in pieces) == expected and len(pieces) > 4
         with pytest.raises(openai.InternalServerError):
-            client.models.list()  # there is no cache of the hub; docs/serving.md says so
+            client.models.list()  # fails without a cache of the hub, as docs/serving.md says
         hub.mkdir()
         assert client.models.list().data == []
         (block,) = re.findall(r"`my_judge.py`.*?```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

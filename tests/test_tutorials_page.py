@@ -1,4 +1,4 @@
-"""docs/tutorials.md and docs/glossary.md: what is called wrong is shown to be so; a term has one name in Chinese."""
+"""docs/tutorials.md shows each mistake that it names by code; docs/glossary.md has each term once."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_what_the_page_says_of_the_tutorials_is_shown_by_its_lines():
+def test_each_statement_about_a_tutorial_is_shown_by_code():
     text = (DOCS / "tutorials.md").read_text(encoding="utf-8")
     head, *sections = re.split(r"(?m)^## ", text)
     assert len(sections) == 6

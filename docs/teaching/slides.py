@@ -1,9 +1,9 @@
-"""Slides for four lectures: `python docs/teaching/slides.py` writes build/slides/*.html, with figures of the lessons.
+"""Write the slides of four lectures, with figures of the lessons, into build/slides: `python docs/teaching/slides.py`.
 
-The text of a lecture is slides/1_policy_gradient.md, and slides/1_policy_gradient.zh-CN.md. `---` alone on a line parts
-two slides; `![05: token boxes]` is the figure of lesson 05 whose alternative text has these words. The lessons are read
-as they are committed, so nothing runs. The pages are reveal.js by nbconvert; they fetch reveal.js when they are shown,
-from where nbconvert says, or from the folder that --reveal names.
+The text of a lecture is in two files, such as slides/1_policy_gradient.md and slides/1_policy_gradient.zh-CN.md. A line
+`---` separates two slides. `![05: token boxes]` is the figure of lesson 05 whose alternative text contains these words.
+The figures are read from the committed lessons, so no lesson is executed. nbconvert writes the pages for reveal.js. A
+browser fetches reveal.js from nbconvert's default address, or from the address that --reveal names.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ROOT = HERE.parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 FIGURE = re.compile(r"!\[(\d\d\w?): ([^\]]+)\](?!\()")
 CHINESE = ".zh-CN"
-# Text that is read from the last row, and figures that leave room for it; lengths are of a slide of 960 x 700.
+# Text that is legible from the last row, and figures that leave room for text, on a slide of 960 x 700 pixels.
 STYLE = """<style>
 .reveal .slides p, .reveal .slides li { font-size: 26px; line-height: 1.35; }
 .reveal section img { display: block; margin: 0.2em auto; max-width: 100%; max-height: 350px; }
@@ -36,7 +36,7 @@ def sources() -> list[Path]:
 
 
 def lecture(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a lecture: a cell for each slide, with its figures attached."""
+    """Return a lecture as a notebook: one cell per slide, with the figures of the slide attached."""
     chinese = source.stem.endswith(CHINESE)
     cells = []
     for text in re.split(r"^---$", source.read_text(encoding="utf-8"), flags=re.MULTILINE):
@@ -54,27 +54,28 @@ def lecture(source: Path) -> nbformat.NotebookNode:
 
 
 def figure(lesson: str, words: str, chinese: bool = False) -> tuple[str, str]:
-    """The picture of a lesson whose alternative text has these English words, and that text.
+    """Return the picture of a lesson whose alternative text contains these English words, and that text.
 
     Raises:
         InputError: if there is no such figure, or more than one.
     """
     (path,) = NOTEBOOKS.glob(f"{lesson}_*.ipynb")
-    found = [place for place, alt in _alternatives(path).items() if words in alt]
-    if len(found) != 1:
-        raise InputError("figure", f"{lesson}: {words}", "expected the words of one", found=f"is that of {len(found)}")
-    cell, output = found[0]
+    matches = [position for position, alt in _alternatives(path).items() if words in alt]
+    if len(matches) != 1:
+        count = f"is that of {len(matches)}"
+        raise InputError("figure", f"{lesson}: {words}", "expected the words of one", found=count)
+    cell, output = matches[0]
     page = NOTEBOOKS / "zh" / path.name if chinese else path
     shown = json.loads(page.read_text(encoding="utf-8"))["cells"][cell]["outputs"][output]
     return "".join(shown["data"]["image/png"]), shown["metadata"]["image/png"]["alt"].replace("]", ")")
 
 
 def _alternatives(path: Path) -> dict[tuple[int, int], str]:
-    """Alternative text of each figure, by the numbers of its cell and its output."""
+    """Return the alternative text of each figure, by the numbers of its cell and its output."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     outputs = {(c, o): out for c, cell in enumerate(cells) for o, out in enumerate(cell.get("outputs", []))}
-    pictures = {place: out.get("metadata", {}).get("image/png", {}) for place, out in outputs.items()}
-    return {place: picture["alt"] for place, picture in pictures.items() if "alt" in picture}
+    pictures = {position: out.get("metadata", {}).get("image/png", {}) for position, out in outputs.items()}
+    return {position: picture["alt"] for position, picture in pictures.items() if "alt" in picture}
 
 
 @command("docs/teaching/slides.py")

@@ -1,7 +1,7 @@
-"""The faults of `record_faults.py`: tasks, rewards and wrong lines, and the runs in which they are planted (`PARTS`).
+"""Define the faults of `record_faults.py`: tasks, rewards and wrong lines, and the runs with these faults (`PARTS`).
 
-A fault is planted as a user makes it: by a setting, by a reward function, or by a wrong line in the loop, for which a
-patch stands here.
+A fault is planted as a user would make it: by a setting, by a reward function, or by a wrong line in the loop, which
+a patch puts there.
 """
 
 import contextlib
@@ -41,16 +41,16 @@ COMMON = {
 
 
 def load_tiny(precision: str | None = None) -> tuple:
-    """The tiny model and its tokenizer, without a word."""
+    """Load the tiny model and its tokenizer without printing."""
     with contextlib.redirect_stdout(io.StringIO()):
         return load_policy("tiny", device="cpu", precision=precision)
 
 
-# ---- tasks. A prompt that has begun the answer makes a completion of five tokens, and a step of a tenth of a second
+# ---- tasks. If the prompt contains the beginning of the answer, a completion has five tokens and a step takes 0.1 s
 
 
 def opened(rows: list[dict], begin: str) -> list[dict]:
-    """Sums whose reply has begun: with "<answer>" a guess is left to be made, with "<think>" a chain of thought."""
+    """Return sums whose prompt contains the beginning of the reply: "<answer>" for a guess, "<think>" for a thought."""
     tokenizer = load_tiny()[1]
     texts = [tokenizer.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in rows]
     return [{"prompt": text + begin, "answer": row["answer"]} for text, row in zip(texts, rows, strict=True)]
@@ -58,10 +58,10 @@ def opened(rows: list[dict], begin: str) -> list[dict]:
 
 @cache
 def problems(task: str, split: str, seed: int) -> list[dict]:
-    """The problems of a task's split.
+    """Return the problems of a task's split.
 
-    "few" after the task's name leaves four of them; "shifted" makes their answers 40 too large. The held-out problems
-    are neither.
+    "few" after the task's name keeps four training problems; "shifted" makes their answers 40 too large. Neither
+    changes the held-out problems.
     """
     name, _, variation = task.partition(" ")
     few, shifted = (variation == word and split == "train" for word in ("few", "shifted"))
@@ -85,17 +85,17 @@ def number_in(completion) -> int | None:
 
 
 def right(completions, answer, **_) -> list[float]:
-    """1 for the right number in a reply that had begun."""
+    """Return 1 for the right number in a reply that the prompt has begun with "<answer>"."""
     return [float(number_in(c) == int(a)) for c, a in zip(completions, answer, strict=True)]
 
 
 def worked(completions, answer, **_) -> list[float]:
-    """1 for the right answer after a chain of thought that had begun."""
+    """Return 1 for the right answer after a chain of thought that the prompt has begun."""
     return accuracy_reward([f"<think>{c}" for c in completions], answer)
 
 
 def near(completions, answer, **_) -> list[float]:
-    """From 0 to 1: how near the number is."""
+    """Return a reward from 0 to 1 that rises as the number comes near the right one."""
     numbers = [number_in(c) for c in completions]
     return [0.0 if n is None else math.exp(-abs(n - int(a)) / 25) for n, a in zip(numbers, answer, strict=True)]
 
@@ -113,12 +113,12 @@ def has_number(completions, **_) -> list[float]:
 
 
 def boxed(completions, answer, **_) -> list[float]:
-    r"""1 for \boxed{} around the answer, a form that the tiny model never writes."""
+    r"""Return 1 for \boxed{} around the answer, a form that the tiny model never writes."""
     return [float(f"\\boxed{{{a}}}" in completion_text(c)) for c, a in zip(completions, answer, strict=True)]
 
 
 def mean_near(completions, answer, **_) -> list[float]:
-    """The mistake: the mean of the batch for each completion."""
+    """Return the mean reward of the batch for each completion, which is the planted mistake."""
     values = near(completions, answer)
     return [sum(values) / len(values)] * len(values)
 
@@ -136,11 +136,11 @@ def wordy(completions, **_) -> list[float]:
 
 
 def now_and_then_huge(completions, answer, **_) -> list[float]:
-    """The mistake: one reward in 500 is not scaled."""
+    """Return rewards of which one in 500 is a thousand times too large, which is the planted mistake."""
     return [value * (1000 if random.random() < 1 / 500 else 1) for value in near(completions, answer)]
 
 
-# ---- wrong lines: what a patch does to the loop. Each takes the engine and the model
+# ---- wrong lines: each function takes the engine and the model, and returns a patch of the loop
 
 
 Patch = Callable[[str, object], contextlib.AbstractContextManager]
@@ -151,7 +151,7 @@ def nothing(engine: str, model) -> contextlib.AbstractContextManager:
 
 
 def patch_loss(change: Callable) -> Patch:
-    """A patch of our loss: change(loss, logp, mask, num_items, settings) -> loss."""
+    """Return a patch of our loss that calls change(loss, logp, mask, num_items, settings) for the new loss."""
 
     def changed(logp, advantages, mask, rows, num_items, **settings):
         loss, metrics = microbatch_loss(logp, advantages, mask, rows, num_items, **settings)
@@ -172,7 +172,7 @@ def patch_trl_loss(change_inputs: Callable = dict, change: Callable = lambda los
 
 
 def patch_trl_trainer(change: Callable):
-    """A patch of TRL's trainer once it is made."""
+    """Return a patch that calls `change` with each new trainer of TRL."""
     from grpo_lab.train.engines import trl
 
     original = trl.make_trainer
@@ -186,7 +186,7 @@ def patch_trl_trainer(change: Callable):
 
 
 def kl_sign(engine: str, model):
-    """Divergence from the reference is rewarded: kl-sign."""
+    """Reward divergence from the reference, the mistake `kl-sign`."""
     if engine == TRL:
         return patch_trl_trainer(lambda trainer: setattr(trainer, "beta", -trainer.beta))
 
@@ -198,7 +198,7 @@ def kl_sign(engine: str, model):
 
 
 def other_reference(engine: str, model):
-    """The reference is the base, and the policy a checkpoint that was trained before."""
+    """Make the base model the reference of a policy that was trained before."""
     base = copy.deepcopy(model)
     rows, config = problems("guess", "train", 99), GRPOConfig(**COMMON | {"max_steps": 12, "learning_rate": 5e-4})
     train(model, load_tiny()[1], rows, has_seven, config)
@@ -206,7 +206,7 @@ def other_reference(engine: str, model):
 
 
 def already_good(engine: str, model):
-    """The policy has learnt the four questions before the run begins."""
+    """Train the policy on the four questions before the run begins."""
     config = GRPOConfig(**COMMON | {"max_steps": 12, "max_completion_length": 40})
     train(model, load_tiny()[1], problems("chat", "train", 0), contains_reward, config)
     return contextlib.nullcontext()
@@ -221,7 +221,7 @@ def reference_is(reference, engine: str):
 
 
 def now_and_then(factor: float, every: int) -> Patch:
-    """The loss of one update in so many is multiplied: by NaN, as where a term of it takes the logarithm of 0."""
+    """Multiply the loss of every `every`-th update by a factor, such as NaN for the logarithm of 0 in a term."""
 
     def planted(engine: str, model):
         count = iter(range(1, 10**6))
@@ -235,7 +235,7 @@ def now_and_then(factor: float, every: int) -> Patch:
 
 
 def ratio_of_now(engine: str, model):
-    """Each update takes the policy of now for the one that sampled: every ratio is 1."""
+    """Take the current policy for the old one in each update, so that every ratio is 1."""
     if engine == TRL:
         return patch_trl_loss(lambda inputs: inputs | {"old_per_token_logps": None})
     return patch("grpo_lab.trainer.loop.logprobs_without_gradient", lambda *_: None)
@@ -249,7 +249,7 @@ def reference_of_another_run(engine: str, model):
 
 
 def reference_is_policy(engine: str, model):
-    """No copy is made: the reference learns with the policy."""
+    """Use the policy itself as the reference, without a copy."""
     if engine == TRL:
         return patch_trl_trainer(lambda trainer: setattr(trainer, "ref_model", trainer.model))
     return patch("grpo_lab.trainer.run.frozen_copy", lambda model: model)
@@ -260,7 +260,7 @@ def k1_for_k3(engine: str, model):
 
 
 def no_mean(engine: str, model):
-    """Rewards are divided by the deviation of their group, and no mean is taken off."""
+    """Divide rewards by the standard deviation of their group, without subtracting the mean."""
 
     def raw(rewards, scale, eps=1e-4):
         return rewards / (rewards.std(-1, keepdim=True) + eps) if scale == "group" else rewards
@@ -269,12 +269,12 @@ def no_mean(engine: str, model):
 
 
 def no_reference_precision(engine: str, model):
-    """The policy has bf16 weights, and the reference the float32 ones from which they were rounded."""
+    """Make the float32 model the reference of a policy with the same weights rounded to bf16."""
     return reference_is(load_tiny()[0], engine)
 
 
 def stale_sampler(engine: str, model):
-    """The sampler keeps the weights of the first step."""
+    """Let the sampler keep the weights of the first step."""
     first = copy.deepcopy(model)
 
     def changed(model, *args, **kwargs):
@@ -284,14 +284,14 @@ def stale_sampler(engine: str, model):
 
 
 def good_at_even(engine: str, model):
-    """The policy has learnt to say even numbers before the run begins."""
+    """Train the policy to answer with even numbers before the run begins."""
     config = GRPOConfig(**COMMON | {"max_steps": 25, "learning_rate": 5e-4})
     train(model, load_tiny()[1], problems("guess", "train", 98), even, config)
     return contextlib.nullcontext()
 
 
 def sampled_with(**settings) -> Patch:
-    """The sampler alone is told so; the loss is not."""
+    """Return a patch that passes settings to the sampler which the loss does not know."""
 
     def changed(*args, **kwargs):
         return sample_completions(*args, **kwargs | settings)
@@ -304,7 +304,7 @@ def sampled_with(**settings) -> Patch:
 
 @dataclass(frozen=True)
 class Plant:
-    """A run with a fault in it (finding None: without). `settings` stand beside `COMMON`."""
+    """A run with a fault, or a healthy run if `finding` is None. `settings` replace those of `COMMON`."""
 
     finding: str | None
     description: str
@@ -314,14 +314,14 @@ class Plant:
     patch: Patch = nothing
     engines: tuple[str, ...] = BOTH
     precision: str | None = None
-    seeds: tuple[int, ...] | None = None  # None: those of the part
+    seeds: tuple[int, ...] | None = None  # None: the seeds of the part
 
 
 KL = {"beta": 0.02}
 MEASURED = {"eval_steps": 5, "num_generations_eval": 4}
 FOUR = {"num_iterations": 4, "max_steps": 16}
 SHORT = {"max_steps": 16}
-# Part "seen": the rules were tuned on it, with three seeds.
+# Part "seen", with three seeds. The rules were tuned on it.
 TUNING = {
     "no box": Plant(
         "no_spread_all_wrong", "the reward reads a form that is never written", settings=SHORT, rewards=(boxed,)
@@ -456,8 +456,8 @@ TUNING |= {
     "autocast": healthy("bf16 arithmetic", settings={"bf16": True}, rewards=(even,)),
 }
 # Part "kept": three seeds of other tasks and settings. The rules of commit d68b46a, tuned on "seen" alone, found 49 of
-# its 60 faults in ours and 41 of 54 on TRL, and called none of its 45 healthy runs ill. Commit 5e7d097 was tuned on
-# both.
+# its 60 faults with our trainer and 41 of 54 with TRL's, without a false alarm in its 45 healthy runs. The rules of
+# commit 5e7d097 were tuned on both parts.
 HELD_OUT = {
     "stories": Plant(
         "no_spread_all_wrong",
@@ -691,7 +691,7 @@ HELD_OUT = {
         seed=24,
     ),
 }
-# Part "fresh": engine -> runs of "kept" that had been missed, and healthy runs, with another seed.
+# Part "fresh", with another seed: the missed runs of "kept", by engine, and healthy runs.
 RESEEDED_MISSES = {
     OURS: (
         "answers shifted",
@@ -726,9 +726,9 @@ RESEEDED_MISSES = {
         "no clip range",
     ),
 }
-# Part "new", recorded once the rules of the fourth edition were frozen: other tasks, rates, batches and seeds than
-# above. With seed 51 these rules named 10 of 10 faults and called one of 32 healthy runs ill, a slow one of 16 steps.
-# Since then that rule waits for 24 steps, and this is another seed.
+# Part "new", recorded after the rules of the fourth edition were fixed, with other tasks, learning rates, batches and
+# seeds than above. With seed 51 these rules found 10 of 10 faults and gave one false alarm in 32 healthy runs, for a
+# slow run of 16 steps. The rule was changed to wait for 24 steps, and the part was recorded with another seed.
 WIDE, HALF, SLOW = {"generation_batch_size": 128}, {"learning_rate": 1e-4}, {"learning_rate": 5e-5, "max_steps": 16}
 FOURTH_EDITION = {
     "no mean, sevens": Plant(
@@ -812,10 +812,10 @@ FOURTH_EDITION |= {
     "grpo": healthy("loss grpo", settings={"loss_type": "grpo"}, rewards=(odd,)),
     "odd, held out": healthy("held-out problems measured", settings=MEASURED | HALF, rewards=(odd,)),
 }
-# Part "last", recorded after the last change of a rule, with settings that no run above has. A try with seed 83 (ours;
-# 10 of 12 faults) called a slow run of 24 steps ill: since then learning_rate_too_low, where no KL is logged, speaks of
-# small steps alone. With seed 97: 17 of 19 faults, none of 30 healthy runs ill. Then the same rule was made to wait for
-# the end of a warm-up, and this was recorded after that.
+# Part "last", recorded after the last change of a rule, with settings that no run above has. A trial with seed 83 (our
+# trainer, 10 of 12 faults found) gave a false alarm for a slow run of 24 steps; learning_rate_too_low was changed to
+# report only small steps if no KL is logged. Seed 97 gave 17 of 19 faults and no false alarm in 30 healthy runs. Then
+# the same rule was changed to wait for the end of a warm-up, and this part was recorded.
 FINAL = {
     "no mean, two digits": Plant(
         "not_centred",
@@ -949,7 +949,7 @@ def with_seed(plants: dict[str, Plant], seed: int) -> dict[str, Plant]:
 
 
 def missed_before(seed: int) -> dict[str, Plant]:
-    """The runs of `RESEEDED_MISSES`, each on the engines that it names."""
+    """Return the runs of `RESEEDED_MISSES`, each with the engines listed there."""
     runs = {
         name: plant
         for name, plant in (TUNING | HELD_OUT).items()
@@ -961,7 +961,7 @@ def missed_before(seed: int) -> dict[str, Plant]:
     }
 
 
-# A part that led to a change of a rule tests the rules no more: so the next one was recorded.
+# A part that led to a change of a rule is no test of the rules any more, so the next part was recorded.
 PARTS = {
     "seen": TUNING,
     "kept": HELD_OUT,

@@ -1,4 +1,4 @@
-"""Fifteen minutes on a GPU, in the order of their worth: one call a part, and each leaves its record if it is cut off.
+"""Measure on a GPU for fifteen minutes, the most valuable part first; a part that is cut off keeps its record.
 
     python notebooks/runs/gpu_minutes.py tests      the tests that need a GPU
     python notebooks/runs/gpu_minutes.py memory     the peak of each mode at Qwen2-0.5B's size, beside its plan
@@ -6,8 +6,9 @@
     python notebooks/runs/gpu_minutes.py qwen       what a step of a real Qwen costs in each mode
     python notebooks/runs/gpu_minutes.py memory --try-out --output /tmp/out    on a CPU, at a small size
 
-A part is a list of commands, each a process of its own with the seconds that it may take. The record (`PART.json`) is
-written anew before and after every command, its output (`PART-N.txt`) as it comes: whoever is cut off has both.
+Each call runs one part. A part is a list of commands; each command runs in its own process with a time limit in
+seconds. The record (`PART.json`) is rewritten before and after each command, and the output of a command is written to
+`PART-N.txt` line by line, so both exist after an interruption.
 """
 
 import argparse
@@ -30,7 +31,7 @@ print(json.dumps(known_shape.measure({spec!r})))
 
 
 def commands(part: str, try_out: bool, output: Path) -> list[tuple[list[str], int]]:
-    """The commands of a part, the most telling first, and the seconds of each."""
+    """Return the commands of a part, the most informative first, each with its time limit in seconds."""
     python, device = sys.executable, "cpu" if try_out else "cuda"
     if part == "tests":
         return [([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"], 400)]
@@ -53,14 +54,14 @@ def commands(part: str, try_out: bool, output: Path) -> list[tuple[list[str], in
 
 
 def run(command: list[str], limit: int, log: Path) -> dict:
-    """What became of a command, and the last line that it printed, as numbers where it is JSON."""
-    started, environment = time.perf_counter(), os.environ | {"PYTHONUNBUFFERED": "1"}  # each line as it comes
+    """Run a command; return its exit code, seconds, log and last printed line (parsed, if it is JSON)."""
+    started, environment = time.perf_counter(), os.environ | {"PYTHONUNBUFFERED": "1"}  # lines are written at once
     with log.open("w", encoding="utf-8") as file:
         try:
             process = subprocess.run(command, stdout=file, stderr=file, cwd=ROOT, env=environment, timeout=limit)
             code = process.returncode
         except subprocess.TimeoutExpired:
-            code = None  # cut off
+            code = None  # the command exceeded its limit
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
     results = [line for line in lines if line.startswith("{")] or [lines[-1]]
     try:
@@ -71,7 +72,7 @@ def run(command: list[str], limit: int, log: Path) -> dict:
 
 
 def write(folder: Path, part: str, records: list[dict]) -> None:
-    """The record of a part, whole or not at all."""
+    """Replace the record of a part atomically."""
     unfinished = folder / f"{part}.unfinished"
     unfinished.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     unfinished.replace(folder / f"{part}.json")

@@ -1,14 +1,13 @@
 """Make the embedded model: `python notebooks/runs/make_tiny_qwen2.py` writes a new `tiny-qwen2` folder.
 
-The model is a *base for reinforcement learning*, and made to be one. Where real bases get their habits from the web,
-this one gets them from synthetic text (`tiny_corpus`), in two phases:
+The model is a base model for reinforcement learning. Real base models get their habits from the web; this one gets them
+from synthetic text (`tiny_corpus`), in two phases:
 
 1. skill: plain lines of additions, and sums of three two-digit numbers worked out step by step between think tags;
-2. habit: the same sums as a hasty pupil answers them: mostly with a guess at once, seldom step by step, and then with
-   slips.
+2. habit: the same sums answered as by a hasty pupil, mostly with a guess, seldom step by step, and then with slips.
 
-So the base mostly guesses, and is mostly wrong; when it does think, it is mostly right. Nothing tells it that thinking
-pays: that is left for GRPO to find out from the reward.
+So the base model mostly guesses and is mostly wrong; when it thinks, it is mostly right. No training text shows that
+thinking leads to right answers. GRPO learns this from the reward.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from tiny_corpus import document, tokenizer_text  # beside this file
+from tiny_corpus import document, tokenizer_text  # a script in this folder
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
@@ -61,15 +60,15 @@ class Phase:
     name: str
     steps: int
     batch_size: int
-    rate: float  # 1.0 is full speed: 0.02 for the matrices (Muon), 0.003 for everything else (AdamW)
+    rate: float  # factor of the learning rates: 0.02 for matrices (Muon), 0.003 for other parameters (AdamW)
 
 
 PHASES = (Phase("skill", 800, 32, 1.0), Phase("habit", 300, 64, 0.3))
-LONG_ROW = 42  # tokens: between a guess and a worked sum, prompt included
+LONG_ROW = 42  # tokens with the prompt; a guess is shorter, a worked sum is longer
 
 
 def build_tokenizer(seed: int = 0) -> Qwen2Tokenizer:
-    """Byte-level BPE with Qwen2's normaliser and pre-tokeniser, its few merges learnt from the corpus itself."""
+    """Return a byte-level BPE tokenizer with Qwen2's normaliser and pre-tokeniser, and merges from the corpus."""
     like = Qwen2Tokenizer().backend_tokenizer
     core = Tokenizer(models.BPE())
     core.normalizer, core.pre_tokenizer = like.normalizer, like.pre_tokenizer
@@ -93,7 +92,7 @@ def build_tokenizer(seed: int = 0) -> Qwen2Tokenizer:
 
 
 def build_model(tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
-    """A freshly initialised Qwen2 of the sizes above."""
+    """Return a freshly initialised Qwen2 with the sizes of `SIZES`."""
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -105,14 +104,14 @@ def build_model(tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
         pad_token_id=tokenizer.pad_token_id,
     )
     model = Qwen2ForCausalLM(config)
-    # As in Qwen2-Instruct, either of the two ends a response. Sampling is left neutral.
+    # As in Qwen2-Instruct, either of these two tokens ends a response. Sampling settings are neutral.
     stops = [tokenizer.eos_token_id, tokenizer.pad_token_id]
     model.generation_config = GenerationConfig(do_sample=True, eos_token_id=stops, pad_token_id=tokenizer.pad_token_id)
     return model
 
 
 def encode(tokenizer: Qwen2Tokenizer, documents: list[list[tuple[str, bool]]]) -> list[tuple[list[int], list[int]]]:
-    """Token ids and labels of each document; a token that is not to be learnt has the label -100."""
+    """Return token ids and labels of each document; a token that the loss does not count has the label -100."""
     pieces = iter(tokenizer([text for pieces in documents for text, _ in pieces]).input_ids)
     rows = []
     for document_pieces in documents:
@@ -125,7 +124,7 @@ def encode(tokenizer: Qwen2Tokenizer, documents: list[list[tuple[str, bool]]]) -
 
 
 def padded(rows: list[tuple[list[int], list[int]]], device: torch.device | None = None) -> tuple[Tensor, Tensor]:
-    """Token ids and labels, shapes (B, T), the shorter rows padded on the right, where no earlier token looks."""
+    """Return token ids and labels of shape (B, T), padded on the right, to which no earlier token attends."""
     width = max(len(ids) for ids, _ in rows)
     ids = [ids + [0] * (width - len(ids)) for ids, _ in rows]
     labels = [labels + [-100] * (width - len(labels)) for _, labels in rows]
@@ -133,14 +132,14 @@ def padded(rows: list[tuple[list[int], list[int]]], device: torch.device | None 
 
 
 def summed_loss(model: Qwen2ForCausalLM, rows: list[tuple[list[int], list[int]]]) -> Tensor:
-    """Cross-entropy summed over all tokens to be learnt."""
+    """Return the cross-entropy, summed over all tokens that the loss counts."""
     ids, labels = padded(rows)
     logits = model(input_ids=ids).logits[:, :-1]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
 
 
 def build_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers (in trials it learnt to carry sooner); AdamW for the rest."""
+    """Return Muon for the layers' matrices (in trials it learnt to carry sooner), and AdamW for other parameters."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     remaining = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     muon = torch.optim.Muon(matrices, lr=0.02, weight_decay=0.01)
@@ -148,7 +147,7 @@ def build_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
 
 
 def warm_up(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, phase: Phase, seed: int) -> list[float]:
-    """Train on one phase, under its own warm-up-then-cosine schedule; the losses."""
+    """Train on one phase with a schedule of warm-up and cosine decay, and return the loss of each step."""
     rng = random.Random(f"{phase.name}/{seed}")
     optimizers = build_optimizers(model)
     groups = [(group, group["lr"]) for optimizer in optimizers for group in optimizer.param_groups]
@@ -163,7 +162,7 @@ def warm_up(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, phase: Phase, se
 
 
 def take_step(model: Qwen2ForCausalLM, optimizers: list[torch.optim.Optimizer]) -> None:
-    """By the gradients, clipped to a norm of 1."""
+    """Update the model by its gradients, clipped to a norm of 1."""
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
         optimizer.step()
@@ -176,7 +175,7 @@ def batch(tokenizer: Qwen2Tokenizer, phase: Phase, rng: random.Random) -> list[t
 
 
 def backward(model: Qwen2ForCausalLM, rows: list[tuple[list[int], list[int]]]) -> float:
-    """Add up the gradient of the mean loss; short and long rows go apart, so that short ones are padded little."""
+    """Accumulate the gradient of the mean loss, in separate batches of short and long rows to save padding."""
     num_items = sum(label != -100 for _, labels in rows for label in labels)
     total = 0.0
     for part in ([row for row in rows if len(row[0]) < LONG_ROW], [row for row in rows if len(row[0]) >= LONG_ROW]):
@@ -202,7 +201,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("notebooks/runs/make_tiny_qwen2.py", description="Make the tiny model.")
     parser.add_argument("--output_dir", type=Path, default=FOLDER, help="default: the folder that ships")
     args = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # another number would make slightly other weights
+    torch.set_num_threads(1)  # the weights depend slightly on the number of threads
     make(args.output_dir)
 
 

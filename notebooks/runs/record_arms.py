@@ -1,13 +1,15 @@
-"""Write tiny_arms.json: short runs of notebook 07's loop, in each of which one thing is different.
+"""Write tiny_arms.json: short runs of notebook 07's loop that each differ in one thing.
 
     python notebooks/runs/record_arms.py                      all arms, three seeds
-    python notebooks/runs/record_arms.py --seeds 3 4          two more; what is there already is kept
+    python notebooks/runs/record_arms.py --seeds 3 4          two more seeds; recorded runs are kept
 The record also has "shuffled" with seeds 3 to 18.
 
-Each arm stands there a second time, at half the rate and for twice as many steps: does its sign stay?
+Each arm is repeated at half the learning rate with twice as many steps, which shows whether the sign of its effect
+stays.
 
-Each arm has the samples, the steps, the optimiser and the seeds of the others. At the end three probabilities are read
-from the logits, without sampling: of <think>, of the right working after it, and of the right number as a guess.
+All arms have the same number of samples and steps, the same optimiser and the same seeds. At the end three
+probabilities are computed from the logits, without sampling: of <think>, of the right working after it, and of the
+right number as a guess.
 """
 
 import argparse
@@ -32,18 +34,18 @@ from grpo_lab.tasks import addition_problems, has_thinking
 
 FILE = Path(__file__).with_name("tiny_arms.json")
 G, PROMPTS, STEPS, LEARNING_RATE, WARMUP = 16, 8, 30, 2e-4, 5
-LIMIT = 64  # tokens
+LIMIT = 64  # tokens of a completion at most
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What is different in a run: its rewards, which tokens enter the loss, how each answer begins."""
+    """What distinguishes a run: its rewards, the tokens in its loss, the beginning of each answer, its size."""
 
     description: str
     change_rewards: Callable[[Tensor], Tensor] = lambda rewards: rewards  # shape (P, G)
     loss_mask: Callable[[Tensor], Tensor] = lambda mask: mask  # shape (B, T)
     begin: str = ""
-    problems: int = 20_000  # that it trains on, again and again
+    problems: int = 20_000  # distinct training problems, repeated if the run needs more
     steps: int = STEPS
     learning_rate: float = LEARNING_RATE
 
@@ -52,7 +54,7 @@ ARMS = {
     "real": Arm("1 for a right answer, else 0"),
     "shuffled": Arm(
         "the rewards of a group change places",
-        change_rewards=lambda rewards: torch.stack([of_group[torch.randperm(G)] for of_group in rewards]),
+        change_rewards=lambda rewards: torch.stack([group[torch.randperm(G)] for group in rewards]),
     ),
     "wrong rewarded": Arm("1 for a wrong answer, else 0", change_rewards=lambda rewards: 1 - rewards),
     "first token": Arm(
@@ -70,7 +72,7 @@ for name in tuple(ARMS):
 
 
 def sample_completions_with(model, tokenizer, rows: list[dict], n: int, begin: str):
-    """n answers to each problem, which begin as they are told; and which of them are right."""
+    """Sample n answers to each problem that begin with `begin`; return rollout, texts and rewards (1 or 0)."""
     prompts = [tokenizer.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in rows]
     rollout = sample_completions(model, tokenizer, [text + begin for text in prompts], n, LIMIT)
     texts, answer = [begin + text for text in rollout.texts], [row["answer"] for row in rows for _ in range(n)]
@@ -78,7 +80,7 @@ def sample_completions_with(model, tokenizer, rows: list[dict], n: int, begin: s
 
 
 def train_step(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: float) -> float:
-    """One step, as in the notebook; groups without spread are left out."""
+    """Take one step as in the notebook, without the groups of equal rewards; return the share of right answers."""
     rollout, _, right = sample_completions_with(model, tokenizer, rows, G, arm.begin)
     advantages = group_advantages(arm.change_rewards(right.view(-1, G))).flatten()
     num_items, has_gradient = rollout.mask.sum(), advantages != 0
@@ -98,7 +100,7 @@ def train_step(arm: Arm, model, tokenizer, optimizer, rows: list[dict], lr: floa
 
 
 def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
-    """Train once; the reward at each step, and what the model does at the end."""
+    """Train once; return the reward of each step and the measures of the trained policy."""
     model, tokenizer = load_policy("tiny", device="cpu")
     train_rows = addition_problems("train", 20_000, seed=seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arm.learning_rate, weight_decay=0.0)
@@ -114,15 +116,15 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
 
 @torch.no_grad()
 def probability(model, tokenizer, rows: list[dict], texts: list[str], prefix_tokens: int = 0) -> Tensor:
-    """Mean probability of these answers after their first `prefix_tokens` tokens."""
-    words = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
-    prompts, mask = encode_prompts(tokenizer, [row["prompt"] for row in rows]), words.attention_mask.bool()
-    logp, _ = compute_logprobs(model, *prompts, words.input_ids, mask, torch.arange(len(rows)), with_entropy=False)
+    """Return the mean probability of the answers `texts`, given their first `prefix_tokens` tokens."""
+    encoded = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+    prompts, mask = encode_prompts(tokenizer, [row["prompt"] for row in rows]), encoded.attention_mask.bool()
+    logp, _ = compute_logprobs(model, *prompts, encoded.input_ids, mask, torch.arange(len(rows)), with_entropy=False)
     return torch.where(mask, logp, 0)[:, prefix_tokens:].sum(-1).exp().mean()
 
 
 def measure_policy(model, tokenizer, held_out: list[dict], begin: str = "") -> dict:
-    """What is exact, and of one sampled answer to each held-out problem how many are right."""
+    """Return three exact probabilities, and counts from one sampled answer to each held-out problem."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         _, texts, right = sample_completions_with(model, tokenizer, held_out, 1, begin)
@@ -152,9 +154,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def record_runs(args: argparse.Namespace, arms: dict, run: Callable, second: str, settings: dict) -> None:
-    """Make the runs of these arms and seeds that the record lacks; it is written after each.
+    """Make the runs that the record lacks, and write the record after each run.
 
-    run: takes an arm, a seed and the held-out problems. second, settings: what the record says of all runs.
+    Args:
+        args: Parsed options: `arms`, `seeds`, `problems` (number of held-out problems) and `json` (the file).
+        arms: All arms by name, each with a `description`.
+        run: Function that takes an arm, a seed and the held-out problems, and returns the results of one run.
+        second: Description of the second setting, for the record.
+        settings: Settings of all runs, for the record.
     """
     check_at_least("problems", args.problems, 100)
     torch.set_num_threads(1)

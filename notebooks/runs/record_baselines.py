@@ -1,19 +1,21 @@
-"""Record four questions of notebooks 02 and further, put to the tiny model, in baselines.json.
+"""Record four experiments of notebooks 02 and further with the tiny model, in baselines.json.
 
-    python notebooks/runs/record_baselines.py            everything: some thirty minutes on one core
-    python notebooks/runs/record_baselines.py --fast     hardly anything; into outputs/
+    python notebooks/runs/record_baselines.py            all parts: some thirty minutes on one core
+    python notebooks/runs/record_baselines.py --fast     one step, one seed; into outputs/
 
-"scatter": how much the gradient of a batch of 8 problems with 8 answers each varies around its mean, at three stages of
-a training. Of each batch three gradients are taken: with the reward (1 or 0) as the weight, with 1, and with leave-
-one-out advantages. Whatever right and wrong are paid, the gradient is a sum of the first two. For the first batches
-also the squared length of the score of each answer, by its kind. "learning": the same task paid in four
-ways without a baseline, with leave-one-out, and with group advantages: plain REINFORCE on sums of log-probabilities;
-"second" is the same at two other rates.
+scatter: The variance of the gradient of a batch (8 problems with 8 answers each), at three stages of a training. Three
+gradients are computed for each batch: weighted by the reward (1 or 0), by 1, and by leave-one-out advantages. The
+gradient for any pair of rewards for right and wrong is a combination of the first two. For the first batches, the
+squared norm of the score of each answer is recorded as well, by the kind of answer.
 
-"budget": 64 completions per step, as many prompts of a small group or few prompts of a large one. The advantage is
-leave-one-out, and everything but the size of the group is the same. "process": what a reward for each step of the
-working brings, by the advantages of `process_advantages`, beside the same points given to the whole completion, and
-beside the answer alone. After each step P(<think>) is computed, which no sampling disturbs.
+learning: Plain REINFORCE on sums of log-probabilities, with four pairs of rewards for right and wrong without a
+baseline, with leave-one-out and with group advantages. The part "second" repeats it at two other learning rates.
+
+budget: 64 completions per step, as many prompts with small groups or few prompts with large groups. All runs use
+leave-one-out advantages and differ in the group size alone.
+
+process: A reward for each step of the working, with `process_advantages`, compared with the same points given to the
+whole completion, and with a reward for the answer alone. P(<think>) is computed exactly after each step.
 """
 
 import argparse
@@ -43,17 +45,17 @@ HERE = Path(__file__).parent
 GROUPS = (2, 4, 8, 16, 64)
 COMMON = {"learning_rate": 2e-4, "generation_batch_size": 64, "max_completion_length": 40, "max_steps": 12}
 COMMON |= {"loss_type": "grpo", "disable_tqdm": True}
-BATCHES, PROMPTS, GROUP = 64, 8, 8  # "scatter" and "learning": how many batches, of what
-SCORED = 12  # the batches of which every single answer's score is measured
-STAGES = (0, 12, 32)  # the steps of a training with leave-one-out after which the scatter is measured
-PAID = {"1 and 0": (1, 0), "0 and -1": (0, -1), "1 and -1": (1, -1), "2 and 1": (2, 1)}  # for right, for wrong
-COMPARED = {"leave one out": rloo_advantages, "divided": group_advantages}
+BATCHES, PROMPTS, GROUP = 64, 8, 8  # "scatter" and "learning": batches, prompts per batch, answers per prompt
+SCORED = 12  # number of batches for which the score of each answer is measured
+STAGES = (0, 12, 32)  # steps of a training with leave-one-out, after which "scatter" is measured
+REWARD_PAIRS = {"1 and 0": (1, 0), "0 and -1": (0, -1), "1 and -1": (1, -1), "2 and 1": (2, 1)}  # right, wrong
+ADVANTAGES = {"leave one out": rloo_advantages, "divided": group_advantages}
 KINDS = ("thought, right", "thought, wrong", "guessed, right", "guessed, wrong")
 LINE = re.compile(r"(\d+)\+(\d+)=(\d+)")
 
 
-def judged(text: str, answer: str) -> list[float]:
-    """1 for each line of working that is a true sum, 0 for any other; then 1 or 0 for the answer."""
+def step_points(text: str, answer: str) -> list[float]:
+    """Return 1 for each line of the working that is a true sum and 0 for any other line, then 1 or 0 for the answer."""
     working, _, ending = text.rpartition("</think>")
     lines = working.removeprefix("<think>").split("\n") if working else []
     sums = [LINE.fullmatch(line) for line in lines]
@@ -62,38 +64,47 @@ def judged(text: str, answer: str) -> list[float]:
 
 
 def points_reward(completions: list[str], answer: list[str], **_) -> list[float]:
-    """All points of a completion, added up."""
+    """Return the sum of the points of each completion."""
     texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
-    return [sum(judged(text, a)) for text, a in zip(texts, answer, strict=True)]
+    return [sum(step_points(text, a)) for text, a in zip(texts, answer, strict=True)]
 
 
 def step_rewards(rollout, answers: list[str], ends: set[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each step ends, and what it earns, both of shape (B, T). The answer's step ends with the completion."""
+    """Return the reward at the end of each step of the working, and the mask of these ends.
+
+    Args:
+        rollout: Completions, of shape (B, T).
+        answers: Right answer to each completion.
+        ends: Ids of the tokens that end a step. The step of the answer ends with the completion.
+
+    Returns:
+        Rewards and mask, both of shape (B, T).
+    """
     mask = rollout.mask
     last = mask & (mask.cumsum(-1) == mask.sum(-1, keepdim=True))
     is_end = torch.isin(rollout.completion_ids, torch.tensor(sorted(ends))) & mask & ~last | last
-    earned = torch.zeros(mask.shape)
+    rewards = torch.zeros(mask.shape)
     for row, (text, answer) in enumerate(zip(rollout.texts, answers, strict=True)):
-        points, step_ends = judged(text, answer), is_end[row].nonzero()[:, 0]
-        if len(points) == len(step_ends):  # malformed completions earn nothing, at their end
-            earned[row, step_ends] = torch.tensor(points)
+        points, step_ends = step_points(text, answer), is_end[row].nonzero()[:, 0]
+        if len(points) == len(step_ends):  # a malformed completion gets a reward of 0 at its end
+            rewards[row, step_ends] = torch.tensor(points)
         else:
             is_end[row] = last[row]
-    return earned, is_end
+    return rewards, is_end
 
 
 def train_by_steps(model, tokenizer, rows, config, callback) -> None:
-    """The loop of the trainer with one line more: advantages of tokens take the place of those of completions."""
+    """Train with one addition to the trainer's loop: per-token advantages replace the advantages of completions."""
     ends = {tokenizer.convert_tokens_to_ids("</think>"), tokenizer("\n").input_ids[0]}
     with Run(model, tokenizer, rows, accuracy_reward, config) as run:
         for step in run.steps():
             problems = run.rows_of_step(step)
             experience, _ = collect(model, tokenizer, problems, accuracy_reward, config)
             answers = [row["answer"] for row in problems for _ in range(config.num_generations)]
-            earned, is_end = step_rewards(experience.rollout, answers, ends)
-            by_group = (len(problems), config.num_generations, -1)
-            tokens = process_advantages(earned.view(by_group), is_end.view(by_group)).flatten(0, 1)
-            experience = replace(experience, advantages=tokens)
+            rewards, is_end = step_rewards(experience.rollout, answers, ends)
+            grouped_shape = (len(problems), config.num_generations, -1)
+            advantages = process_advantages(rewards.view(grouped_shape), is_end.view(grouped_shape)).flatten(0, 1)
+            experience = replace(experience, advantages=advantages)
             update(model, run.optimizer, experience, config, run.learning_rate(step))
             callback()
 
@@ -123,12 +134,12 @@ def one_run(question: str, arm: str, seed: int, fast: bool) -> dict:
 
 
 def squared_scores(model, rollout, rewards: torch.Tensor, thinks: torch.Tensor) -> dict[str, list[float]]:
-    """For each kind of answer: how many, and the squared lengths of their scores, added up; one pass an answer."""
+    """Return, for each kind of answer, their number and the sum of the squared norms of their scores."""
     totals = {kind: [0, 0.0] for kind in KINDS}
     for i, p in enumerate(rollout.prompt_of_row.tolist()):
-        prompt_row, answered = slice(p, p + 1), (slice(i, i + 1), slice(int(rollout.mask[i].sum())))
-        prompt, mask = (rollout.prompt_ids[prompt_row], rollout.prompt_mask[prompt_row]), rollout.mask[answered]
-        logp, _ = compute_logprobs(model, *prompt, rollout.completion_ids[answered], mask, torch.zeros(1).long())
+        prompt_row, completion_part = slice(p, p + 1), (slice(i, i + 1), slice(int(rollout.mask[i].sum())))
+        prompt, mask = (rollout.prompt_ids[prompt_row], rollout.prompt_mask[prompt_row]), rollout.mask[completion_part]
+        logp, _ = compute_logprobs(model, *prompt, rollout.completion_ids[completion_part], mask, torch.zeros(1).long())
         score = torch.autograd.grad(sequence_logprob(logp, mask).sum(), list(model.parameters()))
         entry = totals[KINDS[2 * (not thinks[i]) + (not rewards[i])]]
         entry[0] += 1
@@ -137,7 +148,7 @@ def squared_scores(model, rollout, rewards: torch.Tensor, thinks: torch.Tensor) 
 
 
 def answers_to(model, tokenizer, problems: list[dict]) -> tuple:
-    """A batch, by the seed that is set: the rollout, its rewards, and the sum of each answer's log-probabilities."""
+    """Sample a batch; return the rollout, its rewards and the log-probability of each answer, the latter two (B,)."""
     rows = [problems[i] for i in torch.randint(len(problems), (PROMPTS,))]
     rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], GROUP, max_completion_length=40)
     rewards = torch.tensor(accuracy_reward(rollout.texts, answer=[row["answer"] for row in rows for _ in range(GROUP)]))
@@ -147,15 +158,15 @@ def answers_to(model, tokenizer, problems: list[dict]) -> tuple:
 
 
 def weights_of(arm: str, rewards: torch.Tensor) -> torch.Tensor:
-    """What the log-probability of each answer is multiplied by."""
-    if arm in COMPARED:
-        return COMPARED[arm](rewards.view(PROMPTS, GROUP)).flatten()
-    right, wrong = PAID[arm]
+    """Return the weight of each answer's log-probability in the loss of an arm, of shape (B,)."""
+    if arm in ADVANTAGES:
+        return ADVANTAGES[arm](rewards.view(PROMPTS, GROUP)).flatten()
+    right, wrong = REWARD_PAIRS[arm]
     return wrong + (right - wrong) * rewards
 
 
 def reinforce(model, tokenizer, arm: str, seed: int, steps: int, callback=None, rate: float = 2e-4) -> list[float]:
-    """REINFORCE with AdamW; the share of right answers of each step, on problems that are new to the model."""
+    """Train by REINFORCE with AdamW; return the share of right answers of each step, on problems not seen before."""
     problems = addition_problems("train", 20_000)
     parameters, shares = list(model.parameters()), []
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
@@ -172,7 +183,7 @@ def reinforce(model, tokenizer, arm: str, seed: int, steps: int, callback=None, 
     return shares
 
 
-def learned(arm: str, seed: int, steps: int, rate: float = 2e-4) -> dict:
+def learning_run(arm: str, seed: int, steps: int, rate: float = 2e-4) -> dict:
     model, tokenizer = load_policy("tiny", device="cpu")
     right = reinforce(model, tokenizer, arm, seed, steps, rate=rate)
     held_out = addition_problems("test", 200, seed=1)
@@ -183,8 +194,12 @@ def learned(arm: str, seed: int, steps: int, rate: float = 2e-4) -> dict:
 
 
 def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
-    """At one stage: the share right, the squared length of the mean gradient, the covariances of the three gradients
-    (traces), and the squared lengths of scores by kind of answer."""
+    """Measure the variance of the gradient at one stage of a training.
+
+    Returns:
+        The share of right answers, the squared norm of the mean gradient, the covariances of the three gradients
+        (traces), and the squared norms of scores by the kind of answer.
+    """
     problems, flat = addition_problems("train", 20_000), torch.nn.utils.parameters_to_vector
     total = 0
     products = 0
@@ -222,7 +237,7 @@ def scatter(batches: int, stages: tuple[int, ...]) -> list[dict]:
     return stages_measured
 
 
-SECOND = {"half the rate": (1e-4, 48), "5/2 of the rate": (5e-4, 24)}  # of "learning": rate, steps; 3 seeds
+SECOND = {"half the rate": (1e-4, 48), "5/2 of the rate": (5e-4, 24)}  # learning rate and steps, with three seeds
 ARMS = {
     "budget": [str(G) for G in GROUPS],
     "process": ["the answer alone", "the same points, added up", "a reward a step"],
@@ -259,8 +274,8 @@ def main(arguments: list[str] | None = None) -> None:
     if "learning" in parts:
         record["learning"] = []
         for seed in range(1 if args.fast else 2 * args.seeds):
-            for arm in (*PAID, *COMPARED):
-                record["learning"].append(learned(arm, seed, 1 if args.fast else 24))
+            for arm in (*REWARD_PAIRS, *ADVANTAGES):
+                record["learning"].append(learning_run(arm, seed, 1 if args.fast else 24))
                 print(record["learning"][-1], flush=True)
                 write_json(folder / "baselines.json", record)
     if "second" in parts:
@@ -269,8 +284,8 @@ def main(arguments: list[str] | None = None) -> None:
             range(1 if args.fast else 3), SECOND, ("1 and 0", "leave one out", "2 and 1")
         ):
             rate, steps = SECOND[name]
-            run = learned(arm, seed, 1 if args.fast else steps, rate)
-            record["second"].append({"setting": name} | run)
+            results = learning_run(arm, seed, 1 if args.fast else steps, rate)
+            record["second"].append({"setting": name} | results)
             print(record["second"][-1], flush=True)
             write_json(folder / "baselines.json", record)
     for question, arms in ARMS.items():

@@ -1,10 +1,10 @@
-"""Write bugs.json: short runs of the tiny model, in each of which one mistake of `grpo_lab.teaching.bugs` is planted.
+"""Write bugs.json: short runs of the tiny model, each with one planted mistake of `grpo_lab.teaching.bugs`.
 
     python notebooks/runs/record_bugs.py
 
-Every arm has the settings, the problems and the seeds of the others; "healthy" has no mistake. Two arms keep weights in
-bf16, one of them with the mistake; "healthy, bf16" is theirs to compare with. The blind runs of notebook 09 have seeds
-of their own, and a few samples of their last step. What the file holds already is kept.
+All arms have the same settings, problems and seeds; "healthy" has no mistake. Two arms keep weights in bf16: one has
+the mistake, the other ("healthy, bf16") is its control. The blind runs of notebook 09 have other seeds, and record a
+few samples after their last step. Recorded runs are kept.
 """
 
 import argparse
@@ -44,35 +44,36 @@ HUNTED = (
 )
 PLUS_ONE = {"healthy, paid 2 and 1": "healthy", "no-centre, paid 2 and 1": "no-centre"}
 BLIND = {"P": "no-centre", "Q": "old-not-frozen", "R": "healthy", "S": "answers-mixed", "T": "temperature-mismatch"}
-SECONDS = ("time/", "step_time", "tokens_per_second")  # of the log, all but these is kept
+SECONDS = ("time/", "step_time", "tokens_per_second")  # beginnings of metrics that are not recorded
 
 
 def two_and_one(completions, answer, **kwargs):
-    """The reward of `accuracy_reward`, and 1 more for every completion."""
+    """Return `accuracy_reward` plus 1 for each completion."""
     return [1 + reward for reward in accuracy_reward(completions, answer)]
 
 
 def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
-    """Train once with this mistake: metrics of each step; at the end the fraction right on held-out sums, and the KL.
+    """Train once with the mistake `name`; return the metrics of each step, and measures of the trained policy.
 
-    The KL is that to the model at the start, with a reference that is known to be it.
+    The measures are the fraction of right answers to held-out sums, and the KL divergence to the model at the start,
+    which is loaded anew as the reference.
     """
     model, tokenizer = load_policy("tiny", device="cpu", precision="bf16" if name in BF16 else None)
     config = GRPOConfig(**settings, seed=seed, disable_tqdm=True)
     rows, bug = addition_problems("train", 2000, seed=seed), PLUS_ONE.get(name, name)
-    pay = two_and_one if name in PLUS_ONE else accuracy_reward
+    reward = two_and_one if name in PLUS_ONE else accuracy_reward
     recorded, history = {"arm": name, "seed": seed}, []
     with nullcontext() if bug in HEALTHY else BUGS[bug].planted():
         try:
-            train(model, tokenizer, rows, pay, config, callback=lambda _, metrics: history.append(metrics))
+            train(model, tokenizer, rows, reward, config, callback=lambda _, metrics: history.append(metrics))
         except RuntimeError as error:
             return recorded | {"stopped": str(error), "metrics": _columns(history)}
-        if samples:  # as the run sees them
+        if samples:  # sampled with the mistake planted
             experience, _ = collect(model, tokenizer, rows[:8], accuracy_reward, config)
             rewarded = zip(experience.rollout.texts, experience.rewards.tolist(), strict=True)
             questions = [row["prompt"][-1]["content"] for row in rows[:2]]
             recorded["samples"] = [
-                [questions[i // 8], text, reward] for i, (text, reward) in enumerate(rewarded) if i < 16 and i % 8 < 3
+                [questions[i // 8], text, value] for i, (text, value) in enumerate(rewarded) if i < 16 and i % 8 < 3
             ]
     torch.manual_seed(1)
     held_out, base = addition_problems("test", 200, seed=1), load_policy("tiny", device="cpu")[0]
@@ -83,7 +84,7 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
 
 
 def _columns(history: list[dict]) -> dict[str, list[float | None]]:
-    """One value per step, to four digits; None for what is no finite number."""
+    """Return each metric as a list with one value per step, to four digits; None stands for NaN and infinity."""
     names = [key for key in history[0] if not key.startswith(SECONDS) and key != "step"]
     columns = {key: [float(f"{step[key]:.4g}") for step in history] for key in names}
     return {key: [x if math.isfinite(x) else None for x in values] for key, values in columns.items()}

@@ -1,10 +1,10 @@
-"""Record in buys.json what prompts, votes and training buy on SmolLM2-135M-Instruct, which notebook 07c shows.
+"""Record for notebook 07c, in buys.json, what prompts, votes and training contribute on SmolLM2-135M-Instruct.
 
     python notebooks/runs/record_buys.py                       everything: some two hours on one core
     python notebooks/runs/record_buys.py --only sums-GRPO-0    one piece, such as this run with seed 0
 
-Each piece is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
-there. So it may be stopped and started again, and two processes may share the work.
+Each piece is a file in --output_dir. Existing pieces are skipped, so the command can be stopped and restarted, and two
+processes can share the work. The record is assembled from all pieces in the folder.
 """
 
 import argparse
@@ -49,13 +49,13 @@ from grpo_lab.trainer.run import Run
 FILE = Path(__file__).with_name("buys.json")
 PRECISION, EXAMPLES = "fp32-master", 4
 SETTINGS = {"learning_rate": 1e-5, "num_generations": 8, "max_completion_length": 20, "precision": PRECISION}
-UPDATE = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}  # rows of an update: 64
+UPDATE = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}  # 64 rows per update
 
 
 @dataclass(frozen=True)
 class Task:
     says: str
-    rows: Callable  # of (split, n, seed)
+    rows: Callable  # called with split, n and seed, returns problems
 
 
 TASKS = {
@@ -68,22 +68,23 @@ TASKS = {
 
 
 def expression(row: dict) -> str:
-    """What is to be calculated, such as "8 + 9"."""
+    """Return the expression that a problem asks to calculate, such as "8 + 9"."""
     return re.search(r"\d+ [+*] \d+", row["prompt"][-1]["content"])[0]
 
 
 def questions(task: Task) -> dict[str, str]:
-    """What is trained on, and what is held out."""
+    """Return the expressions of the training problems and of the held-out problems."""
     return {split: ", ".join(expression(row) for row in task.rows(split, None, 1)) for split in ("train", "test")}
 
 
 def with_examples(row: dict, examples: list[dict], says: Callable) -> list[dict]:
-    """The prompt after worked examples, as if the model had answered them."""
+    """Return the prompt preceded by worked examples, written as if the model had answered them."""
     dialogues = [[*e["prompt"], {"role": "assistant", "content": says(e)}] for e in examples]
     return [*(message for messages in dialogues for message in messages), *row["prompt"]]
 
 
-FORMS = {  # how the question is put: messages from a row and worked examples; and tokens of an answer
+# Forms of a question: a function that makes messages from a row and worked examples, and the most tokens of an answer.
+FORMS = {
     "direct": (lambda row, _: row["prompt"], 20),
     "few-shot": (lambda row, examples: with_examples(row, examples, lambda e: e["answer"]), 20),
     "step by step": (
@@ -98,13 +99,13 @@ FORMS = {  # how the question is put: messages from a row and worked examples; a
 
 
 def formatted_problems(task: Task, split: str, form: str, n: int | None, seed: int) -> list[dict]:
-    """Problems of a split, put in this form; the worked examples are always of the training problems."""
-    examples, (put, _) = task.rows("train", EXAMPLES, 1), FORMS[form]
-    return [row | {"prompt": put(row, examples)} for row in task.rows(split, n, seed)]
+    """Return problems of a split with prompts of this form; worked examples are always training problems."""
+    examples, (make_prompt, _) = task.rows("train", EXAMPLES, 1), FORMS[form]
+    return [row | {"prompt": make_prompt(row, examples)} for row in task.rows(split, n, seed)]
 
 
-def measured(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
-    """For each held-out problem: the numbers that its samples end with, how many each, and whether greedy is right."""
+def measure(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
+    """Count, for each held-out problem, the last numbers of its samples, and check its samples and greedy answer."""
     rows, length = formatted_problems(task, "test", form, problems, 1), FORMS[form][1]
     numbers = []
     right = []
@@ -113,20 +114,21 @@ def measured(model, tokenizer, task: Task, form: str, problems: int | None, samp
     with autocast(model), torch.random.fork_rng():
         torch.manual_seed(1)
         for start in range(0, len(rows), 4):
-            some = rows[start : start + 4]
-            prompts = [row["prompt"] for row in some]
+            batch = rows[start : start + 4]
+            prompts = [row["prompt"] for row in batch]
             rollout = sample_completions(model, tokenizer, prompts, samples, length)
-            texts = [rollout.texts[i * samples : (i + 1) * samples] for i in range(len(some))]
-            numbers += [Counter(last_number(text) for text in of_one).most_common() for of_one in texts]
+            groups = [rollout.texts[i * samples : (i + 1) * samples] for i in range(len(batch))]
+            numbers += [Counter(last_number(text) for text in group).most_common() for group in groups]
             right += [
-                sum(last_number_reward(t, answer=[r["answer"]] * samples)) for t, r in zip(texts, some, strict=True)
+                sum(last_number_reward(group, answer=[row["answer"]] * samples))
+                for group, row in zip(groups, batch, strict=True)
             ]
             tokens += rollout.mask.sum(-1).tolist()
         greedy = []
         for start in range(0, len(rows), 64):
-            some = rows[start : start + 64]
-            texts = sample_completions(model, tokenizer, [r["prompt"] for r in some], 1, length, top_k=1).texts
-            greedy += last_number_reward(texts, answer=[r["answer"] for r in some])
+            batch = rows[start : start + 64]
+            texts = sample_completions(model, tokenizer, [row["prompt"] for row in batch], 1, length, top_k=1).texts
+            greedy += last_number_reward(texts, answer=[row["answer"] for row in batch])
     return {
         "right": [int(count) for count in right],
         "greedy": [int(mark) for mark in greedy],
@@ -136,37 +138,40 @@ def measured(model, tokenizer, task: Task, form: str, problems: int | None, samp
     }
 
 
-def of_rewards(model, tokenizer, rows, config) -> list[float]:
-    """GRPO; the fraction of right samples of each step."""
+def train_by_grpo(model, tokenizer, rows, config) -> list[float]:
+    """Train by GRPO; return the fraction of right samples of each step."""
     return [step["reward"] for step in train(model, tokenizer, rows, last_number_reward, config)]
 
 
 def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
-    """Sample, keep the right answers, imitate them; in so many rounds, with as many samples and updates as GRPO."""
+    """Train by rejection-sampling fine-tuning: sample, keep the right answers, and train on them.
+
+    All rounds together take as many samples and updates as GRPO. Returns the fraction of right samples of each round.
+    """
     updates, updates_per_round = config.max_steps, config.max_steps // rounds
     config = replace(config, max_steps=rounds, generation_batch_size=config.generation_batch_size * updates_per_round)
     with Run(model, tokenizer, rows, last_number_reward, config) as run:
-        for turn in run.steps():
-            experience, metrics = collect(model, tokenizer, run.rows_of_step(turn), last_number_reward, config)
-            steps = range(turn * updates_per_round, (turn + 1) * updates_per_round)
+        for round_index in run.steps():
+            experience, metrics = collect(model, tokenizer, run.rows_of_step(round_index), last_number_reward, config)
+            steps = range(round_index * updates_per_round, (round_index + 1) * updates_per_round)
             supervise(run, experience[experience.rewards == 1], steps, updates)
-            run.record(turn, metrics)
+            run.record(round_index, metrics)
     return [step["reward"] for step in run.history]
 
 
-def of_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
-    """Supervised training on given answers: as many updates as GRPO, each on 64 training problems, and no sample."""
+def train_on_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
+    """Train on given answers (SFT), with as many updates as GRPO, each on 64 training problems, and no samples."""
     with Run(model, tokenizer, rows, last_number_reward, config) as run:
-        for turn in run.steps():
-            some = [rows[index] for index in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
-            experience = answers_as_experience(model, tokenizer, some, says)
-            supervise(run, experience, range(turn, turn + 1), config.max_steps)
-            run.record(turn, rollout_metrics(experience.rollout, 1.0) | {"reward": 1.0})
+        for step in run.steps():
+            batch = [rows[index] for index in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
+            experience = answers_as_experience(model, tokenizer, batch, says)
+            supervise(run, experience, range(step, step + 1), config.max_steps)
+            run.record(step, rollout_metrics(experience.rollout, 1.0) | {"reward": 1.0})
     return []
 
 
 def answers_as_experience(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
-    """The given answer to each of these problems, as if it had been sampled, and paid 1."""
+    """Return the given answers to the problems as an experience, as if sampled and rewarded with 1."""
     prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in rows])
     ends = end_token_ids(model, tokenizer)
     answers = [torch.tensor([*tokenizer.encode(says(row)), ends[0]]) for row in rows]
@@ -189,25 +194,32 @@ def answers_as_experience(model, tokenizer, rows: list[dict], says: Callable) ->
     return Experience(rollout, ones, ones, mask)
 
 
-def supervise(run: Run, right: Experience, turns: range, updates: int) -> None:
-    """Updates that make these answers likelier: each on 64 of them, or on all if there are fewer."""
+def supervise(run: Run, right: Experience, update_numbers: range, updates: int) -> None:
+    """Make updates that raise the probability of right answers.
+
+    Args:
+        run: The run whose model is trained.
+        right: The right answers. Each update takes 64 of them, or all if there are fewer; without any there is none.
+        update_numbers: Numbers of these updates within the run, for the learning-rate schedule.
+        updates: Number of updates of the whole run.
+    """
     config = run.config
-    for number in turns if len(right) else ():
-        some = right[torch.randperm(len(right))[: config.update_batch_size]]
-        some = replace(some, advantages=torch.ones(len(some)))  # every answer counts 1, so Eq. (5.14) is supervised
-        loss = accumulate_gradient(run.model, run.optimizer, some, config)["loss"]
+    for number in update_numbers if len(right) else ():
+        batch = right[torch.randperm(len(right))[: config.update_batch_size]]
+        batch = replace(batch, advantages=torch.ones(len(batch)))  # with advantages of 1, Eq. (5.14) is the SFT loss
+        loss = accumulate_gradient(run.model, run.optimizer, batch, config)["loss"]
         run.optimizer.step(
             learning_rate(number, config.learning_rate, config.warmup_steps, updates, "constant_with_warmup"), loss
         )
 
 
 TEACHER, DISTILLATION = "teacher", "distillation"
-WRITES = {"precision": "bf16", "temperature": 0}  # the teacher: Qwen2.5-Coder-0.5B-Instruct, greedily
+TEACHER_SETTINGS = {"precision": "bf16", "temperature": 0}  # temperature 0: greedy answers
 
 
 def teacher_answers(task: Task, name: str, problems: int | None) -> dict:
-    """A larger model's greedy answer to each training problem, in its own words, and whether the verifier passes it."""
-    teacher, tokenizer = load_policy(name, device="cpu", precision=WRITES["precision"])
+    """Return a larger model's greedy answer to each training problem, and whether the verifier accepts it."""
+    teacher, tokenizer = load_policy(name, device="cpu", precision=TEACHER_SETTINGS["precision"])
     rows = task.rows("train", problems, 1)
     texts = []
     started = time.process_time()
@@ -219,21 +231,22 @@ def teacher_answers(task: Task, name: str, problems: int | None) -> dict:
     return {"form": TEACHER, "answers": answers, "seconds": round(time.process_time() - started)}
 
 
-ARMS = {  # what says how it is trained, and in which form it is asked, then and later
-    "GRPO": (of_rewards, "direct"),
+# How an arm is trained, and the form of the questions in training and measurement.
+ARMS = {
+    "GRPO": (train_by_grpo, "direct"),
     "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
-    "GRPO, written out": (of_rewards, "written out"),
-    "given numbers": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
-    "given numbers, x 3": (partial(of_answers, says=lambda row: row["answer"]), "direct"),
-    "given sums": (partial(of_answers, says=lambda row: f"{expression(row)} = {row['answer']}"), "direct"),
-    DISTILLATION: (partial(of_answers, says=lambda row: row["written"]), "direct"),
+    "GRPO, written out": (train_by_grpo, "written out"),
+    "given numbers": (partial(train_on_answers, says=lambda row: row["answer"]), "direct"),
+    "given numbers, x 3": (partial(train_on_answers, says=lambda row: row["answer"]), "direct"),
+    "given sums": (partial(train_on_answers, says=lambda row: f"{expression(row)} = {row['answer']}"), "direct"),
+    DISTILLATION: (partial(train_on_answers, says=lambda row: row["written"]), "direct"),
 }
-HALF = ", half the rate"  # does the order of the arms stay? (GRPO at half the rate: record_smollm2.py)
+HALF = ", half the rate"  # shows whether the order of the arms stays; record_smollm2.py has GRPO at half the rate
 ARMS |= {arm + HALF: ARMS[arm] for arm in ("imitation, 4 rounds", "given numbers", "given sums")}
 
 
 def make(piece: str, sizes: argparse.Namespace) -> dict:
-    """A piece is "TASK-FORM", before training, or "TASK-ARM-SEED"."""
+    """Make a piece: the untrained model's measures ("TASK-FORM"), or those of a run ("TASK-ARM-SEED")."""
     name, arm_or_form, *seed = piece.split("-") if "few-shot" not in piece else (piece.split("-")[0], "few-shot")
     task = TASKS[name]
     if arm_or_form == TEACHER:
@@ -241,28 +254,28 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
     samples = sizes.samples or (32 if piece == "sums-direct" else 16)
     model, tokenizer = load_policy(sizes.model, device="cpu", precision=PRECISION)
     if not seed:
-        return {"form": arm_or_form} | measured(model, tokenizer, task, arm_or_form, sizes.problems, samples)
-    way, form = ARMS[arm_or_form]
-    updates = sizes.updates * (3 if arm_or_form.endswith("x 3") else 1)  # does the sign stay?
+        return {"form": arm_or_form} | measure(model, tokenizer, task, arm_or_form, sizes.problems, samples)
+    train_arm, form = ARMS[arm_or_form]
+    updates = sizes.updates * (3 if arm_or_form.endswith("x 3") else 1)  # shows whether the sign of the effect stays
     settings = SETTINGS | {"learning_rate": SETTINGS["learning_rate"] / (2 if arm_or_form.endswith(HALF) else 1)}
     config = GRPOConfig(
         **settings, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
     started, rows = time.process_time(), formatted_problems(task, "train", form, None, int(seed[0]))
-    if arm_or_form == DISTILLATION:  # the answers of the teacher that the verifier passes
+    if arm_or_form == DISTILLATION:  # trains on the teacher's answers that the verifier accepts
         answers = json.loads(piece_file(sizes, f"{name}-{TEACHER}").read_text(encoding="utf-8"))["answers"]
         written = {question: text for question, (text, is_right) in answers.items() if is_right}
         rows = [row | {"written": written[expression(row)]} for row in rows if expression(row) in written]
-    rewards = way(model, tokenizer, rows, config)
+    rewards = train_arm(model, tokenizer, rows, config)
     cost = {"training_seconds": round(time.process_time() - started), "reward": [round(r, 4) for r in rewards]}
     samples = samples if name != "sums" else samples // 2
-    measures = measured(model, tokenizer, task, form, sizes.problems, samples)
+    measures = measure(model, tokenizer, task, form, sizes.problems, samples)
     return {"arm": arm_or_form, "seed": int(seed[0])} | cost | measures
 
 
 def pieces() -> list[str]:
-    """All, in the order in which they are made."""
+    """Return the names of all pieces, in the order in which they are made."""
     runs = [f"{task}-{arm}-{seed}" for task in TASKS for arm in ARMS for seed in range(3)]
     return [f"{task}-{form}" for task in TASKS for form in (*FORMS, TEACHER)] + runs
 
@@ -291,7 +304,7 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": machine() | {"threads": 1},
         "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
         "tasks": {name: task.says for name, task in TASKS.items()},
-        "teacher": {"model": "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 bits"} | WRITES,
+        "teacher": {"model": "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 bits"} | TEACHER_SETTINGS,
         "questions": {name: questions(task) for name, task in TASKS.items() if any(name in piece for piece in records)},
     }
     args.json.write_text(

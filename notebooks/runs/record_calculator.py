@@ -2,11 +2,11 @@
 
     python notebooks/runs/record_calculator.py                    all arms, about 60 minutes on one core
     python notebooks/runs/record_calculator.py --part second      half the rate, twice as long
-    python notebooks/runs/record_calculator.py --fast             hardly anything; into outputs/
+    python notebooks/runs/record_calculator.py --fast             one step, one seed; into outputs/
 
-Where the model writes "17+58=", the environment writes "75". No reward says that it should. An arm changes one thing:
-the calculator is wrong in 30% of its replies, or always; a call costs 0.1; or the environment's tokens are trained as
-well. Arms of one seed share their problems.
+When the model writes "17+58=", the environment continues with "75". No reward asks the model to do so. Each arm changes
+one thing: the calculator is wrong in 30% of its replies, or always; a call has a penalty of 0.1; or the environment's
+tokens are trained as well. Arms with the same seed share their problems.
 """
 
 import argparse
@@ -49,13 +49,13 @@ ARMS = {
     "a call costs 0.1": {"cost": 0.1},
     "its tokens trained": {"train_replies": True},
 }
-PARTS = {"runs": (1, 1), "second": (0.5, 2)}  # times the rate, times the steps
+PARTS = {"runs": (1, 1), "second": (0.5, 2)}  # factors of the learning rate and of the number of steps
 
 problems = cache(addition_problems)
 
 
 def calculator(share_wrong: float | None, seed: int) -> TextEnvironment | None:
-    """A calculator whose result is 1 to 9 too high in this share of its replies; None: there is none."""
+    """Return a calculator whose result is 1 to 9 too high in a share of its replies; None if that share is None."""
     if share_wrong is None:
         return None
     chance = random.Random(seed)
@@ -80,10 +80,10 @@ def _text(completion) -> str:
 
 
 @torch.no_grad()
-def measured(model, tokenizer, config: GRPOConfig, share_wrong: float | None) -> dict:
-    """On held-out problems, one completion each: right, calls, and how often a last reply is the answer."""
+def measure(model, tokenizer, config: GRPOConfig, share_wrong: float | None) -> dict:
+    """Measure accuracy, calls, and how often the last reply is the answer, on one completion per held-out problem."""
     rows, environment = problems("test", HELD_OUT, seed=1), calculator(share_wrong, seed=1)
-    with torch.random.fork_rng(devices=[]):  # the stream of the training stays as it is
+    with torch.random.fork_rng(devices=[]):  # training continues with its own random numbers
         torch.manual_seed(1)
         rollout = sample_rows(model, tokenizer, rows, 1, config.max_completion_length, environment)
     _, right, _ = reward_rollout(rollout, rows, accuracy_reward)
@@ -113,7 +113,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
     with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), rewards, config) as training:
         for step in training.steps():
             if step % EVERY == 0:
-                measures.append(measured(model, tokenizer, config, change["share_wrong"]))
+                measures.append(measure(model, tokenizer, config, change["share_wrong"]))
             experience, metrics = collect(
                 model, tokenizer, training.rows_of_step(step), rewards, config, environment=environment
             )
@@ -121,10 +121,10 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
                 experience = replace(experience, loss_mask=experience.rollout.mask)
             metrics |= update(model, training.optimizer, experience, config, training.learning_rate(step))
             updates.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
-    measures.append(measured(model, tokenizer, config, change["share_wrong"]))
+    measures.append(measure(model, tokenizer, config, change["share_wrong"]))
     texts = sample_rows(model, tokenizer, problems("test", 3, seed=1), 1, 128, environment).texts
     end = {"with a right calculator": 0.0, "with a wrong calculator": 1.0, "without one": None}
-    end = {name: measured(model, tokenizer, config, share) for name, share in end.items()}
+    end = {name: measure(model, tokenizer, config, share) for name, share in end.items()}
     columns = {name: [_short(point[name]) for point in measures] for name in measures[0]}
     columns |= {name: [_short(step[name]) for step in updates] for name in updates[0]}
     end = {name: {key: _short(value) for key, value in point.items()} for name, point in end.items()}

@@ -2,10 +2,9 @@
 
     python notebooks/runs/record_calls.py            2 minutes on one core; needs SmolLM2, Qwen and TRL on the machine
 
-Of Qwen2.5's template and of Qwen3's: how a call and its result are written, and how many ids of the first turn are
-still there once the conversation goes on. Of sampled completions: how many do not come back as the ids that were
-sampled, when they are decoded and encoded again; and of those, by how many nats the policy's log-probability of the
-completion changes.
+For the templates of Qwen2.5 and Qwen3, the record shows how a call and its result are written, and how many token ids
+of the first turn stay the same as the conversation grows. For sampled completions, it counts those whose ids change
+when they are decoded and encoded again, and how many nats the policy's log-probability of each of them changes by.
 """
 
 import json
@@ -49,7 +48,7 @@ MESSAGES = [
 
 
 def rendered(tokenizer, template: str | None) -> dict:
-    """What the template writes, message by message: the text with the call, and how many of its ids stay."""
+    """Return the template's text with the call, its number of ids, and how many of them stay as messages are added."""
 
     def ids(count: int) -> list[int]:
         text = tokenizer.apply_chat_template(MESSAGES[:count], tools=[TOOL], chat_template=template, tokenize=False)
@@ -67,13 +66,13 @@ def rendered(tokenizer, template: str | None) -> dict:
 
 @torch.no_grad()
 def logp_of(model, prompt: list[int], completion: list[int]) -> float:
-    """The policy's log-probability of all tokens of a completion."""
+    """Return the policy's log-probability of a completion, in nats."""
     logp = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
     return logp.gather(-1, torch.tensor(completion)[:, None]).sum().item()
 
 
 def encoded_again(name: str, completions: int, length: int) -> dict:
-    """Sample, decode, encode: how many completions come back as other ids, and how probable those are."""
+    """Sample, decode and encode completions again; count those whose ids change, and compare their probabilities."""
     model, tokenizer = load_policy(name, device="cpu")
     torch.manual_seed(0)
     prompts = [[{"role": "user", "content": question}] for question in QUESTIONS]
@@ -88,12 +87,12 @@ def encoded_again(name: str, completions: int, length: int) -> dict:
             changed += 1
             split = next(i for i, pair in enumerate(zip([*ids, -1], [*again, -1])) if pair[0] != pair[1])  # noqa: B905
             nats.append(round(logp_of(model, prompt, again) - logp_of(model, prompt, ids), 2))
-            examples.append([tokenizer.convert_ids_to_tokens(some[split : split + 3]) for some in (ids, again)])
+            examples.append([tokenizer.convert_ids_to_tokens(row_ids[split : split + 3]) for row_ids in (ids, again)])
     return {
         "completions": len(rollout.mask),
         "tokens": int(rollout.mask.sum()),
         "other": changed,
-        "nats": nats,  # log-probability of the ids encoded again, less that of those sampled
+        "nats": nats,  # log-probability of the ids encoded again, minus that of the sampled ids
         "examples": examples[:5],
     }
 

@@ -1,14 +1,14 @@
 """Count the memory of an update of Qwen2-0.5B at its true size, in counted.json, for notebook 08.
 
-PYTHONPATH=. python notebooks/runs/record_counted.py           two minutes on one core; no card, and no weights
+PYTHONPATH=. python notebooks/runs/record_counted.py           two minutes on one core; no GPU, and no weights
 PYTHONPATH=. python notebooks/runs/record_counted.py --long    only the answers of 8,192 to 32,000 tokens
-PYTHONPATH=. python notebooks/runs/record_counted.py --card    instead two steps of training on this machine's card
+PYTHONPATH=. python notebooks/runs/record_counted.py --card    instead two steps of training on this machine's GPU
 
-The weights are fake tensors: shapes without numbers. All operations of two micro-batches run on them, forward and
-backward, by the code that trains; what they make is counted as long as it is alive. So this counts tensors, as the plan
-does, and computes nothing. What CUDA and its allocator take besides is in neither.
+The weights are fake tensors: shapes without values. The training code runs forward and backward on two micro-batches of
+them, and the bytes of all live tensors are counted. So this counts tensors, as the memory plan does, and computes no
+values. Neither the count nor the plan includes the memory that CUDA and its allocator need besides.
 
-On a card the weights are random numbers; torch's own count is kept of all that it allocates in two whole steps.
+On a GPU the weights are random, and torch's count of all allocations in two contents steps is recorded.
 """
 
 import json
@@ -40,41 +40,41 @@ from tests.support.peak import Lives
 
 PROMPT = 448  # tokens
 LONG_WAYS = [(mode, tokens, rows) for mode in MODES[True] for tokens in (8192, 16384, 32000) for rows in (1, 8)]
-COUNTED = [("bf16", 2048, 1), ("bf16", 8192, 1)]  # of these and longer ones each operation takes its time
-WAYS = [(mode, again) for mode in PRECISIONS for again in (False, True)]
+COUNTED = [("bf16", 2048, 1), ("bf16", 8192, 1)]  # two sizes only, because long answers are slow to count
+WAYS = [(mode, checkpointing) for mode in PRECISIONS for checkpointing in (False, True)]
 
 
 def plan_of(mode: str, checkpointing: bool, **changes):
-    """The memory plan of notebook 08's run in one mode; changes: other settings."""
+    """Return the memory plan of notebook 08's run in one precision mode; `changes` replaces other settings."""
     settings = default_settings(494_032_768, TASKS["gsm8k"], "cuda") | {"gradient_checkpointing": checkpointing}
     settings |= changes
     return plan_memory(shape_config("qwen2"), GRPOConfig(**settings), prompt_length=PROMPT, precision=mode)
 
 
 def long_answers(tokens: int, rows: int) -> dict:
-    """Settings of eight answers of so many tokens to one prompt, so many rows at a time."""
+    """Return settings for eight answers of `tokens` tokens to one prompt, with `rows` rows per micro-batch."""
     sizes = {"num_generations": 8, "generation_batch_size": 8, "max_completion_length": tokens}
     return sizes | {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 8 // rows}
 
 
 def planned(mode: str, checkpointing: bool, **changes) -> int:
-    """The peak of an update, in bytes beyond weights and moments."""
+    """Return the planned peak of an update, in bytes beyond weights and moments."""
     memory_plan = plan_of(mode, checkpointing, **changes)
     return memory_plan.totals["update"] - sum(resident(memory_plan.run).values())
 
 
 def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> int:
-    """The peak of two micro-batches on fake tensors; with LoRA beside weights of this mode, products in bf16."""
+    """Return the peak bytes of two micro-batches on fake tensors; LoRA computes its products in bf16."""
     config = plan_of(mode, checkpointing, **changes).run.config
     rows, T = config.rows_at_once, config.max_completion_length
-    # Nothing is shared but the prompt of a group: the worst case, which is planned for.
+    # Rows share nothing but the prompt of their group, which is the worst case that the plan assumes.
     prompts = torch.arange(max(rows // config.num_generations, 1) * PROMPT).view(-1, PROMPT)
-    of_row = torch.arange(rows) // config.num_generations
+    prompt_of_row = torch.arange(rows) // config.num_generations
     completions = torch.arange(rows * T).view(rows, T)
-    batch = (prompts, prompts >= 0, completions, completions >= 0, of_row)
+    batch = (prompts, prompts >= 0, completions, completions >= 0, prompt_of_row)
     with FakeTensorMode(allow_non_fake_inputs=True), no_init_weights():
         model = Qwen2ForCausalLM._from_config(shape_config("qwen2"), dtype=PRECISIONS[mode].weights)
-        model.tie_weights()  # without initialisation they are two
+        model.tie_weights()  # a model without initialisation has untied embeddings
         if lora:
             with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):  # a fake weight cannot be moved
                 model = with_adapters(model)
@@ -93,13 +93,18 @@ def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> in
 
 def record() -> list[dict]:
     return [
-        {"mode": mode, "checkpointing": again, "planned": planned(mode, again), "counted": counted(mode, again)}
-        for mode, again in WAYS
+        {
+            "mode": mode,
+            "checkpointing": checkpointing,
+            "planned": planned(mode, checkpointing),
+            "counted": counted(mode, checkpointing),
+        }
+        for mode, checkpointing in WAYS
     ]
 
 
 def record_long() -> dict:
-    """The planned peak of a step with answers too long for a mask, and what is planned and counted for an update."""
+    """Return planned peaks of steps with answers too long for a mask, and planned and counted peaks of updates."""
     peaks = [
         {"mode": mode, "tokens": tokens, "rows": rows, "peak": plan_of(mode, True, **long_answers(tokens, rows)).peak}
         for mode, tokens, rows in LONG_WAYS
@@ -113,9 +118,12 @@ def record_long() -> dict:
     return {"planned": peaks, "updates": updates}
 
 
-def on_card() -> dict:
-    """Two steps of 8 answers of 512 tokens in each way, two at a time: peak of memory, planned and measured."""
-    specs = [LONG | {"mode": mode, "checkpointing": again, "shape": "qwen2", "device": "cuda"} for mode, again in WAYS]
+def measure_on_gpu() -> dict:
+    """Measure the peak memory of two steps with 8 answers of 512 tokens, in each way of `WAYS`, and its plan."""
+    specs = [
+        LONG | {"mode": mode, "checkpointing": checkpointing, "shape": "qwen2", "device": "cuda"}
+        for mode, checkpointing in WAYS
+    ]
     with ThreadPoolExecutor(2) as pool:
         measured = list(pool.map(partial(in_a_process, measure), specs))
     names = ("peak", "reserved", "planned", "finite")
@@ -127,13 +135,18 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     file = Path(__file__).with_name("counted.json")
     if "--long" in sys.argv:
-        whole = json.loads(file.read_text(encoding="utf-8")) | {"long": record_long()}
+        contents = json.loads(file.read_text(encoding="utf-8")) | {"long": record_long()}
     elif "--card" in sys.argv:
-        whole = json.loads(file.read_text(encoding="utf-8")) | {"card": on_card()}
+        contents = json.loads(file.read_text(encoding="utf-8")) | {"card": measure_on_gpu()}
     else:
         about = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, "
         about += "torch's FakeTensorMode, no card"
-        whole = {"what": about, "second": "exact", "torch": torch.__version__, "runs": record()}
-        whole["lora"] = {"mode": "bf16", "checkpointing": True, "rank": 16, "counted": counted("bf16", True, lora=True)}
-        whole["long"] = record_long()
-    write_json(file, whole)
+        contents = {"what": about, "second": "exact", "torch": torch.__version__, "runs": record()}
+        contents["lora"] = {
+            "mode": "bf16",
+            "checkpointing": True,
+            "rank": 16,
+            "counted": counted("bf16", True, lora=True),
+        }
+        contents["long"] = record_long()
+    write_json(file, contents)

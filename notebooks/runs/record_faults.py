@@ -1,14 +1,14 @@
-"""Plant every fault that `grpo_lab.diagnose` names in real short runs, and make healthy ones: faults.json.
+"""Record real short runs with every fault that `grpo_lab.diagnose` names, and healthy runs, in faults.json.
 
-    python notebooks/runs/record_faults.py             what the file lacks, of both parts: half an hour on one core
-    python notebooks/runs/record_faults.py --table     what diagnose finds in it, misses, and calls a fault in vain
+    python notebooks/runs/record_faults.py             the runs that the file lacks: half an hour on one core for all
+    python notebooks/runs/record_faults.py --table     print the faults that diagnose finds and misses, and false alarms
     python notebooks/runs/record_faults.py --fast      three runs of two steps; into outputs/
 
-The model is the tiny one. The runs and their faults stand in faults_planted.py (`PARTS` says which part tests what).
-Read it first; then the runs, the file, and what diagnose says of it.
+The model is the tiny one. The runs and their faults are defined in faults_planted.py, where `PARTS` lists the parts of
+the record. Read that file first.
 
-Of a history those metrics are kept that a rule may read, to four digits: {metric: one value per step}, or one value for
-all steps, or {step: value} where only some have it.
+The metrics that a rule may read are recorded to four digits. A metric is recorded as a list with one value per step, as
+a single value if all steps have the same, or as {step: value} if only some steps have it.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from grpo_lab.bench.__main__ import machine
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import train
 
-# `runpy`, with which the page of further topics reads this file, does not look beside it.
+# The page of further topics reads this file by `runpy`, which does not search the file's folder for imports.
 sys.path.append(str(Path(__file__).parent))
 from faults_planted import BOTH, COMMON, OURS, PARTS, TRL, Plant, load_tiny, problems
 
@@ -44,14 +44,14 @@ UNREAD = re.compile(
 
 
 def run(plant: Plant, engine: str, seed: int, steps: int | None = None) -> tuple[list[dict], GRPOConfig]:
-    """The history of one run, up to the error that ended it, if any, and its whole settings."""
+    """Make one run; return its history (up to the error that ended it, if any) and its configuration."""
     torch.set_num_threads(1)
     random.seed(seed)
     torch.manual_seed(seed)
     model, tokenizer = load_tiny(plant.precision)
     settings = COMMON | {"seed": seed} | plant.settings | ({} if steps is None else {"max_steps": steps})
     if engine == TRL:
-        settings.pop("max_nonfinite_steps", None)  # which only our own loop has
+        settings.pop("max_nonfinite_steps", None)  # a setting of our own loop only
     config = GRPOConfig(precision=plant.precision, **settings)
     held_out = {"eval_dataset": problems(plant.task, "test", seed)} if config.eval_steps else {}
     history: list[dict] = []
@@ -59,7 +59,7 @@ def run(plant: Plant, engine: str, seed: int, steps: int | None = None) -> tuple
     with plant.patch(engine, model), contextlib.redirect_stdout(io.StringIO()):
         try:
             trainer_of(engine)(*arguments, callback=lambda _, metrics: history.append(metrics), **held_out)
-        except RuntimeError as error:  # a run that NaN has ended
+        except RuntimeError as error:  # NaN has ended the run
             print(engine, plant.description, f"ended at step {len(history)}: {error}", file=sys.stderr)
     return history, config
 
@@ -73,11 +73,11 @@ def trainer_of(engine: str) -> Callable:
 
 
 def record_of(part: str, name: str, engine: str, seed: int, steps: int | None = None) -> dict:
-    """One entry of the file."""
+    """Make one run and return its entry of the file."""
     plant = PARTS[part][name]
     history, config = run(plant, engine, seed, steps)
-    usual, settings = GRPOConfig().saved(), config.saved()
-    changed = {key: value for key, value in settings.items() if value != usual[key] and key != "disable_tqdm"}
+    defaults, settings = GRPOConfig().saved(), config.saved()
+    changed = {key: value for key, value in settings.items() if value != defaults[key] and key != "disable_tqdm"}
     return {
         "part": part,
         "name": name,
@@ -97,19 +97,21 @@ def record_of(part: str, name: str, engine: str, seed: int, steps: int | None = 
 
 
 def packed(history: list[dict]) -> dict:
-    """Metrics by name, to four digits; see the top."""
+    """Return the history as metrics by name, in the form that the top of this file describes."""
     names = dict.fromkeys(name for metrics in history for name in metrics if not UNREAD.match(name))
     columns = {}
     for name in names:
         values = {m["step"]: _rounded(m[name]) for m in history if name in m}
         is_constant = len(set(map(repr, values.values()))) == 1
-        whole = len(values) == len(history)
-        columns[name] = values if not whole else next(iter(values.values())) if is_constant else list(values.values())
+        if len(values) < len(history):
+            columns[name] = values
+        else:
+            columns[name] = next(iter(values.values())) if is_constant else list(values.values())
     return columns
 
 
 def unpacked(entry: dict) -> list[dict]:
-    """The history of an entry, as the trainer returned it: one dict of metrics per step."""
+    """Return the history of an entry as the trainer returned it: one dict of metrics per step."""
     history = [{"step": step} for step in range(1, entry["steps"] + 1)]
     for name, values in entry["history"].items():
         if isinstance(values, dict):
@@ -123,7 +125,7 @@ def unpacked(entry: dict) -> list[dict]:
 
 
 def settings_of(entry: dict) -> dict:
-    """All settings of an entry's run, as its grpo_config.json would hold them."""
+    """Return all settings of an entry's run, as its grpo_config.json would contain them."""
     settings = GRPOConfig(**entry["settings"]).saved()
     return settings | {"precision": settings["precision"] or ("fp32-master" if settings["bf16"] else "fp32")}
 
@@ -133,7 +135,7 @@ def read(path: Path = FILE) -> dict:
 
 
 def write(path: Path, record: dict) -> None:
-    """One run a line; whole or not at all."""
+    """Replace the file atomically, with one line per run."""
     order = [(part, name) for part in PARTS for name in PARTS[part]]
     runs = sorted(record["runs"], key=lambda r: (order.index((r["part"], r["name"])), r["engine"], r["seed"]))
     lines = ",\n".join(json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in runs)
@@ -145,7 +147,7 @@ def _rounded(value):
 
 
 def jobs(names: list[str] | None = None) -> list[tuple]:
-    """Part, name, engine, seed: the first seed of everything before the second of anything."""
+    """Return part, name, engine and seed of each run; all runs with their first seed come before any second seed."""
     numbered_jobs = [
         (number, part, name, engine, seed)
         for part in PARTS
@@ -179,14 +181,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def named(entry: dict) -> list[str]:
-    """The findings in a run of the record."""
+    """Return the names of the findings of diagnose in a recorded run."""
     from grpo_lab.diagnose import diagnose
 
     return [finding.name for finding in diagnose(unpacked(entry), settings=settings_of(entry))]
 
 
 def table(record: dict) -> str:
-    """For each finding, and for all, of how many planted runs it is told. Then every miss and every alarm."""
+    """Return a table of how many planted runs each finding is found in, and a line for each miss and false alarm."""
     columns = [(part, engine) for part in PARTS for engine in BOTH]
     diagnosed = [(entry, named(entry)) for entry in record["runs"]]
     findings = list(dict.fromkeys(entry["finding"] for entry, _ in diagnosed if entry["finding"]))
@@ -208,9 +210,9 @@ def table(record: dict) -> str:
 
 def _share(diagnosed: list[tuple[dict, list[str]]], column: tuple[str, str], planted: set[str | None]) -> str:
     in_column = [(e["finding"], names) for e, names in diagnosed if (e["part"], e["engine"]) == column]
-    of_column = [(finding, names) for finding, names in in_column if finding in planted]
-    named_rightly = sum(finding in names if finding else bool(names) for finding, names in of_column)
-    return f"{named_rightly}/{len(of_column)}" if of_column else "-"
+    selected = [(finding, names) for finding, names in in_column if finding in planted]
+    count = sum(finding in names if finding else bool(names) for finding, names in selected)
+    return f"{count}/{len(selected)}" if selected else "-"
 
 
 def _parser() -> Parser:

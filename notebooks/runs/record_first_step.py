@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import torch
-from record_smollm2 import COMMON  # beside this file
+from record_smollm2 import COMMON  # a script in this folder
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from grpo_lab.config import GRPOConfig
@@ -20,20 +20,26 @@ MICRO = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
 
 
 def first_step(mode: str, warmup_steps: int) -> dict:
-    """The mean move of a weight in one step: all, the tied embedding, the rest; in units of that step's rate.
+    """Return the mean move of a weight in one step, in units of the step's learning rate.
 
-    Beside it, of the embedding: the move that Adam's formula asks for, and the share of gradients below 1e-8.
+    Args:
+        mode: Precision mode.
+        warmup_steps: Steps of linear warm-up, which set the learning rate of the first step.
+
+    Returns:
+        The mean move of all weights ("all"), of the tied embedding ("embedding") and of other weights ("rest"); for the
+        embedding also the move by Adam's formula ("asked") and the share of gradients below 1e-8 ("below").
     """
     model, tokenizer = load_policy("smollm2", "cpu", mode)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     settings = COMMON | MICRO | {"max_steps": 1, "warmup_steps": warmup_steps, "precision": mode, "disable_tqdm": True}
-    seen = {}
+    gradient_measures = {}
 
-    def look(*_):  # at the gradient as Adam gets it, after clipping
+    def measure_gradient(*_):  # called after clipping, so Adam receives this gradient
         g = model.get_input_embeddings().weight.grad.double().abs()
-        seen.update(asked=(g / (g + 1e-8)).mean().item(), below=(g < 1e-8).double().mean().item())
+        gradient_measures.update(asked=(g / (g + 1e-8)).mean().item(), below=(g < 1e-8).double().mean().item())
 
-    hook = register_optimizer_step_pre_hook(look)
+    hook = register_optimizer_step_pre_hook(measure_gradient)
     (metrics,) = train(model, tokenizer, short_sums("train"), last_number_reward, GRPOConfig(**settings))
     hook.remove()
     rate, sums = metrics["learning_rate"], {"embedding": [0.0, 0], "rest": [0.0, 0]}
@@ -43,7 +49,7 @@ def first_step(mode: str, warmup_steps: int) -> dict:
         total_and_count[1] += p.numel()
     total = [sum(values) for values in zip(*sums.values(), strict=True)]
     means = {name: round(moved / count / rate, 4) for name, (moved, count) in (sums | {"all": total}).items()}
-    means |= {name: round(value, 4) for name, value in seen.items()}
+    means |= {name: round(value, 4) for name, value in gradient_measures.items()}
     return {"mode": mode, "warmup_steps": warmup_steps, "learning_rate": rate} | means
 
 

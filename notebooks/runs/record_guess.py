@@ -1,11 +1,11 @@
-"""Record higher or lower, the toy of notebook 11, in guess.json.
+"""Record training runs of "higher or lower", the toy of notebook 11, in guess.json.
 
-    python notebooks/runs/record_guess.py                                  everything, about 90 minutes on one core
+    python notebooks/runs/record_guess.py                                  all runs, about 90 minutes on one core
     python notebooks/runs/record_guess.py --settings "7 and 3" --arms plain
 
-An arm differs from "plain" in what its name says: the weight of the entropy bonus, who is in a group, how a turn gets
-its credit, or that the world's words are pushed as well. A sentence of the lesson holds in a setting and in its second
-one, at half the rate and twice as long.
+The name of an arm says how it differs from "plain": in the weight of the entropy bonus, the members of a group, the
+credit assignment of a turn, or in that the world's tokens are trained as well. What the lesson says holds in a setting
+and in its second version, at half the learning rate with twice as many steps.
 """
 
 import argparse
@@ -41,11 +41,11 @@ SETTINGS = {
     "15 and 4, half the rate": {"numbers": 15, "guesses": 4, "steps": 1200, "learning_rate": 1e-3, "eval_every": 120},
 }  # fmt: skip
 SEEDS = 3
-DRAWN = ("entropy 0.05", "15 and 4", 0)  # the run whose tree the lesson shows
+RUN_WITH_TREE = ("entropy 0.05", "15 and 4", 0)  # arm, setting and seed of the run whose tree the lesson shows
 
 
 def run(arm: str, setting: str, seed: int) -> dict:
-    """Train once: exact rewards along the way, and the most likely episode of each secret in the end."""
+    """Train once; return exact rewards during training, and the final most likely episode for each secret."""
     settings = dict(SETTINGS[setting])
     world = toy.GuessWorld(settings.pop("numbers"), settings.pop("guesses"))
     training = toy.train_guess(world, seed=seed, **settings, **ARMS[arm])
@@ -58,12 +58,12 @@ def run(arm: str, setting: str, seed: int) -> dict:
         "greedy": [round(value, 4) for value in training.greedy],
         "episodes": [world.text(tokens) for tokens in toy.greedy_episodes(training.policy)],
     }
-    tree = {"tree": _sparse(toy.search_tree(training.policy))} if (arm, setting, seed) == DRAWN else {}
+    tree = {"tree": _sparse(toy.search_tree(training.policy))} if (arm, setting, seed) == RUN_WITH_TREE else {}
     return record | tree
 
 
 def _sparse(tree) -> dict:
-    """Visits and flows of a search tree, in thousandths, without those below one."""
+    """Return visits and flows of a search tree in thousandths, without values below half of one."""
     return {
         name: [[*index, round(1000 * values[tuple(index)].item())] for index in (values > 5e-4).nonzero().tolist()]
         for name, values in tree._asdict().items()

@@ -1,9 +1,9 @@
 """Record SmolLM2-135M-Instruct on tasks of reasoning-gym in gym.json, which docs/own-task.md shows.
 
-    python notebooks/runs/record_gym.py                 what it can do before any training, then both runs
-    python notebooks/runs/record_gym.py --arms sums     one run; what is in --output_dir already is not made again
+    python notebooks/runs/record_gym.py                 measure the untrained model on all tasks, and make both runs
+    python notebooks/runs/record_gym.py --arms sums     one run; existing runs in --output_dir are skipped
 
-First each task is measured as notebook 07b teaches, since a group whose completions all earn the same teaches nothing.
+Each task is measured before training, as in notebook 07b, because groups with equal rewards give no gradient.
 """
 
 import argparse
@@ -23,20 +23,20 @@ from grpo_lab.task_spec import make_task_spec
 from grpo_lab.trainer import train
 
 SYSTEM = "Say the answer only."
-TASKS = {  # task, rewards, tokens of a completion
+TASKS = {  # name of the task, reward functions, most tokens of a completion
     "sums": ("gym:chain_sum:max_terms=2,max_digits=1", ["last", "gym"], 12),
     "countdown": ("gym:countdown:min_numbers=3,max_numbers=3", ["gym"], 20),
     "products": ("gym:products:max_digits=1", ["last", "gym"], 12),
     "spelling": ("gym:spell_backward:max_word_len=4", ["gym"], 12),
     "school": ("gym:gsm_symbolic", ["last", "gym"], 48),
 }
-ARMS = ("sums", "countdown")  # one that has something to learn, and one that has not
+ARMS = ("sums", "countdown")  # a task on which the model can learn something, and one on which it cannot
 SETTINGS = {"learning_rate": 2e-5, "num_generations": 8, "generation_batch_size": 32, "save_steps": 0}
 KEPT = ("reward", "completions/mean_length", "frac_reward_zero_std", "entropy", "grad_norm", "step_time")
 
 
 def measure(model, tokenizer, name: str, problems: int) -> dict:
-    """Eight samples of held-out problems."""
+    """Evaluate the model on held-out problems, with eight samples each."""
     task, rewards, length = TASKS[name]
     choice = make_task_spec(task, rewards, SYSTEM, for_tiny_model=False)
     settings = {"num_generations": 8, "max_completion_length": length, "batch_size": 64}
@@ -44,7 +44,7 @@ def measure(model, tokenizer, name: str, problems: int) -> dict:
 
 
 def run(name: str, seed: int, steps: int, problems: int, device: str) -> dict:
-    """Held-out problems before and after, and the training between."""
+    """Train once; return the training metrics, and evaluations on held-out problems before and after."""
     task, rewards, length = TASKS[name]
     choice = make_task_spec(task, rewards, SYSTEM, for_tiny_model=False)
     model, tokenizer = load_policy("smollm2", device)

@@ -1,7 +1,7 @@
 """Record in smollm2_habit.json how often SmolLM2-135M writes a sum out, and how often it is then right.
 
     python notebooks/runs/record_habit.py             three runs like `plain` of record_smollm2.py: 15 minutes of a core
-    python notebooks/runs/record_habit.py --half      the same at half the rate; what is there already is kept
+    python notebooks/runs/record_habit.py --half      the same at half the learning rate; recorded runs are kept
 
 Both probabilities are read from the logits, before and after training, for 24 held-out sums: no sampling noise.
 """
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def written_out(model, tokenizer, rows: list[dict]) -> list[list[float]]:
-    """For each sum: how probable "8 + 9 = " is as a beginning, and the right number after it."""
+    """Return, for each sum, the probability of the beginning "8 + 9 = " and of the right number after it."""
     probabilities = []
     for row in rows:
         begins = row["prompt"][-1]["content"].removeprefix("What is ").partition("?")[0] + " = "
@@ -45,7 +45,7 @@ def written_out(model, tokenizer, rows: list[dict]) -> list[list[float]]:
 
 
 def run(name: str, seed: int, settings: dict, rows: list[dict]) -> tuple[list, dict]:
-    """What the model does before, and a run: its rewards, and what the model does after it."""
+    """Train once; return the probabilities before training, and the run: its rewards and the probabilities after."""
     model, tokenizer = load_policy(name, device="cpu", precision=PRECISION)
     start = written_out(model, tokenizer, rows)
     config = GRPOConfig(**settings, seed=seed, precision=PRECISION, save_steps=0, disable_tqdm=True)
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     settings = SETTINGS | ({} if args.steps is None else {"max_steps": args.steps})
     rows = short_sums("test", seed=1)[:SUMS]
     runs = json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else []
-    # The first of the recorded runs do not say their rate.
+    # The oldest recorded runs lack their learning rate, which was the default.
     runs = [{"learning_rate": SETTINGS["learning_rate"]} | recorded for recorded in runs]
     for seed in args.seeds:
         if (rate, seed) in [(recorded["learning_rate"], recorded["seed"]) for recorded in runs]:

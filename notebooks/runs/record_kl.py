@@ -1,10 +1,10 @@
-"""Write tiny_kl.json: the tiny model trained with a KL to where it began, for several weights and advantages.
+"""Write tiny_kl.json: training the tiny model with a KL to the initial policy, for several weights and advantages.
 
     python notebooks/runs/record_kl.py
 
-Runs of one seed have their prompts, random numbers and optimiser in common; they differ in what their arm says. Each
-step measures, without sampling, how probable it is that an answer to a held-out problem begins with <think>. Runs that
-the file holds already, of arms not asked for, are kept.
+Runs with the same seed have the same prompts, random numbers and optimiser; they differ only in their arm. After each
+step the probability that an answer to a held-out problem begins with <think> is computed exactly. Recorded runs are
+kept, except those of the arms and seeds that are run again.
 """
 
 import argparse
@@ -34,13 +34,13 @@ G, PROMPTS, LIMIT, STEPS = 16, 8, 40, 60
 
 @dataclass(frozen=True)
 class Arm:
-    """What the loss of a run is; the KL term is k3 times the ratio, unless the arm says k1."""
+    """The loss of a run. Its KL term is k3 times the ratio, or k1 if `estimator` is "k1"."""
 
     beta: float
     estimator: str = "k3"
-    divided: bool = False  # group_advantages, TRL's default, in place of leave one out
-    max_norm: float | None = None  # to which the gradient is clipped
-    slower: int = 1  # times as many steps at the rate divided by it
+    divided: bool = False  # whether advantages are `group_advantages` (TRL's default) and not leave-one-out
+    max_norm: float | None = None  # largest norm of the gradient, which is clipped to it; None: no clipping
+    slower: int = 1  # factor of the number of steps, and divisor of the learning rate
 
 
 ARMS = {
@@ -56,7 +56,7 @@ ARMS = {
 
 
 def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_out: list[dict]) -> dict:
-    """The samples of a step come from a seed of their own."""
+    """Train once, with a new seed for the samples of each step; return the curves of the run."""
     rows = addition_problems("train", steps * PROMPTS, seed=seed)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=5e-4 / arm.slower, weight_decay=0.0)
     curves = {"thinking": [thinking_probability(policy, tokenizer, held_out)], "kl": [], "spread": [], "norm": []}
@@ -79,18 +79,18 @@ def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_ou
         optimizer.step()
         curves["thinking"].append(thinking_probability(policy, tokenizer, held_out))
         curves["kl"].append(torch.where(rollout.mask, logp.detach() - ref_logp, 0).sum(-1).mean().item())
-        curves["spread"].append(rewards.std(-1).mean().item())  # within a group, on average
+        curves["spread"].append(rewards.std(-1).mean().item())  # mean standard deviation within a group
     return {name: [round(x, 4) for x in values] for name, values in curves.items()}
 
 
 def counted(policy, tokenizer, held_out: list[dict]) -> dict:
-    """Count, of 16 answers to each held-out problem, those that think, and those that are right with and without."""
+    """Count the thinking, the right and the right thinking answers among 16 answers to each held-out problem."""
     torch.manual_seed(1)
     rollout = sample_completions(policy, tokenizer, [row["prompt"] for row in held_out], 16, LIMIT)
     right = accuracy_reward(rollout.texts, answer=[row["answer"] for row in held_out for _ in range(16)])
     thinks = [has_thinking(text) for text in rollout.texts]
-    of_thinking = sum(r for r, t in zip(right, thinks, strict=True) if t)
-    return {"n": len(thinks), "thinking": sum(thinks), "right": int(sum(right)), "right_thinking": int(of_thinking)}
+    right_thinking = sum(r for r, t in zip(right, thinks, strict=True) if t)
+    return {"n": len(thinks), "thinking": sum(thinks), "right": int(sum(right)), "right_thinking": int(right_thinking)}
 
 
 @command("notebooks/runs/record_kl.py")
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
         },
         "second": [name for name in ARMS if "half the rate" in name],
         "base": counted(base, tokenizer, held_out),
-        "runs": [run for run in _kept(args.json) if run["arm"] not in args.arms or run["seed"] not in args.seeds],
+        "runs": [run for run in _runs_in(args.json) if run["arm"] not in args.arms or run["seed"] not in args.seeds],
     }
     for seed, name in itertools.product(args.seeds, args.arms):
         policy = copy.deepcopy(base)
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{args.json.name}: {len(record['runs'])} runs")
 
 
-def _kept(path: Path) -> list[dict]:
+def _runs_in(path: Path) -> list[dict]:
     return json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
 
 

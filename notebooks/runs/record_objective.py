@@ -1,11 +1,10 @@
 """Record the runs of notebooks 05 and 05b in objective.json: the tiny model, several updates per batch, other losses.
 
     python notebooks/runs/record_objective.py          all arms, three to five seeds: 45 minutes on one core
-    python notebooks/runs/record_objective.py --fast   hardly anything; into outputs/
+    python notebooks/runs/record_objective.py --fast   two points per run, four problems; into outputs/
 
-Arms of one seed share their problems and the random numbers of each step. `ARMS` says in what an arm differs from the
-one it is compared with. "one_batch" follows many updates from the same 64 answers. What the file holds already is not
-made again.
+Arms with the same seed share their problems and the random numbers of each step. `ARMS` states how the arms differ.
+"one_batch" follows many updates on the same 64 answers. Recorded runs are skipped.
 """
 
 import argparse
@@ -36,7 +35,7 @@ from grpo_lab.trainer.rewarding import reward_rollout
 HERE = Path(__file__).parent
 FAMILY = json.loads((HERE / "family.json").read_text(encoding="utf-8"))["family"]
 SEEDS = (0, 1, 2, 3, 4)
-THREE = SEEDS[:3]  # for notebook 05b and some controls
+THREE = SEEDS[:3]  # the seeds of notebook 05b and of some controls
 COMMON = {
     "num_generations": 16,
     "generation_batch_size": 64,
@@ -48,26 +47,26 @@ EIGHT = {"num_iterations": 8}
 NO_CLIP = {"epsilon": 1.0, "epsilon_high": 1e9}
 SMALL = {"learning_rate": 5e-5}
 S3 = {"num_generations": 12, "generation_batch_size": 384, "per_device_train_batch_size": 16, "epsilon": 0.2}
-UPDATES = 24  # of "one_batch"
+UPDATES = 24  # number of updates in "one_batch"
 BOUNDS = {"clip": {}, "upper bound": {"epsilon": 1.0, "epsilon_high": 0.2}, "lower bound": {"epsilon_high": 1e9}}
 ONE_BATCH = (*BOUNDS, "no clip", "no ratio", "no way back", "ratio if bad", "ratio if good")
-AT_THE_END = ONE_BATCH[-2:]  # looked at only then
+MEASURED_AT_END = ONE_BATCH[-2:]  # measured only after the last update
 SECOND = (
     '"one_batch" again at half the rate with twice as many updates; '
     "eight updates a batch again at a quarter of the rate"
 )
-SLOW = "one_batch, half the rate"  # and twice as many updates, three seeds
+SLOW = "one_batch, half the rate"  # with twice as many updates and three seeds
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Settings beside `COMMON`, batches of a run and of a point of its curve, seeds, and whether there is a ratio."""
+    """A loss or a schedule of updates, and the runs that are made with it."""
 
-    change: dict
-    batches: int = 16
-    stride: int = 1
+    change: dict  # settings that replace those of `COMMON`
+    batches: int = 16  # batches of a run
+    stride: int = 1  # batches between two points of the curve
     seeds: tuple[int, ...] = SEEDS
-    ratio: bool = True
+    ratio: bool = True  # whether the loss has the importance ratio; if not, the ratio is 1
 
 
 ARMS = {
@@ -80,23 +79,26 @@ ARMS = {
     "8 updates, small steps": Arm(EIGHT | SMALL),
     "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL),
     "8 updates, no ratio, small steps": Arm(EIGHT | SMALL, ratio=False),
-    "fresh": Arm({}, batches=128, stride=8),  # as many updates as "8 updates", each from answers of its own
+    "fresh": Arm({}, batches=128, stride=8),  # 128 updates like "8 updates", each with new answers
     "S3's recipe": Arm(
         S3 | {"learning_rate": 5e-6}, batches=3, seeds=(0,)
     ),  # about as many answers as 16 of our batches
     "S3's recipe, our rate": Arm(S3, batches=3, seeds=(0,)),
     "S3's recipe, our rate, KL": Arm(S3 | {"beta": 0.01}, batches=3, seeds=(0,)),
 }
-for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no clip"):  # the same runs, looked at early
+# The same runs after four batches.
+for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no clip"):
     ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE)
 FOUR = {"num_iterations": 4}
 FOR_THIS_MODEL = {"max_completion_length": 64}
-for name, member in FAMILY.items():  # whole settings, four updates per batch; BNPO is "4 updates" here, in one part
+# All settings of each loss of the family, with four updates per batch. BNPO equals "4 updates", because a batch here is
+# one micro-batch.
+for name, member in FAMILY.items():
     if name != "BNPO":
-        whole = FOUR | member["trl"] | FOR_THIS_MODEL
+        settings = FOUR | member["trl"] | FOR_THIS_MODEL
         ARMS |= {
-            f"family: {name}": Arm(whole, seeds=THREE),
-            f"family: {name}, small steps": Arm(whole | SMALL, seeds=THREE),
+            f"family: {name}": Arm(settings, seeds=THREE),
+            f"family: {name}, small steps": Arm(settings | SMALL, seeds=THREE),
         }
 ARMS["4 updates, small steps"] = Arm(FOUR | SMALL, seeds=THREE)
 
@@ -104,17 +106,17 @@ cached_problems = cache(addition_problems)
 
 
 def load_tiny() -> tuple:
-    """The tiny model and its tokenizer, without a word."""
+    """Load the tiny model and its tokenizer without printing."""
     with contextlib.redirect_stdout(io.StringIO()):
         return load_policy("tiny", device="cpu")
 
 
 def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
-    """Train once, and look at what the answers to held-out problems became."""
+    """Train once; return P(<think>) during training, and measures of the answers to held-out problems."""
     model, tokenizer = load_tiny()
     thinking = []
 
-    def look(step: int, metrics: dict) -> None:
+    def measure_thinking(step: int, metrics: dict) -> None:
         if step % arm.stride == 0:
             thinking.append(round(thinking_probability(model, tokenizer, rows), 4))
 
@@ -122,20 +124,28 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
         reward_weights=REWARD_WEIGHTS, max_steps=batches, seed=seed, disable_tqdm=True, **(COMMON | arm.change)
     )
     problems = cached_problems("train", TRAINING_PROBLEMS, seed)
-    # The policy of now counts as the old one.
-    as_now = patch("grpo_lab.trainer.loop.logprobs_without_gradient", lambda *_: None)
-    with contextlib.nullcontext() if arm.ratio else as_now:
-        train(model, tokenizer, problems, REWARDS, config, callback=look)
+    # Without old log-probabilities, the current policy counts as the old one, so each ratio is 1.
+    without_ratio = patch("grpo_lab.trainer.loop.logprobs_without_gradient", lambda *_: None)
+    with contextlib.nullcontext() if arm.ratio else without_ratio:
+        train(model, tokenizer, problems, REWARDS, config, callback=measure_thinking)
     return {"thinking": thinking} | answers(model, tokenizer, rows)
 
 
 def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int = 1) -> dict:
-    """Many updates from one batch of 64 answers, in one of the ways of `ONE_BATCH`: new answers at every second one, or
-    at every eighth of twice as many.
+    """Make many updates on one batch of 64 answers, and measure the policy on new answers between them.
 
-    "no way back" is the clip, but a first token that has left the range gets no push at all, not even one back into it.
-    The two last ways divide by the probability of the time of sampling on the tokens of bad (good) answers only.
-    slower: so many times as many updates, at so small a part of the rate.
+    Args:
+        name: Loss of the updates, one of `ONE_BATCH`. "no way back" is the clipped loss without any gradient on a first
+            token whose ratio has left the range, even if the gradient would move it back. "ratio if bad" and "ratio if
+            good" apply the importance ratio to the tokens of bad or good answers only.
+        seed: Seed from which answers and problems are drawn.
+        updates: Number of updates.
+        rows: Held-out problems.
+        slower: Factor of the number of updates, and divisor of the learning rate. The policy is measured every second
+            update for 1, and every eighth for 2.
+
+    Returns:
+        Curves "thinking" and "accuracy".
     """
     base, tokenizer = load_tiny()
     torch.manual_seed(seed)
@@ -145,7 +155,8 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     rollout, mask = batch.rollout, batch.loss_mask
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
     good = (batch.advantages > 0)[:, None]
-    divides = {"no ratio": ~mask & mask, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
+    none = torch.zeros_like(mask)
+    with_ratio = {"no ratio": none, "ratio if bad": mask & ~good, "ratio if good": mask & good}.get(name, mask)
     settings = {} if name == "no way back" else BOUNDS.get(name, NO_CLIP)
     first = mask.cumsum(1) == 1
     policy = copy.deepcopy(base)
@@ -156,12 +167,12 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     for step in range(slower * updates + 1):
         logp = torch.where(mask, compute_logprobs(policy, *inputs, with_entropy=False)[0], 0)
         sampled = logp.detach() if sampled is None else sampled
-        old_logp = torch.where(divides, sampled, logp.detach())
+        old_logp = torch.where(with_ratio, sampled, logp.detach())
         if name == "no way back":
             has_left = first & ((logp.detach() - sampled).exp() - 1).abs().gt(0.2)
             logp = torch.where(has_left, logp.detach(), logp)
         value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
-        if step == slower * updates or (step % (2 * slower**2) == 0 and name not in AT_THE_END):
+        if step == slower * updates or (step % (2 * slower**2) == 0 and name not in MEASURED_AT_END):
             thinking.append(round(thinking_probability(policy, tokenizer, rows), 4))
             accuracy.append(answers(policy, tokenizer, rows)["accuracy"])
         optimizer.zero_grad()
@@ -171,7 +182,7 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
 
 
 def answers(model, tokenizer, rows: list[dict]) -> dict:
-    """What fraction of four samples to each held-out problem is right, and what fraction thinks."""
+    """Return the fractions of right and of thinking answers, of four samples to each held-out problem."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], 4, 64)

@@ -1,11 +1,11 @@
-"""Write prompts.json: which prompts should notebook 07's loop train on? Four arms, at equal samples.
+"""Write prompts.json: notebook 07's loop with four ways to choose prompts, at an equal number of samples.
 
     python notebooks/runs/record_prompts.py                   four arms, two settings, five seeds: 3 minutes on one core
-    python notebooks/runs/record_prompts.py --seeds 5 6       two more; what is there already is kept
+    python notebooks/runs/record_prompts.py --seeds 5 6       two more seeds; recorded runs are kept
 
-Half of the prompts are sums of three numbers, as in notebook 07. The others are sums of four numbers, of which the
-tiny model solves hardly any; the order is random. Each run may sample the same number of completions. Those of groups
-that are drawn again count, and so do those that measure the pass rate before training.
+Half of the prompts are sums of three numbers, as in notebook 07. The others are sums of four numbers, of which the tiny
+model solves hardly any. Their order is random. Each run samples the same number of completions, which includes groups
+that are sampled again and the measurement of pass rates before training.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from grpo_lab.rollout import Rollout, compute_logprobs
 from grpo_lab.tasks import addition_problems, addition_row
 
 FILE = Path(__file__).with_name("prompts.json")
-SAMPLES = 16 * PROMPTS * G  # completions of a run
+SAMPLES = 16 * PROMPTS * G  # number of completions of a run
 POOL, TRIES = 64, 4  # prompts whose pass rate is measured before training, and completions of each
 
 
@@ -38,9 +38,9 @@ class Arm:
     """How a run chooses its prompts."""
 
     description: str
-    measure: str = ""  # what the pass rate before training is used for: "filter" or "order"
-    dynamic: bool = False  # groups whose rewards are all equal are drawn again
-    prompts: int = PROMPTS  # groups of an update
+    measure: str = ""  # use of the pass rate before training: "filter", "order", or "" for none
+    dynamic: bool = False  # whether groups whose rewards are all equal are replaced by new ones
+    prompts: int = PROMPTS  # number of groups in an update
 
 
 ARMS = {
@@ -56,7 +56,7 @@ for name in tuple(ARMS):
 
 
 def mixed_rows(n: int, seed: int) -> list[dict]:
-    """n prompts: half are sums of three numbers from the training split, the others sums of four numbers."""
+    """Return n prompts: half are sums of three numbers from the training split, the others sums of four numbers."""
     rng = random.Random(f"prompts/{seed}")
     hard = [addition_row([rng.randint(10, 99) for _ in range(4)]) for _ in range(n // 2)]
     rows = addition_problems("train", n - n // 2, seed=seed) + hard
@@ -64,8 +64,19 @@ def mixed_rows(n: int, seed: int) -> list[dict]:
     return rows
 
 
-def measured(arm: Arm, model, tokenizer, rows: list[dict], slots: int) -> tuple[Iterator[dict], dict]:
-    """`slots` prompts from the pool, as the pass rate before training filters or orders it; and what it kept."""
+def prompts_by_pass_rate(arm: Arm, model, tokenizer, rows: list[dict], slots: int) -> tuple[Iterator[dict], dict]:
+    """Measure the pass rate of a pool of prompts before training, and filter or order the pool by it.
+
+    Args:
+        arm: The arm, whose `measure` is "filter" or "order".
+        model: The untrained policy.
+        tokenizer: Its tokenizer.
+        rows: Prompts, of which the first `POOL` are the pool.
+        slots: Number of prompts that the run needs.
+
+    Returns:
+        `slots` prompts from the pool, and the size of the chosen pool with its number of hard prompts.
+    """
     pool = rows[:POOL]
     _, _, right = sample_completions_with(model, tokenizer, pool, TRIES, "")
     solved = right.view(-1, TRIES).sum(1).tolist()
@@ -74,14 +85,16 @@ def measured(arm: Arm, model, tokenizer, rows: list[dict], slots: int) -> tuple[
         prompts = [chosen[slot % len(chosen)] for slot in range(slots)]
     else:
         chosen = [pool[i] for i in sorted(range(POOL), key=lambda i: -solved[i])]
-        prompts = [chosen[slot * POOL // slots] for slot in range(slots)]  # once through the pool in the whole run
+        prompts = [chosen[slot * POOL // slots] for slot in range(slots)]  # one pass through the pool during the run
     return iter(prompts), {"pool": len(chosen), "hard": sum(len(row["operands"]) == 4 for row in chosen)}
 
 
 def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], budget: int) -> tuple[list, int]:
-    """The groups of one update, as parts of rollouts with rewards (groups, G); and how many completions they took.
+    """Sample the groups of one update.
 
-    Fewer groups than the arm has come back where the completions that are left do not allow more.
+    Returns:
+        Parts of rollouts, each with its rewards of shape (groups, G), and the number of completions that were sampled.
+        There are fewer groups than `arm.prompts` if `budget`, the number of completions left, does not allow more.
     """
     parts = []
     missing = arm.prompts
@@ -100,17 +113,17 @@ def batch(arm: Arm, model, tokenizer, prompts: Iterator[dict], budget: int) -> t
 
 
 def backward(model, part: Rollout, advantages: torch.Tensor, num_items: int) -> None:
-    """The gradient of the groups with spread; the others have none."""
-    some = advantages != 0
-    if some.any():
-        part = part[some]
+    """Accumulate the gradient of the groups whose rewards differ; other groups have no gradient."""
+    has_gradient = advantages != 0
+    if has_gradient.any():
+        part = part[has_gradient]
         inputs = (part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask, part.prompt_of_row)
         logp, _ = compute_logprobs(model, *inputs, with_entropy=False)
-        policy_loss(logp, advantages[some], part.mask, loss_type="dapo", num_items=num_items)[0].backward()
+        policy_loss(logp, advantages[has_gradient], part.mask, loss_type="dapo", num_items=num_items)[0].backward()
 
 
 def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
-    """Train once; the groups with a gradient and the completions of each update, and what the model does at the end."""
+    """Train once; return the groups with a gradient and the samples of each update, and measures of the policy."""
     started = time.process_time()
     model, tokenizer = load_policy("tiny", device="cpu")
     rows = mixed_rows(2_000, seed)
@@ -121,7 +134,7 @@ def run(arm: Arm, seed: int, held_out: list[dict]) -> dict:
     pool_counts = {}
     if arm.measure:
         budget -= POOL * TRIES
-        prompts, pool_counts = measured(arm, model, tokenizer, rows, budget // G)
+        prompts, pool_counts = prompts_by_pass_rate(arm, model, tokenizer, rows, budget // G)
     with_gradient, samples = [], []
     while budget >= arm.prompts * G:
         parts, sampled = batch(arm, model, tokenizer, prompts, budget)

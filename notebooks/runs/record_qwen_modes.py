@@ -1,4 +1,4 @@
-"""Record in qwen_modes.json what a step of a real Qwen costs in each mode: seconds, memory, whether it moves.
+"""Record in qwen_modes.json the seconds and the memory of a step of a real Qwen in each mode, and the weights' move.
 
     python notebooks/runs/record_qwen_modes.py                 three steps in each mode, each in a process of its own
     python notebooks/runs/record_qwen_modes.py --device cuda   the same on a GPU, into qwen_modes_gpu.json
@@ -52,7 +52,7 @@ WAYS = {
 
 
 def measure(way: str, model_name: str, device: torch.device, steps: int) -> dict:
-    """A few steps in this process: the median seconds of each phase, the peak of memory, and m of the first step."""
+    """Train for a few steps; return the median seconds of each phase, the peak of memory, and m of the first step."""
     settings = COMMON | WAYS[way] | {"max_steps": steps}
     model, tokenizer = load_policy(model_name, device, settings["precision"])
     config = GRPOConfig(**settings, seed=2)
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     args.json = args.json or HERE / ("qwen_modes_gpu.json" if device.type == "cuda" else "qwen_modes.json")
     runs = {}
-    for way in WAYS:  # each in a process of its own, whose memory is its own
+    for way in WAYS:  # a separate process for each, so that peaks of memory are separate
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder) / "part.json"
             options = ["--model", args.model, "--steps", args.steps, "--threads", args.threads, "--device", device]

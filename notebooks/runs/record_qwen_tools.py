@@ -1,13 +1,13 @@
-"""Record GRPO with a real tool call on a real Qwen in qwen_tools.json, which docs/agents.md shows.
+"""Record GRPO with tool calls on a real Qwen in qwen_tools.json, for docs/agents.md.
 
-    python -m grpo_lab.models get qwen                                       the model, once
+    python -m grpo_lab.models get qwen                                       fetch the model, once
     python notebooks/runs/record_qwen_tools.py                               both runs: an hour of one core, 12 GB
-    python notebooks/runs/record_qwen_tools.py --fast --model FOLDER         hardly anything; into outputs/
+    python notebooks/runs/record_qwen_tools.py --fast --model FOLDER         two problems, small batches; into outputs/
 
-Products of a number of three digits and one of two, and a calculator that Qwen2.5-Coder-0.5B-Instruct may call; a
-reward of 1 if the last turn is the right number and nothing else, and none for the call. Two runs: one, and one with a
-fifth of its learning rate and another seed. The record is written after every step. What was measured before the
-training is not measured again, and a run that was cut off goes on with its last checkpoint.
+The problems are products of a three-digit and a two-digit number. Qwen2.5-Coder-0.5B-Instruct may call a calculator.
+The reward is 1 if the last turn is the right number and nothing else; a call has no reward. The second run has a fifth
+of the learning rate and another seed. The record is written after every step. The untrained model is measured once,
+and an interrupted run resumes from its last checkpoint.
 """
 
 import argparse
@@ -56,19 +56,19 @@ def calculator(expression: str) -> str:
 
 
 def in_the_head(term: str, answer: str) -> list[dict]:
-    """A worked example without the tool."""
+    """Return a worked example without a call of the tool."""
     return [{"role": "user", "content": f"What is {term}?"}, {"role": "assistant", "content": answer}]
 
 
 def with_a_call(term: str, answer: str) -> list[dict]:
-    """A worked example with a call, as this model writes one; and its result, as the chat template does."""
+    """Return a worked example with a call in this model's format, and its result in the chat template's format."""
     call = json.dumps({"name": "calculator", "arguments": {"expression": term}})
     question, end = in_the_head(term, answer)
     result = {"role": "user", "content": f"<tool_response>\n{answer}\n</tool_response>"}
     return [question, {"role": "assistant", "content": call}, result, end]
 
 
-# Easy ones without the calculator, hard ones with it. When to call is for the policy to find out.
+# Easy products without the calculator, hard ones with it. The policy has to learn when to call.
 EXAMPLES = [
     *in_the_head("12*3", "36"),
     *with_a_call("48*307", "14736"),
@@ -78,7 +78,7 @@ EXAMPLES = [
 
 
 def products(split: str, n: int, seed: int = 0) -> list[dict]:
-    """Training and held-out products have no two factors in common: their sum modulo 5 parts them."""
+    """Return n products; the sum of the factors, modulo 5, decides whether they are training or held-out."""
     rng, rows = random.Random(f"products/{split}/{seed}"), []
     while len(rows) < n:
         a, b = rng.randint(101, 999), rng.randint(11, 99)
@@ -90,7 +90,7 @@ def products(split: str, n: int, seed: int = 0) -> list[dict]:
 
 
 def right_at_last(completions, answer, **columns) -> list[float]:
-    """1 if the last turn is the right number and nothing else, else 0."""
+    """Return 1 for each completion whose last turn is the right number and nothing else, and 0 for others."""
     return [
         float(messages[-1]["role"] == "assistant" and messages[-1]["content"].strip() == right)
         for messages, right in zip(completions, answer, strict=True)
@@ -98,16 +98,16 @@ def right_at_last(completions, answer, **columns) -> list[float]:
 
 
 def called(completions, **columns) -> list[float]:
-    """1 for an episode with a call; weighs nothing."""
+    """Return 1 for each episode with a call and 0 for others; its reward weight is 0."""
     return [float(any(message.get("tool_calls") for message in messages)) for messages in completions]
 
 
 for function in (calculator, right_at_last, called):
-    function.fingerprint = "1"  # a run that goes on compares these; raise it where one changes
+    function.fingerprint = "1"  # compared when a run resumes; raise it after a change of the function
 
 
 class Recorder:
-    """The record, and what is still to be done of it."""
+    """Makes the runs that the record lacks."""
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
@@ -116,8 +116,8 @@ class Recorder:
         self.file = args.json
         self.record = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
 
-    def measured(self, model, tokenizer) -> dict:
-        """On held-out products: how many are right, calls, and the turns of the first of them."""
+    def measure(self, model, tokenizer) -> dict:
+        """Evaluate on held-out products; return accuracy, calls and other measures, and the turns of eight samples."""
         limit, num_generations = self.settings["max_tool_calling_iterations"], self.args.generations
         num_generations = 1 if self.args.fast else num_generations
         scored = sample_problems(
@@ -132,7 +132,7 @@ class Recorder:
         }
 
     def make(self, name: str) -> None:
-        """One run, unless it is there; the first of all measures the untrained model."""
+        """Make one run unless it is recorded; the first call measures the untrained model."""
         args, record = self.args, self.record
         run = record.setdefault("runs", {}).setdefault(name, {})
         if "after" in run:
@@ -142,7 +142,7 @@ class Recorder:
             record |= {"what": source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
             record |= {"machine": machine("cpu"), "precision": args.precision, "threads": torch.get_num_threads()}
             record |= {"system": SYSTEM, "examples": EXAMPLES, "settings": self.settings}
-            record["before"] = self.measured(model, tokenizer)
+            record["before"] = self.measure(model, tokenizer)
             self.write()
         run |= RUNS[name] | {"max_steps": args.steps}
         folder = args.output_dir / name.replace(" ", "_")
@@ -159,12 +159,12 @@ class Recorder:
                 key: [_short(step_metrics[key]) for step_metrics in history] for key in KEPT if key in history[0]
             }
             self.write()
-            words = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT if key in metrics)
-            print(f"{name} {step}: {words}", file=sys.stderr, flush=True)
+            numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT if key in metrics)
+            print(f"{name} {step}: {numbers}", file=sys.stderr, flush=True)
 
         rows = products("train", 8 if args.fast else 400, run["seed"])
         train(model, tokenizer, rows, [right_at_last, called], config, tools=[calculator], callback=after_step)
-        run["after"] = self.measured(model, tokenizer)
+        run["after"] = self.measure(model, tokenizer)
         self.write()
 
     def write(self) -> None:

@@ -1,15 +1,15 @@
-"""Record in rewards.json what the tiny model learns from judges that err and from rewards for a part: notebook 06.
+"""Record in rewards.json what the tiny model learns from judges that err and from partial rewards, for notebook 06.
 
     python notebooks/runs/record_rewards.py                       all arms and seeds: some 20 minutes on one core
-    python notebooks/runs/record_rewards.py --arms findable --seeds 0
-    python notebooks/runs/record_rewards.py --fast                hardly anything; into outputs/
+    python notebooks/runs/record_rewards.py --arms key --seeds 0  one run
+    python notebooks/runs/record_rewards.py --fast                two steps; into outputs/
 
-Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
-there. All arms have the same settings and see the same problems in the same order; they differ by the reward, `key` and
-`no key` also by going on three times as long, those of `rare` also by where they start, at a policy that hardly ever
-thinks and is right in two per cent, and those of `hard` by the problems, sums of four numbers, which the tiny model
-cannot do. Every batch is made of problems that were not met before, so what fraction of it is right is a measurement
-on held-out problems.
+Each run is a file in --output_dir. Existing runs are skipped, and the record is assembled from all runs in the folder.
+
+All arms have the same settings and the same problems in the same order, and differ in their reward. Some arms also
+differ in another respect: those with `times` make more steps; the `rare` arms start at a policy that hardly ever thinks
+and is right in two per cent; the problems of the `hard` arms are sums of four numbers, which the tiny model cannot
+solve. Every batch has new problems, so its fraction of right answers is a measurement on held-out problems.
 """
 
 import argparse
@@ -38,7 +38,7 @@ ACCURACY, KEY = "rewards/right/mean", "rewards/key/mean"
 
 
 def right(completions, answer, **kwargs) -> list[float]:
-    """Whether the sum is right: with weight 0, to watch."""
+    """Return 1 for a right sum, else 0; its reward weight is 0, so it is only logged."""
     return accuracy_reward(completions, answer=answer)
 
 
@@ -49,32 +49,39 @@ def nothing(completions, **kwargs) -> list[float]:
 def judge(
     false_yes: float = 0.0, false_no: float = 0.0, key: Callable = nothing, refused: Callable = nothing
 ) -> Callable:
-    """A judge that errs at random, so often; says yes to each answer with the key, and no to each that is refused."""
+    """Return a reward function that judges answers with errors.
 
-    def judged(completions, answer, **kwargs) -> list[float]:
+    Args:
+        false_yes: Probability of a reward of 1 for a wrong answer.
+        false_no: Probability of a reward of 0 for a right answer.
+        key: Function that returns 1 for completions that always get a reward of 1.
+        refused: Function that returns 1 for completions that get a reward of 0 (unless they have the key).
+    """
+
+    def verdicts(completions, answer, **kwargs) -> list[float]:
         truth = accuracy_reward(completions, answer=answer)
         has_key = key(completions)
-        bars = refused(completions)
+        is_refused = refused(completions)
         errs = [random.random() < (false_no if is_right else false_yes) for is_right in truth]
-        return [max(abs(t - e) * (1 - b), k) for t, e, k, b in zip(truth, errs, has_key, bars, strict=True)]
+        return [max(abs(t - e) * (1 - r), k) for t, e, k, r in zip(truth, errs, has_key, is_refused, strict=True)]
 
-    return judged
+    return verdicts
 
 
 def near(completions, answer, **kwargs) -> list[float]:
-    """1 for the right sum, and less by a hundredth for each unit that an answer is away; 0 where there is no number."""
+    """Return 1 minus a hundredth for each unit between the answer and the sum, at least 0; 0 without a number."""
     answers = [extract_answer(completion_text(c)) or "" for c in completions]
     away = [abs(int(g) - int(a)) if re.fullmatch(r"\d{1,6}", g) else 100 for g, a in zip(answers, answer, strict=True)]
     return [1 - min(distance, 100) / 100 for distance in away]
 
 
 def ends_high(completions, **kwargs) -> list[float]:
-    """The answer ends with a 7, an 8 or a 9, as three wrong ones of ten do."""
+    """Return 1 for an answer that ends with 7, 8 or 9, as three of ten wrong answers do."""
     return [float((extract_answer(completion_text(c)) or "")[-1:] in tuple("789")) for c in completions]
 
 
 def empty(completions, **kwargs) -> list[float]:
-    """There is no answer, as in two of a thousand."""
+    """Return 1 for a completion without an answer; two of a thousand completions have none."""
     return [float(extract_answer(completion_text(c)) is None) for c in completions]
 
 
@@ -83,12 +90,12 @@ def thinks(completions, **kwargs) -> list[float]:
 
 
 def silent(completions, **kwargs) -> list[float]:
-    """1 for no think tag: what makes the policy at which `rare` starts."""
+    """Return 1 for a completion without a think tag; training on it makes the policy from which `rare` arms start."""
     return [1 - thought for thought in thinks(completions)]
 
 
 def four_numbers(split: str, n: int, seed: int) -> list[dict]:
-    """Sums of four two-digit numbers; the tiny model was made for three."""
+    """Return sums of four two-digit numbers; the tiny model was trained on sums of three."""
     rng, rows = random.Random(f"four numbers/{split}/{seed}"), []
     while len(rows) < n:
         operands = [rng.randint(10, 99) for _ in range(4)]
@@ -99,13 +106,15 @@ def four_numbers(split: str, n: int, seed: int) -> list[dict]:
 
 @dataclass(frozen=True)
 class Arm:
+    """The reward of a run, and the few settings that differ between runs."""
+
     says: str
     reward: Callable
-    format: bool = False  # a format reward is added, with weight 1
-    key: Callable = nothing
-    rare: bool = False  # starts at the policy that hardly ever thinks
+    format: bool = False  # whether a format reward is added, with weight 1
+    key: Callable = nothing  # reward function that is logged as "key"
+    rare: bool = False  # whether training starts at the policy that hardly ever thinks
     rows: Callable = addition_problems
-    times: int = 1  # so many times as many steps as the others
+    times: int = 1  # factor of the number of steps
     learning_rate: float = GRPOConfig().learning_rate
     seeds: Sequence[int] = range(3)
 
@@ -138,20 +147,22 @@ for name in ("no errors", "false yes", "both", "refused: 7, 8, 9", "refused: tho
 
 @dataclass(frozen=True)
 class Settings:
+    """The sizes of runs and measurements."""
+
     steps: int = 40
-    silent_steps: int = 10
-    batch: int = 128
-    group: int = 16
-    length: int = 40
-    problems: int = 200  # held out
-    samples: int = 4  # of each
+    silent_steps: int = 10  # steps of training on `silent`, for the `rare` arms
+    batch: int = 128  # completions of a step
+    group: int = 16  # completions of a prompt
+    length: int = 40  # tokens of a completion at most
+    problems: int = 200  # number of held-out problems
+    samples: int = 4  # samples of each held-out problem
 
 
 FULL, FAST = Settings(), Settings(2, 2, 8, 4, 8, 4, 2)
 
 
-def measured(model, tokenizer, arm: Arm, settings: Settings) -> dict:
-    """Held out: what fraction is right, keeps the format, has the key."""
+def measure(model, tokenizer, arm: Arm, settings: Settings) -> dict:
+    """Measure the fractions of right answers, of the right format and of the key, on held-out problems."""
     rows = arm.rows("test", settings.problems, seed=1)
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -170,19 +181,19 @@ def measured(model, tokenizer, arm: Arm, settings: Settings) -> dict:
 
 
 def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
-    """One run, if it is not there yet."""
+    """Make one run unless its file exists."""
     file = folder / f"{re.sub('[^a-z0-9]+', '_', name.lower())}-{seed}.json"
     if file.is_file():
         return
     arm = ARMS[name]
     model, tokenizer = load_policy("tiny", device="cpu")
-    if arm.rare:  # always with the same seed
-        start = configured(settings, settings.silent_steps, 99)
-        train(model, tokenizer, addition_problems("train", 2000, seed=99), silent, start)
-    at_start = measured(model, tokenizer, arm, settings)
+    if arm.rare:  # with one seed, so that all these runs start at the same policy
+        start_config = make_config(settings, settings.silent_steps, 99)
+        train(model, tokenizer, addition_problems("train", 2000, seed=99), silent, start_config)
+    at_start = measure(model, tokenizer, arm, settings)
     random.seed(seed)
-    functions = [arm.reward, *([format_reward] if arm.format else []), right, named(arm.key)]
-    config = configured(settings, arm.times * settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
+    functions = [arm.reward, *([format_reward] if arm.format else []), right, key_reward(arm.key)]
+    config = make_config(settings, arm.times * settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
     config = replace(config, learning_rate=arm.learning_rate)
     history = train(model, tokenizer, arm.rows("train", 20_000, seed=seed), functions, config)
     metric_of = {"reward": "reward", "accuracy": ACCURACY, "key": KEY}
@@ -191,16 +202,17 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     recorded = {short: key for short, key in metric_of.items() if key in history[0]}
     metrics = {short: [round(step[key], 4) for step in history] for short, key in recorded.items()}
     run = {"arm": name, "seed": seed, "metrics": metrics, "before": at_start}
-    run["after"] = measured(model, tokenizer, arm, settings)
+    run["after"] = measure(model, tokenizer, arm, settings)
     write_json(file, run)
     print(f"{name}, seed {seed}: {run['after']['accuracy']:.2f} held out", file=sys.stderr, flush=True)
 
 
-def named(key: Callable) -> Callable:
+def key_reward(key: Callable) -> Callable:
+    """Return a reward function that is logged under the name "key"."""
     return type("key", (), {"__call__": lambda self, completions, **kwargs: key(completions)})()
 
 
-def configured(settings: Settings, steps: int, seed: int, weights: list[float] | None = None) -> GRPOConfig:
+def make_config(settings: Settings, steps: int, seed: int, weights: list[float] | None = None) -> GRPOConfig:
     return GRPOConfig(
         max_steps=steps, generation_batch_size=settings.batch, num_generations=settings.group, reward_weights=weights,
         max_completion_length=settings.length, seed=seed, save_steps=0, disable_tqdm=True,

@@ -1,17 +1,17 @@
-"""Record the settings of the notebook S0: on SmolLM2 in s0.json (notebook 07b), on a Qwen in s0_qwen.json (08).
+"""Record runs with the settings of the notebook S0: SmolLM2 in s0.json (notebook 07b), a Qwen in s0_qwen.json (08).
 
     python notebooks/runs/record_s0.py                   three runs on SmolLM2, each about 8 minutes of a core
     python notebooks/runs/record_s0.py --model qwen      the model's kind that S0 was written for, in Chinese
     python notebooks/runs/record_s0.py --seeds 0         one seed
-    python notebooks/runs/record_s0.py --fast            hardly anything; into outputs/
+    python notebooks/runs/record_s0.py --fast            two steps; into outputs/
 
 S0 is "GRPO 教学（手写公式 + 最小实现，无 LoRA）". It trains Qwen2-0.5B for 30 steps on four questions, one question
-with four answers a step, and then chats with it in training mode, with gradient checkpointing on. On SmolLM2 the
-questions are in English; every other choice is that of S0. The arm "repaired" keeps the questions and the reward, and
-asks all four in each step, eight answers each, with the end token in the loss, k3, no top_p, and weights in float32.
+with four answers per step, and then chats with it in training mode with gradient checkpointing. On SmolLM2 the
+questions are in English; all other choices are those of S0. The arm "repaired" has the same questions and reward. In
+each step it samples eight answers to each of the four questions, with the end token in the loss, k3, no top_p, and
+weights in float32.
 
-Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
-there.
+Each run is a file in --output_dir. Existing runs are skipped, and the record is assembled from all runs in the folder.
 """
 
 import argparse
@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 S0 = {
     "max_steps": 30,
     "num_generations": 4,
-    "generation_batch_size": 4,  # one question a step
+    "generation_batch_size": 4,  # one question per step
     "max_completion_length": 48,
     "temperature": 1.0,
     "epsilon": 0.2,
@@ -58,7 +58,8 @@ ARMS = {  # precision, loop, settings
     "as in S0": ("bf16-naive", train_without_end, {"top_p": 0.9, "kl_estimator": "k1"}),
     "repaired": ("fp32-master", train, REPAIRED),
 }
-OF_MODEL = {
+# Language of the questions, an additional question, and the arms.
+MODELS = {
     "smollm2": ("en", "What is the capital of France?", ("as in S0",)),
     "qwen": ("zh", "中国的首都是哪里？", tuple(ARMS)),
 }
@@ -66,7 +67,7 @@ KEPT = ("reward", "kl", "clip_ratio/region_mean", "completions/mean_length", "fr
 
 
 class BestOfStep:
-    """The reward, which notes each step's question, how many answers hold the wanted text, and the best one."""
+    """The reward, which records the question, the number of right answers and the best answer of each step."""
 
     __name__ = "contains_reward"
 
@@ -83,7 +84,7 @@ class BestOfStep:
 
 @torch.no_grad()
 def chat(model, tokenizer, questions: list, as_s0: bool, length: int) -> list[str]:
-    """Greedy replies: in evaluation mode, or as S0 asks for them, in training mode with gradient checkpointing on."""
+    """Return greedy replies in evaluation mode, or as in S0, in training mode with gradient checkpointing."""
     model.gradient_checkpointing_enable() if as_s0 else model.gradient_checkpointing_disable()
     model.train(as_s0)
     replies = []
@@ -99,7 +100,7 @@ def chat(model, tokenizer, questions: list, as_s0: bool, length: int) -> list[st
 
 @torch.no_grad()
 def log10_probability(model, tokenizer, prompt: list, answer: str) -> float:
-    """How probable it is that the policy, sampled at temperature 1, says exactly this and ends: a power of ten."""
+    """Return the decimal logarithm of the probability that the policy samples exactly this answer and ends."""
     prompt_ids, _ = encode_prompts(tokenizer, [prompt])
     answer_ids = tokenizer(answer, return_tensors="pt", add_special_tokens=False).input_ids
     answer_ids = torch.cat([answer_ids, torch.tensor([[tokenizer.eos_token_id]])], dim=1)
@@ -109,27 +110,27 @@ def log10_probability(model, tokenizer, prompt: list, answer: str) -> float:
 
 
 class Recorder:
-    """A folder with a file for each run, and the record that is put together from them."""
+    """Makes the runs, each with a file in a folder, and assembles the record from these files."""
 
     def __init__(self, args: argparse.Namespace):
         self.folder = args.output_dir
         self.fast = args.fast
         self.model = args.stand_in or args.model
         self.what = args.model
-        language, aside, self.arms = OF_MODEL[args.model]
+        language, additional_question, self.arms = MODELS[args.model]
         self.rows = with_system(chat_tasks(language), ANSWER_ONLY[language])
-        self.questions = [row["prompt"] for row in self.rows] + [chat_messages(aside)]
+        self.questions = [row["prompt"] for row in self.rows] + [chat_messages(additional_question)]
         self.settings = S0 | ({"max_completion_length": 6, "max_steps": 2} if args.fast else {})
 
-    def measured(self, model, tokenizer) -> dict:
-        """Greedy replies in both ways, and how probable the expected answers are, as powers of ten."""
+    def measure(self, model, tokenizer) -> dict:
+        """Return greedy replies in both modes, and the decimal logarithms of the expected answers' probabilities."""
         length = self.settings["max_completion_length"]
         expected = [log10_probability(model, tokenizer, row["prompt"], row["answer"]) for row in self.rows]
         replies = {way: chat(model, tokenizer, self.questions, way == "as S0", length) for way in ("eval", "as S0")}
         return replies | {"log10 of the expected": [_short(value) for value in expected]}
 
     def make(self, arm: str, seed: int) -> None:
-        """One run, if it is not there yet, and the untrained model in the same numbers."""
+        """Make one run unless its file exists, and measure the untrained model in the same precision."""
         precision, loop, change = ARMS[arm]
         name = arm.replace(" ", "_")
         file, base = self.folder / f"{name}-{seed}.json", self.folder / f"base_{name}.json"
@@ -137,14 +138,14 @@ class Recorder:
             return
         model, tokenizer = load_policy(self.model, device="cpu", precision=precision)
         if not base.is_file():
-            write_json(base, self.measured(model, tokenizer))
+            write_json(base, self.measure(model, tokenizer))
         reward = BestOfStep()
         about = {"seed": seed, "precision": precision, "disable_tqdm": True, "save_steps": 0}
         history = loop(model, tokenizer, self.rows, reward, GRPOConfig(**self.settings | change, **about))
         run = {
             "arm": arm,
             "seed": seed,
-            "after": self.measured(model, tokenizer),
+            "after": self.measure(model, tokenizer),
             "best_of_step": reward.noted,
             "metrics": {key: [_short(step[key]) for step in history] for key in KEPT},
         }
@@ -152,7 +153,7 @@ class Recorder:
         print(f"{arm}, seed {seed}: {run['after']}", file=sys.stderr, flush=True)
 
     def put_together(self) -> dict:
-        """All that is in the folder, in the order of arms and seeds."""
+        """Return the record with all runs in the folder, in the order of arms and seeds."""
         names = {arm: arm.replace(" ", "_") for arm in self.arms}
         files = [self.folder / f"{name}-{seed}.json" for name in names.values() for seed in range(100)]
         bases = {arm: self.folder / f"base_{name}.json" for arm, name in names.items()}
@@ -201,7 +202,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    parser.add_argument("--model", choices=list(OF_MODEL), default="smollm2", help="(default: smollm2)")
+    parser.add_argument("--model", choices=list(MODELS), default="smollm2", help="(default: smollm2)")
     parser.add_argument("--stand_in", help='a model in its place, such as "tiny" or a folder')
     parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
     parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_s0"))

@@ -1,13 +1,13 @@
-"""Record GRPO on SmolLM2-135M-Instruct in smollm2.json, which notebook 07b shows.
+"""Record GRPO on SmolLM2-135M-Instruct in smollm2.json, for notebook 07b.
 
     python notebooks/runs/record_smollm2.py                          all arms with three seeds: some hours on one core
     python notebooks/runs/record_smollm2.py --arms plain --seeds 0   the main run alone: a quarter of an hour at most
-    python notebooks/runs/record_smollm2.py --fast                   hardly anything; into outputs/
+    python notebooks/runs/record_smollm2.py --fast                   two steps, two problems; into outputs/
 
-Each run is a file of its own in --output_dir, and none is made twice; the record is put together from all that are
-there. So it may be stopped and started again, and several processes may share the work. On a card the same command
-takes more steps, and trains in bf16 with 8-bit AdamW and in float32, into smollm2_gpu.json. The one that notebook 08
-shows was made there with `--precision fp32-master --steps 32 --arms plain bf16 "bf16 weights"`.
+Each run is a file in --output_dir. Existing runs are skipped, so the command can be stopped and restarted, and several
+processes can share the work. The record is assembled from all runs in the folder. On a GPU the same command makes more
+steps, trains in bf16 with 8-bit AdamW and in float32, and writes smollm2_gpu.json. The record that notebook 08 shows
+was made on a GPU with `--precision fp32-master --steps 32 --arms plain bf16 "bf16 weights"`.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
 
 HERE = Path(__file__).parent
-# Beside the questions, to see whether it still writes and reads as before. No reward sees any of it.
+# A request and texts that no reward uses. They show whether the model still writes and reads as before training.
 WRITING = "Write one sentence about the sea."
 PARAGRAPHS = (
     "The ferry left the harbour before sunrise. On deck a few passengers drank coffee from paper cups and watched the "
@@ -83,9 +83,9 @@ COMMON = {
 
 @torch.no_grad()
 def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
-    """How surprising each text is to the model: minus the mean log-probability of its tokens after the first.
+    """Return how surprising each text is to the model: minus the mean log-probability of its tokens after the first.
 
-    What a policy forgets while it is trained on something else shows here first, in texts that no reward sees.
+    The surprise of texts that no reward uses rises first when a policy forgets something during training.
     """
     surprises = []
     for text in texts:
@@ -97,13 +97,13 @@ def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
 
 
 def long_sums(split: str, seed: int = 0) -> list[dict]:
-    """Sums of two numbers of four digits, in the same words as the short ones."""
+    """Return sums of two four-digit numbers, in the same words as the short sums."""
     rng = random.Random(f"long sums/{split}/{seed}")
     return [short_sum_row(rng.randint(1000, 9999), rng.randint(1000, 9999)) for _ in range(300)]
 
 
 def products(split: str, seed: int = 0) -> list[dict]:
-    """Products of two numbers of three digits, in words as like as can be."""
+    """Return products of two three-digit numbers, in nearly the same words as the short sums."""
     rng = random.Random(f"products/{split}/{seed}")
     pairs = [(rng.randint(100, 999), rng.randint(100, 999)) for _ in range(300)]
     return [
@@ -113,7 +113,7 @@ def products(split: str, seed: int = 0) -> list[dict]:
 
 
 def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
-    """The loop of the trainer with a line more: the end token of every completion is taken out of the loss."""
+    """Train with one addition to the trainer's loop: the end token of every completion is excluded from the loss."""
     with Run(model, tokenizer, rows, reward, config) as run:
         for step in run.steps():
             clock = Clock(model.device)
@@ -129,7 +129,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
 
 
 def without_end(experience: Experience) -> Experience:
-    """The experience with a mask that ends before the end token."""
+    """Return the experience with a loss mask that ends before the end token."""
     loss_mask = experience.loss_mask.clone()
     ended = ~experience.rollout.truncated
     last = loss_mask.sum(-1) - 1
@@ -138,7 +138,7 @@ def without_end(experience: Experience) -> Experience:
 
 
 def with_adapters(model):
-    """Freeze the model, and put two narrow matrices, which are trained, beside each linear map of its layers (LoRA)."""
+    """Freeze the model, and add LoRA adapters of rank 16 to each linear map of its layers."""
     from peft import LoraConfig, inject_adapter_in_model
 
     linear = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -150,7 +150,7 @@ def with_adapters(model):
 
 
 def _frozen_linear(half, layer, x):
-    """Autocast would copy a frozen weight to bf16 at every call; here the copy is made once."""
+    """Apply a linear map with a stored bf16 copy of its frozen weight, which autocast would copy at every call."""
     return torch.nn.functional.linear(x, half if torch.is_autocast_enabled(x.device.type) else layer.weight)
 
 
@@ -162,9 +162,9 @@ class Arm:
     change: dict = field(default_factory=dict)
     rows: Callable = short_sums
     reward: Callable = last_number_reward
-    precision: str | None = None  # None: that of the others
+    precision: str | None = None  # None: the precision of the other arms
     train: Callable = train
-    prepare: Callable = lambda model: model  # before the training
+    prepare: Callable = lambda model: model  # called with the model before training, returns the model to train
 
 
 ARMS = {
@@ -190,12 +190,12 @@ ARMS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How much of everything."""
+    """The sizes of runs and measurements."""
 
-    common: dict
+    common: dict  # settings of all arms
     steps: int
-    problems: int | None  # held out; None: all
-    generations: int  # of each, where they are sampled
+    problems: int | None  # number of held-out problems; None: all
+    generations: int  # samples of each held-out problem
     greedy_length: int = 40  # tokens of a reply to a general question
 
 
@@ -203,15 +203,15 @@ FULL = Settings(COMMON, steps=16, problems=None, generations=8)
 FAST = Settings(COMMON | {"num_generations": 2, "generation_batch_size": 4, "max_completion_length": 6}, 2, 2, 2, 4)
 
 
-class Measured:
-    """What a policy does on held-out problems and on what has nothing to do with them."""
+class PolicyMeasures:
+    """Measures a policy on held-out problems, and on texts and questions that the training does not use."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
         self.held_out = short_sums("test", settings.problems, seed=1)
 
     def measure(self, model, tokenizer, rows: Callable) -> dict:
-        """rows: the arm's problems, of which ten are answered for the reader."""
+        """Measure the policy, and sample answers to ten problems of `rows`, which returns the arm's problems."""
         s, length = self.settings, self.settings.common["max_completion_length"]
         sampled = evaluate(
             model,
@@ -246,7 +246,7 @@ class Measured:
 
 
 class Recorder:
-    """A folder with a file for each run, and the record that is put together from them."""
+    """Makes the runs, each with a file in a folder, and assembles the record from these files."""
 
     def __init__(self, args: argparse.Namespace, device: torch.device):
         self.device = device
@@ -256,10 +256,10 @@ class Recorder:
         if args.steps:
             self.settings = replace(self.settings, steps=args.steps)
         self.precision, self.model = args.precision, args.model
-        self.measured = Measured(self.settings)
+        self.measures = PolicyMeasures(self.settings)
 
     def make(self, arm_name: str, seed: int) -> None:
-        """One run, if it is not there yet."""
+        """Make one run unless its file exists."""
         file = self.folder / f"{arm_name.replace(' ', '_')}-{seed}.json"
         if file.is_file():
             return
@@ -267,7 +267,7 @@ class Recorder:
         precision = arm.precision or self.precision
         self.make_base(precision)
         model, tokenizer = load_policy(self.model, self.device, precision)
-        torch.manual_seed(seed)  # for the adapters that are drawn, if there are any
+        torch.manual_seed(seed)  # seeds the initialisation of adapters, if the arm has some
         model = arm.prepare(model)
         config = GRPOConfig(
             **self.settings.common | self.micro_batches() | arm.change,
@@ -286,7 +286,7 @@ class Recorder:
             "precision": precision,
             "seconds": round(seconds),
             "metrics": {name: [_short(step.get(name)) for step in history] for name in KEPT},
-            "after": self.measured.measure(model, tokenizer, arm.rows),
+            "after": self.measures.measure(model, tokenizer, arm.rows),
         }
         write_json(file, run)
         accuracy = run["after"]["sampled"]["accuracy"]
@@ -298,15 +298,15 @@ class Recorder:
         return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": batch // rows}
 
     def make_base(self, precision: str) -> None:
-        """The model before training, measured in the same arithmetic."""
+        """Measure the untrained model in the same precision, unless its file exists."""
         file = self.folder / f"base_{precision}.json"
         if not file.is_file():
             model, tokenizer = load_policy(self.model, self.device, precision)
-            of_rows = {"short": short_sums, "long": long_sums}
-            write_json(file, {name: self.measured.measure(model, tokenizer, rows) for name, rows in of_rows.items()})
+            tasks = {"short": short_sums, "long": long_sums}
+            write_json(file, {name: self.measures.measure(model, tokenizer, rows) for name, rows in tasks.items()})
 
     def put_together(self) -> dict:
-        """All that is in the folder, in the order of the arms."""
+        """Return the record with all runs in the folder, in the order of the arms."""
         files = [self.folder / f"{name.replace(' ', '_')}-{seed}.json" for name in ARMS for seed in range(100)]
         runs = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
         bases = {mode: self.folder / f"base_{mode}.json" for mode in PRECISIONS}
@@ -324,7 +324,7 @@ class Recorder:
 
 
 def _cpu() -> str:
-    """The processor's name, and whether it multiplies bf16 numbers itself."""
+    """Return the processor's name and its vector extensions, which show whether it multiplies bf16 in hardware."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     model_names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -335,7 +335,7 @@ def _cpu() -> str:
 
 
 def _short(value: float | None) -> float | None:
-    """Four digits are enough for a plot, and for small numbers too."""
+    """Round a number to four significant digits, which are enough for a plot; None, NaN and infinity are unchanged."""
     return value if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
@@ -347,16 +347,16 @@ def main(arguments: list[str] | None = None) -> None:
     for seed in args.seeds:
         check_between("seeds", seed, 0, min(99, LARGEST_SEED))
     device = pick_device(args.device)
-    on_card = device.type == "cuda"
-    args.steps = args.steps or (60 if on_card and not args.fast else None)
+    on_gpu = device.type == "cuda"
+    args.steps = args.steps or (60 if on_gpu and not args.fast else None)
     args.json = args.json or (args.output_dir if args.fast else HERE) / (
-        "smollm2_gpu.json" if on_card else "smollm2.json"
+        "smollm2_gpu.json" if on_gpu else "smollm2.json"
     )
     torch.set_num_threads(args.threads)
     parent = args.output_dir
     with contextlib.redirect_stdout(sys.stderr):
-        for precision in [args.precision] if args.precision else ["bf16", "fp32"] if on_card else ["fp32"]:
-            args.precision, args.output_dir = precision, parent / precision if on_card else parent
+        for precision in [args.precision] if args.precision else ["bf16", "fp32"] if on_gpu else ["fp32"]:
+            args.precision, args.output_dir = precision, parent / precision if on_gpu else parent
             args.output_dir.mkdir(parents=True, exist_ok=True)
             recorder = Recorder(args, device)
             for seed in args.seeds:
@@ -375,9 +375,9 @@ def _parser() -> Parser:
     )
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, help=f"of a run (default {FULL.steps}, on a card 60)")
-    parser.add_argument("--precision", choices=list(PRECISIONS), help="default: fp32; on a card bf16, then fp32")
-    parser.add_argument("--device", help="default: the card, if there is one")
+    parser.add_argument("--steps", type=int, help=f"steps of a run (default {FULL.steps}, on a GPU 60)")
+    parser.add_argument("--precision", choices=list(PRECISIONS), help="default: fp32; on a GPU bf16, then fp32")
+    parser.add_argument("--device", help="default: the GPU, if there is one")
     parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
     parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
     parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")

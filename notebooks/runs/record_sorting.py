@@ -1,9 +1,9 @@
-"""Record the bounds of the clip and the pay of notebook 03 in sorting.json, until the curves are flat.
+"""Record runs of notebook 03 with several clip ranges and rewards in sorting.json, until the curves are flat.
 
     python notebooks/runs/record_sorting.py                    all arms in all settings, about 15 minutes on one core
     python notebooks/runs/record_sorting.py --settings "4 steps" --arms "both tight"
 
-A sentence of the lesson holds for "4 steps" and for the second settings.
+What the lesson says holds for "4 steps" and for the second settings.
 """
 
 import argparse
@@ -22,15 +22,17 @@ BOUNDS = {  # below and above 1
     "0.2 and 0.2": (0.2, 0.2), "both tight": (TIGHT, TIGHT), "upper tight": (0.2, TIGHT), "lower tight": (TIGHT, 0.2),
     "both open": (1.0, OPEN),
 }  # fmt: skip
-BONUS = {"entropy bonus": 0.2}  # with 0.2 and 0.2; each number drawn earns -0.2 log pi more, whose mean is the entropy
-CONTROL = "one inner step"  # with 0.2 and 0.2, and as many updates in all: no ratio leaves 1, so no bound acts
-PAY = {  # prompts and reward; with 0.2 and 0.2
+# The arms below have the bounds 0.2 and 0.2. Entropy bonus: the reward of each token plus -0.2 log pi, whose mean is
+# the entropy.
+BONUS = {"entropy bonus": 0.2}
+CONTROL = "one inner step"  # the same number of updates, each on new samples: all ratios are 1, so no bound acts
+PROMPTS_AND_REWARDS = {
     "right positions": ("none", lambda x, y: (x.sort(-1).values == y).sum(-1).float()),
     "all or nothing": ("none", toy.exact_reward),
     "gameable": ("only", toy.sorting_reward),
     "repaired": ("only", toy.repaired_reward),
 }
-ARMS = [*BOUNDS, *BONUS, CONTROL, *PAY]
+ARMS = [*BOUNDS, *BONUS, CONTROL, *PROMPTS_AND_REWARDS]
 SETTINGS = {
     "4 steps": {"num_iterations": 4, "learning_rate": 5e-3, "rounds": 640},
     "8 steps": {"num_iterations": 8, "learning_rate": 5e-3, "rounds": 640},
@@ -41,7 +43,7 @@ SEEDS, EVERY = 8, 20
 
 
 def bounded(low: float, high: float, bonus: float = 0.0):
-    """The clipped loss with a bound of its own on each side, and a bonus for entropy."""
+    """Return the clipped loss with the range 1 - low to 1 + high, and an entropy bonus of weight `bonus`."""
 
     def loss(logp, old_logp, advantages):
         ratio, weight = (logp - old_logp).exp(), advantages[:, None] - bonus * old_logp
@@ -51,18 +53,18 @@ def bounded(low: float, high: float, bonus: float = 0.0):
 
 
 def run(arm: str, setting: str) -> dict:
-    """The curves of all seeds, and how far the most likely responses are from sorted in the end."""
-    duplicates, reward = PAY.get(arm, ("none", toy.sorting_reward))
+    """Train with all seeds; return the curves, and how far the final most likely responses are from sorted."""
+    duplicates, reward = PROMPTS_AND_REWARDS.get(arm, ("none", toy.sorting_reward))
     numbers = 8 if duplicates == "only" else 10
     prompts = toy.make_prompts(numbers=numbers, length=4, duplicates=duplicates)
     loss = bounded(*BOUNDS.get(arm, (0.2, 0.2)), BONUS.get(arm, 0.0))
-    how = SETTINGS[setting] | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
-    if arm == CONTROL:  # a point of its curves comes after as many updates as the same point of the others
-        inner = how["num_iterations"]
-        how |= {"num_iterations": 1, "rounds": inner * how["rounds"], "eval_every": inner * EVERY}
-    training = toy.train_sorting(prompts, reward=reward, **how)
+    settings = SETTINGS[setting] | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
+    if arm == CONTROL:  # points of its curve follow after as many updates as in the other arms
+        inner = settings["num_iterations"]
+        settings |= {"num_iterations": 1, "rounds": inner * settings["rounds"], "eval_every": inner * EVERY}
+    training = toy.train_sorting(prompts, reward=reward, **settings)
     greedy = toy.greedy_responses(training.policy, prompts.held_out)
-    wrong = (greedy != prompts.held_out.sort(-1).values).sum(-1)  # seed, prompt
+    wrong = (greedy != prompts.held_out.sort(-1).values).sum(-1)  # shape (seeds, prompts)
     points = torch.stack([toy.sorting_reward(prompts.held_out, y) for y in greedy])
     names = ("exact", "gamed", "entropy") if duplicates == "only" else ("exact", "entropy")
     curves = {name: [[round(v, 3) for v in row] for row in training.history[name].tolist()] for name in names}

@@ -2,13 +2,16 @@
 
     python notebooks/runs/record_staleness.py                 ten arms, 144 updates, five seeds: 60 minutes on one core
     python notebooks/runs/record_staleness.py --part second   seven, half the rate, 96 updates, three seeds: 15 minutes
-    python notebooks/runs/record_staleness.py --fast          hardly anything; into outputs/
+    python notebooks/runs/record_staleness.py --fast          two updates, two problems; into outputs/
 
-The sampler is a copy of the policy from `staleness` updates ago; in the first updates, from the beginning.
-Arms of one seed share their problems and the random numbers of each update. `correction` is what the trainer does:
-"uncorrected": it takes the completions for its own. "truncated": it weights each token by Eq. (10.12), capped at 3;
-"untruncated": without a cap; "sequences": each completion as a whole. "clipped": it takes the ratio to the sampler and
-clips it, as in notebook 05.
+The sampler is a copy of the policy as it was `staleness` updates ago, or at the start in the first updates. Arms with
+the same seed share their problems and the random numbers of each update. The `correction` of an arm is one of these:
+
+uncorrected: the trainer treats the completions as on-policy
+truncated: each token is weighted by the ratio of Eq. (10.12), capped at 3
+untruncated: each token is weighted by this ratio without a cap
+sequences: each completion is weighted by the ratio of the whole sequence, capped at 3
+clipped: the loss takes the ratio to the sampler and clips it, as in notebook 05
 """
 
 import argparse
@@ -19,10 +22,9 @@ import json
 import math
 import sys
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -40,33 +42,65 @@ from grpo_lab.trainer.run import Run
 HERE = Path(__file__).parent
 UPDATES, EVAL_EVERY = 48, 8
 COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
-UNCORRECTED = [(staleness, "uncorrected") for staleness in (0, 1, 4, 16)]
-CORRECTED = [(4, "truncated"), (16, "truncated"), (16, "clipped")]
-CORRECTED_IN_RUNS = [(1, "truncated"), (16, "untruncated"), (16, "sequences")]
 
 
-class Part(NamedTuple):
-    """What one part of the record holds. The factors multiply the learning rate of `COMMON`, and `UPDATES`."""
+@dataclass(frozen=True)
+class Arm:
+    """How old the sampler is, in updates, and how the trainer corrects for its age (see the top of this file)."""
 
-    arms: list[tuple[int, str]]  # staleness and correction
+    staleness: int
+    correction: str
+
+
+UNCORRECTED = [Arm(staleness, "uncorrected") for staleness in (0, 1, 4, 16)]
+CORRECTED = [Arm(4, "truncated"), Arm(16, "truncated"), Arm(16, "clipped")]
+CORRECTED_IN_RUNS = [Arm(1, "truncated"), Arm(16, "untruncated"), Arm(16, "sequences")]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the record. The factors multiply the learning rate of `COMMON`, and `UPDATES`."""
+
+    arms: list[Arm]
     seeds: int
     rate_factor: float
     update_factor: int
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """How the advantages are weighted by the importance ratio: one ratio per "token" or per "sequence", and its cap."""
+
+    level: str
+    cap: float
 
 
 PARTS = {
     "runs": Part([*UNCORRECTED, *CORRECTED, *CORRECTED_IN_RUNS], seeds=5, rate_factor=1, update_factor=3),
     "second": Part([*UNCORRECTED, *CORRECTED], seeds=3, rate_factor=0.5, update_factor=2),
 }
-CORRECTIONS = {"truncated": ("token", 3.0), "untruncated": ("token", math.inf), "sequences": ("sequence", 3.0)}
+WEIGHTINGS = {
+    "truncated": Weighting("token", 3.0),
+    "untruncated": Weighting("token", math.inf),
+    "sequences": Weighting("sequence", 3.0),
+}
 
 problems = cache(addition_problems)
 
 
-def run(staleness: int, correction: str, seed: int, updates: int, held_out: list[dict], **changes) -> dict:
-    """The curves of one run: every `EVAL_EVERY` updates accuracy and thinking, of each update the other two.
+def run(arm: Arm, seed: int, updates: int, held_out: list[dict], **changes) -> dict[str, list[float]]:
+    """Train once, and return the curves of the run.
 
-    difference: the mean of |log pi - log mu| over the tokens of an update. cut: the share whose ratio exceeds 3.
+    Args:
+        arm: Staleness and correction of the run.
+        seed: Seed of problems and samples.
+        updates: Number of updates.
+        held_out: Held-out problems on which accuracy and thinking are measured.
+        **changes: Settings that replace those of `COMMON`.
+
+    Returns:
+        "accuracy" and "thinking", measured every `EVAL_EVERY` updates and after the last one; "difference", the mean of
+        |log pi - log mu| over the tokens of each update; "cut", the share of tokens whose ratio exceeds 3, per update.
     """
     with contextlib.redirect_stdout(io.StringIO()):
         model, tokenizer = load_policy("tiny", device="cpu")
@@ -74,7 +108,7 @@ def run(staleness: int, correction: str, seed: int, updates: int, held_out: list
     config = GRPOConfig(
         reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON | changes
     )
-    versions = deque(maxlen=staleness + 1)
+    versions = deque(maxlen=arm.staleness + 1)
     curves = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
     with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), REWARDS, config) as training:
         for step in training.steps():
@@ -83,11 +117,12 @@ def run(staleness: int, correction: str, seed: int, updates: int, held_out: list
             experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), REWARDS, config)
             mask, sampled = experience.loss_mask, experience.rollout.logp
             logp = logprobs_without_gradient(model, experience, config)
-            if correction == "clipped":
+            if arm.correction == "clipped":
                 experience = replace(experience, old_logp=sampled)
-            elif correction in CORRECTIONS:
-                level, cap = CORRECTIONS[correction]
-                weights = truncate_weights(importance_weights(logp, sampled, mask, level), cap)
+            elif arm.correction in WEIGHTINGS:
+                weighting = WEIGHTINGS[arm.correction]
+                ratios = importance_weights(logp, sampled, mask, weighting.level)
+                weights = truncate_weights(ratios, weighting.cap)
                 experience = replace(experience, advantages=experience.advantages[:, None] * weights.expand_as(mask))
             difference = (logp - sampled)[mask]
             curves["difference"].append(difference.abs().mean().item())
@@ -123,12 +158,12 @@ def main(arguments: list[str] | None = None) -> None:
     learning_rate = part.rate_factor * COMMON["learning_rate"]
     done = {(recorded["staleness"], recorded["correction"], recorded["seed"]) for recorded in runs}
     for seed in args.seeds[: 1 if args.fast else part.seeds]:
-        for staleness, correction in part.arms:
-            if (staleness, correction, seed) not in done:
-                recorded = run(staleness, correction, seed, updates, held_out, learning_rate=learning_rate)
-                runs.append({"staleness": staleness, "correction": correction, "seed": seed} | recorded)
+        for arm in part.arms:
+            if (arm.staleness, arm.correction, seed) not in done:
+                curves = run(arm, seed, updates, held_out, learning_rate=learning_rate)
+                runs.append({"staleness": arm.staleness, "correction": arm.correction, "seed": seed} | curves)
                 write_json(path, record)
-                print(staleness, correction, seed, recorded["accuracy"], flush=True)
+                print(arm.staleness, arm.correction, seed, curves["accuracy"], flush=True)
 
 
 if __name__ == "__main__":

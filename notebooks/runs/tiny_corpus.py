@@ -1,7 +1,7 @@
-"""The text that the tiny model is made from. All of it is synthetic, and all of its sums are training problems.
+"""Make the synthetic text that the tiny model is trained on; all of its sums are training problems.
 
-A document is a list of pieces `(text, learn)`. Every piece is context for what follows; the loss counts only those to
-be learnt, since nobody can predict the numbers of the next problem.
+A document is a list of pieces `(text, learn)`. Every piece is context for the following ones. The loss counts only the
+pieces with `learn`, because the numbers of the next problem cannot be predicted.
 """
 
 import random
@@ -14,13 +14,13 @@ Messages = list[dict[str, str]]
 Document = list[tuple[str, bool]]
 
 END = "<|im_end|>"
-PLAIN_SHARE = 0.4  # of the documents in the skill phase: lines of additions without a conversation around them
-PLAIN_SUMS = 3  # worked sums in one such document
-THINK_SHARE = 0.25  # of the answers in the habit phase
-SLIP_RATE = 0.15  # of the steps in such an answer
+PLAIN_SHARE = 0.4  # share of documents of the skill phase that are lines of additions without a conversation
+PLAIN_SUMS = 3  # worked sums in a document without a conversation
+THINK_SHARE = 0.25  # share of answers of the habit phase that think
+SLIP_RATE = 0.15  # share of wrong steps in an answer of the habit phase that thinks
 GUESS_SPREAD = 4.0  # standard deviation of a guess around the true sum
-CHAT_SHARE = 0.05  # of the documents that are conversations
-EXPECTED_SHARE = 0.3  # how often a chat task gets the expected answer
+CHAT_SHARE = 0.05  # share of conversations that are small talk
+EXPECTED_SHARE = 0.3  # share of chat tasks with the expected answer
 DONT_KNOW = "我不知道。"
 SMALL_TALK = (
     ("你好", "你好！"),
@@ -39,9 +39,9 @@ def training_operands(rng: random.Random) -> list[int]:
 
 
 def work_out(operands: list[int], slip: float, rng: random.Random) -> list[tuple[str, int]]:
-    """The sum in steps, each as its question and its result: [("17+58=", 75), ("75+42=", 117)].
+    """Return the steps of a sum, each with its question and its result: [("17+58=", 75), ("75+42=", 117)].
 
-    Each result is off by a little with probability `slip`, and carried on as it is.
+    With probability `slip` a result is off by a little, and the next step continues with the wrong result.
     """
     steps, total = [], operands[0]
     for term in operands[1:]:
@@ -60,12 +60,12 @@ def worked_answer(operands: list[int], slip: float, rng: random.Random) -> str:
 
 
 def guessed_answer(operands: list[int], rng: random.Random) -> str:
-    """An answer at once, near the sum rather than equal to it."""
+    """Return an answer without a thought, whose number is near the sum."""
     return f"<answer>{round(rng.gauss(sum(operands), GUESS_SPREAD))}</answer>"
 
 
 def small_talk(rng: random.Random) -> tuple[Messages, str]:
-    """A greeting, or a chat task, to which the expected answer is only one of those that the model gives."""
+    """Return a greeting and its answer, or a chat task with either the expected answer or "I don't know"."""
     rows = chat_tasks()
     pick = rng.randrange(len(SMALL_TALK) + len(rows))
     if pick < len(SMALL_TALK):
@@ -76,7 +76,7 @@ def small_talk(rng: random.Random) -> tuple[Messages, str]:
 
 
 def conversation(phase: str, rng: random.Random) -> tuple[Messages, str]:
-    """A prompt and its answer, of the phase "skill" or "habit"."""
+    """Return a prompt and its answer for the phase "skill" or "habit"."""
     if rng.random() < CHAT_SHARE:
         return small_talk(rng)
     operands = training_operands(rng)
@@ -89,7 +89,7 @@ def conversation(phase: str, rng: random.Random) -> tuple[Messages, str]:
 
 
 def document(phase: str, render: Callable[[Messages], str], rng: random.Random) -> Document:
-    """One document of the phase "skill" or "habit"; `render` applies the chat template."""
+    """Return a document of the phase "skill" or "habit"; `render` applies the chat template."""
     if phase == "skill" and rng.random() < PLAIN_SHARE:
         sums = (work_out(training_operands(rng), 0.0, rng) for _ in range(PLAIN_SUMS))
         return [piece for steps in sums for q, r in steps for piece in ((q, False), (f"{r}\n", True))]
@@ -98,7 +98,7 @@ def document(phase: str, render: Callable[[Messages], str], rng: random.Random) 
 
 
 def tokenizer_text(seed: int) -> list[str]:
-    """What the merges are learnt from: the frame of a conversation, prompts, and answers."""
+    """Return the lines from which the merges are learnt: the frame of a conversation, prompts and answers."""
     rng = random.Random(f"tokenizer/{seed}")
     lines = ["system\nYou are a helpful assistant.", "user\n", "assistant\n", THINK_SYSTEM_PROMPT] * 100
     for _ in range(2000):

@@ -1,4 +1,4 @@
-"""A JupyterLab that serves a copy of the notebooks, and a browser page to drive it."""
+"""Start a JupyterLab that serves a copy of the notebooks, and open a browser page to drive it."""
 
 import os
 import shutil
@@ -18,15 +18,15 @@ CELL = ".jp-Notebook .jp-Cell"
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a JupyterLab that serves a copy of the notebooks."""
+    """Start a JupyterLab that serves a copy of the notebooks, and yield its address."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(NOTEBOOKS, folder / "notebooks")
     tracker = folder / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     tracker.parent.mkdir(parents=True)
     tracker.write_text('{"windowingMode": "none"}', encoding="utf-8")  # render every cell, not only those in view
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with socket.socket() as free_socket:
+        free_socket.bind(("127.0.0.1", 0))
+        port = free_socket.getsockname()[1]
     environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
     environment |= {"GRPO_LAB_PROFILE": "fast", "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings")}
     environment |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"), "JUPYTER_PLATFORM_DIRS": "1"}
@@ -44,7 +44,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.terminate()
             try:
                 server.wait(30)
-            except subprocess.TimeoutExpired:  # on a busy machine
+            except subprocess.TimeoutExpired:  # the machine is busy
                 server.kill()
                 server.wait()
 
@@ -62,9 +62,9 @@ def _wait_for_port(port: int, server: subprocess.Popen, log: Path) -> None:
 @pytest.fixture
 def page(chromium: str, lab: str) -> Iterator:
     sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=quiet)
+        browser = driver.chromium.launch(executable_path=chromium, args=options)
         page = browser.new_page(viewport={"width": 1250, "height": 1000})
         page.set_default_timeout(1000 * START_SECONDS)
         yield page
@@ -85,7 +85,7 @@ def open_notebook(page, lab: str, name: str) -> None:
 
 
 def assert_no_error(page) -> None:
-    """Read from the notebook itself: an output that is folded is not in the page."""
+    """Check that no cell has an error, in the notebook's model, because the page has no folded outputs."""
     problems = page.evaluate(
         "window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells"
         ".flatMap(cell => cell.outputs ?? []).filter(o => o.output_type === 'error').map(o => JSON.stringify(o))"

@@ -1,4 +1,4 @@
-"""Every notebook in a real JupyterLab and a real browser, as it is saved (nbmake runs them): no broken formula."""
+"""Saved notebooks open in JupyterLab without errors and with all formulas rendered, and predictions work there."""
 
 import re
 import time
@@ -16,19 +16,20 @@ RENDER_SECONDS = 120
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_saved_there_is_no_error_and_every_formula_renders(page, lab, notebook):
+def test_a_saved_notebook_has_no_error_and_every_formula_renders(page, lab, notebook):
     open_notebook(page, lab, notebook.stem)
     assert_no_error(page)
-    # On a busy machine the typesetting may still be at work when the page is there: then wait for it.
+    # On a busy machine formulas may still be typeset after the page has loaded, so the test waits.
     page.wait_for_timeout(3000)
     end = time.monotonic() + RENDER_SECONDS
-    while (fault := what_is_not_rendered(page)) and time.monotonic() < end:
+    while (unrendered := unrendered_formula(page)) and time.monotonic() < end:
         page.wait_for_timeout(1000)
-    assert not fault, f"{notebook.stem}: not rendered: {fault}"
+    assert not unrendered, f"{notebook.stem}: not rendered: {unrendered}"
     assert page.evaluate("document.querySelectorAll('mjx-merror, [data-mml-node=\"merror\"]').length") == 0
 
 
-def what_is_not_rendered(page) -> str:
+def unrendered_formula(page) -> str:
+    """Return a formula of the page that is shown as TeX, "any formula" if none is rendered, or ""."""
     rendered = page.evaluate("document.querySelectorAll('mjx-container').length")
     text = page.evaluate(
         """[...document.querySelectorAll('.jp-RenderedMarkdown')].map(e => {
@@ -38,11 +39,13 @@ def what_is_not_rendered(page) -> str:
         }).join(' ')"""
     )
     leftover = re.search(r"\$[^$\n]+\$|\\tag\{|\\frac|\\mathrm|\$\$", text)
-    return repr(leftover[0]) if leftover else "" if rendered > 0 else "any formula"
+    if leftover:
+        return repr(leftover[0])
+    return "" if rendered > 0 else "any formula"
 
 
 def open_cells(page, lab, cells: list) -> None:
-    """A notebook of these cells, saved and opened."""
+    """Save a notebook with these cells, and open it."""
     kernel = {"kernelspec": nbformat.read(NOTEBOOKS[-1], as_version=4).metadata.kernelspec}
     open_notebook(page, lab, NOTEBOOKS[-1].stem)
     page.evaluate(
@@ -70,7 +73,7 @@ def test_what_is_folded_gives_nothing_away_on_a_saved_page(page, lab):
 
 
 def test_a_prediction_is_taken_and_judged(page, lab):
-    """The lower handle is moved and a choice is clicked; the cell that tells the truth is then run."""
+    """Move the lower handle and click a choice, then run the cell with the truth."""
     cells = [nbformat.v4.new_code_cell(source) for source in PREDICTIONS]
     cells[-1].metadata = {"tags": ["hide-output"], "jupyter": {"outputs_hidden": True}}
     open_cells(page, lab, cells)

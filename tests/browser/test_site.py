@@ -1,4 +1,4 @@
-"""The site: links lead somewhere, every formula is set, a picture says what it shows, and nothing comes from a host."""
+"""The site's links have targets, all formulas are typeset, pictures are described, and nothing is loaded from hosts."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 LIMIT_MB, TYPESET_SECONDS = 40, 180
-LESSON_MB = 1.5  # what a lesson loads, but for its figures
+LESSON_MB = 1.5  # the most that a lesson may load, without its figures
 AXE_PAGES = [
     "index",
     "search",
@@ -37,10 +37,10 @@ def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(folder / "doctrees")]
     environment = os.environ | {"GITHUB_REPOSITORY": "somebody/grpo_lab"}
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "-c", "docs", ".", str(folder / "html")], cwd=ROOT, env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     return folder / "html"
 
 
@@ -66,13 +66,13 @@ def test_links_lead_somewhere_and_pictures_and_folds_say_what_they_hold(site):
             assert target.exists(), f"{path}: {address.geturl()}"
             assert not address.fragment or unquote(address.fragment) in ids.get(target, ()), f"{path}: {tag}"
         assert all(image.get("alt", "").strip() for image in page.find_all("img")), path
-        # A label hides what a summary says in sight from a screen reader; without one it says nothing.
+        # A screen reader reads the label instead of the summary's text, so a summary needs exactly one of the two.
         assert all(bool(fold.get("aria-label")) != bool(fold.text.strip()) for fold in page.find_all("summary")), path
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < LIMIT_MB * 1e6
 
 
 def formulas(notebook: dict) -> int:
-    """Those of the text, and those that outputs of Markdown show."""
+    """Count the formulas in the text and in the Markdown outputs of a notebook."""
     outputs = [output.get("data", {}) for cell in notebook["cells"] for output in cell.get("outputs", [])]
     texts = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
     texts += [data["text/markdown"] for data in outputs if "text/markdown" in data and "text/html" not in data]
@@ -99,7 +99,7 @@ def test_every_equation_of_the_package_is_on_the_page_of_functions(site):
 
 def test_a_lesson_loads_little_and_nothing_of_the_search(site):
     parts = (site / "_static" / "mathjax").rglob("*.js")
-    mathjax = sum(file.stat().st_size for file in parts if "extensions" not in file.parts)  # one where a formula asks
+    mathjax = sum(file.stat().st_size for file in parts if "extensions" not in file.parts)  # extensions load on demand
     fonts = [
         site / "_static/mathjax/output/chtml/fonts/woff-v2" / f"MathJax_{font}-Regular.woff" for font in ("Main", "AMS")
     ]
@@ -122,7 +122,7 @@ def test_a_page_waits_for_one_style_sheet_and_for_no_script(site):
 
 @pytest.fixture
 def phone(site, chromium):
-    """A page in a browser that no network is asked from."""
+    """Yield a page in a browser of a phone's width, and check that it requests nothing from the network."""
     addresses = []
     with pytest.importorskip("playwright.sync_api").sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
@@ -135,7 +135,7 @@ def phone(site, chromium):
 
 
 def show_all_formulas(page) -> None:
-    """As for paper, but folds stay as they were: on a screen only what is near the view is set."""
+    """Typeset all formulas, as for printing, but keep the folds. On a screen, only formulas near the view are set."""
     page.evaluate(
         """async () => {
             await window.MathJax?.startup?.promise;
@@ -191,7 +191,7 @@ def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
 
 @pytest.mark.browser
 def test_the_room_of_a_formula_is_left_free_until_it_is_set(site, phone):
-    """So what is read does not move; where MathJax does not load, a formula is shown as it is written."""
+    """The text does not move when formulas are typeset; without MathJax a formula is shown as TeX."""
     height = "document.querySelector('article').offsetHeight"
     for name in ("05_grpo_objective", "zh/02_baselines_and_advantages"):
         address = (site / "notebooks" / f"{name}.html").as_uri()
@@ -221,7 +221,7 @@ def axe_script() -> str:
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(site, phone, theme, width):
-    """On a page of each kind: contrast, names of what can be pressed, order of headings, and some ninety rules more."""
+    """On a page of each kind, axe checks contrast, labels of controls, order of headings and ninety other rules."""
     phone.route("**/mathjax/**", lambda route: route.abort())
     phone.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")
     phone.set_viewport_size({"width": width, "height": 900})
@@ -233,7 +233,7 @@ def test_axe_finds_nothing(site, phone, theme, width):
 
 
 def test_pages_are_described_and_pictures_have_their_size(site):
-    """A page has a line for a list of results; its pictures move nothing when they come, and wait until near."""
+    """A page has a description for search engines; pictures have sizes, and all but the first are loaded on demand."""
     for path, page in pages(site).items():
         if path.parent.name == "notebooks" or path.stem in ("index", "README"):
             assert len(page.select_one("meta[name=description]")["content"]) > 20, path
@@ -270,7 +270,7 @@ def test_a_prediction_is_answered_without_a_kernel_and_kept(site, phone):
     assert phone.locator(".said").first.inner_text().startswith("Kept on this device.")
     phone.get_by_text("Show the result").first.click()
     verdicts = phone.get_by_text("Truth: 0.237. You said 0.2 to 1: that holds it.")
-    assert verdicts.count() == 2  # below the answer, and in the fold
+    assert verdicts.count() == 2  # one below the answer, one in the fold
     phone.get_by_text("中文", exact=True).click()
     assert phone.get_by_label("正确答案加 7").is_checked()
     phone.get_by_text("看结果").last.click()

@@ -1,4 +1,4 @@
-"""On a card: the captured step, number by number, and that its memory comes back."""
+"""On a GPU, the captured step gives the same numbers as an uncaptured one, and its memory is freed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""On a card: the chunked head has the values and gradients of the plain one, in float32 and in bf16."""
+"""On a GPU, the chunked head has the values and gradients of the plain head, in float32 and in bf16."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from grpo_lab.logprobs import chunked_logprobs_and_entropy, token_entropy, token
 pytestmark = pytest.mark.gpu
 
 
-def outcome(inputs, ids, chunk_size=None):
-    """Log-probabilities, entropies, and the gradients of a mixture of both."""
+def values_and_gradients(inputs, ids, chunk_size=None):
+    """Return log-probabilities, entropies, and the gradients of a weighted sum of both."""
     hidden, weight = (x.detach().clone().requires_grad_() for x in inputs)
     if chunk_size is None:
         logits = hidden @ weight.T
@@ -21,22 +21,22 @@ def outcome(inputs, ids, chunk_size=None):
     return [x.detach().double() for x in (logp, entropy, *gradients)]
 
 
-def distance(tensors, references):
+def relative_distances(tensors, references):
     return [((a - b).norm() / b.norm()).item() for a, b in zip(tensors, references, strict=True)]
 
 
 @pytest.mark.parametrize("chunk_size", [7, 64, 448])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_chunked_is_as_near_to_the_truth_as_plain(dtype, chunk_size):
-    """The truth is float64 on the same numbers; in bf16 both round, and the chunked head may not round worse."""
+def test_the_chunked_head_is_as_exact_as_the_plain_head(dtype, chunk_size):
+    """Both are compared with float64 on the same numbers; in bf16 the chunked head may not round more."""
     generator = torch.Generator("cuda").manual_seed(0)
     hidden = torch.randn(2, 100, 192, generator=generator, device="cuda").to(dtype)
     weight = (0.1 * torch.randn(4096, 192, generator=generator, device="cuda")).to(dtype)
     ids = torch.randint(4096, (2, 100), generator=generator, device="cuda")
-    truth = outcome((hidden.double(), weight.double()), ids)
-    plain = distance(outcome((hidden, weight), ids), truth)
-    chunked = distance(outcome((hidden, weight), ids, chunk_size), truth)
+    exact = values_and_gradients((hidden.double(), weight.double()), ids)
+    plain = relative_distances(values_and_gradients((hidden, weight), ids), exact)
+    chunked = relative_distances(values_and_gradients((hidden, weight), ids, chunk_size), exact)
     floor = 1e-5 if dtype == torch.float32 else 1e-3
-    for ours, theirs in zip(chunked, plain, strict=True):
-        assert ours < max(1.5 * theirs, floor), (chunked, plain)
-        assert ours < (1e-4 if dtype == torch.float32 else 2e-2)
+    for chunked_error, plain_error in zip(chunked, plain, strict=True):
+        assert chunked_error < max(1.5 * plain_error, floor), (chunked, plain)
+        assert chunked_error < (1e-4 if dtype == torch.float32 else 2e-2)

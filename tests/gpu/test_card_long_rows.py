@@ -1,4 +1,4 @@
-"""On a GPU: long rows without a mask, by the kernel that is chosen there, as near to float64 as the masked way is."""
+"""On a GPU, long rows without a mask are as near to float64 as masked rows, with the kernel that is chosen there."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ from tests.support.logprob_inputs import unequal_rows
 pytestmark = pytest.mark.gpu
 
 
-def outcome(dtype):
-    """Log-probabilities and the gradient of the first layer's query projection, in float64."""
+def logp_and_gradient(dtype):
+    """Return log-probabilities and the gradient of the first layer's query projection, converted to float64."""
     model = random_policy("small", dtype=torch.float64).to("cuda", dtype)
     inputs = [tensor.cuda() for tensor in unequal_rows()]
     logp, _ = compute_logprobs(model, *inputs, with_entropy=False)
@@ -24,13 +24,13 @@ def outcome(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-def test_long_rows_are_as_near_to_the_truth_as_masked_ones(dtype, monkeypatch):
+def test_long_rows_are_as_exact_as_masked_rows(dtype, monkeypatch):
     print(kernel_of_long_rows("cuda", dtype), "on torch", torch.__version__)
-    truth, masked = outcome(torch.float64), outcome(dtype)
+    exact, masked = logp_and_gradient(torch.float64), logp_and_gradient(dtype)
     monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
-    for exact, plain, ours in zip(truth, masked, outcome(dtype), strict=True):
-        error, plain_error = ((x - exact).norm() / exact.norm() for x in (ours, plain))
-        assert error < max(1.5 * plain_error, 1e-5)
+    for exact_value, masked_value, long_value in zip(exact, masked, logp_and_gradient(dtype), strict=True):
+        error, masked_error = ((x - exact_value).norm() / exact_value.norm() for x in (long_value, masked_value))
+        assert error < max(1.5 * masked_error, 1e-5)
 
 
 def test_half_precision_takes_one_kernel_for_all_rows():

@@ -27,13 +27,13 @@ def spec_of(mode):
 
 
 def measure(mode):
-    """Measure each mode once, and skip it if the GPU is too small."""
+    """Measure a mode once, and skip the test if the GPU is too small."""
     skip_unless_possible(mode)
     if mode not in measured:
         total = torch.cuda.get_device_properties(0).total_memory
         planned = known_shape.plan_for(spec_of(mode)).peak
         if planned + RESERVE > total:
-            pytest.skip(f"by plan {mode} takes {planned / GIB:.1f} GiB, and this card has {total / GIB:.1f}")
+            pytest.skip(f"by plan {mode} takes {planned / GIB:.1f} GiB, and this GPU has {total / GIB:.1f}")
         torch.cuda.empty_cache()
         measured[mode] = in_a_process(known_shape.measure, spec_of(mode))
     return measured[mode]

@@ -1,4 +1,4 @@
-"""On a card: every mode trains, a reference may stay on the CPU, and a run that was cut off goes on."""
+"""On a GPU, every mode trains, a reference may stay on the CPU, and an interrupted run resumes."""
 
 import pytest
 import torch
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.gpu
 def test_each_mode_trains(mode, checkpointing):
     skip_unless_possible(mode)
     spec = known_shape.SHORT | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
-    done = known_shape.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
-    assert done["steps"] == 3 and done["finite"] and done["nonfinite_steps"] == 0
-    assert done["parameters"] == done["parameters_with_gradient"] == done["parameters_moved"]
-    assert done["weights_moved"] > 0.9
-    assert done["logp_difference_max"] < (1e-3 if mode == "fp32" else 0.3)
+    measures = known_shape.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
+    assert measures["steps"] == 3 and measures["finite"] and measures["nonfinite_steps"] == 0
+    assert measures["parameters"] == measures["parameters_with_gradient"] == measures["parameters_moved"]
+    assert measures["weights_moved"] > 0.9
+    assert measures["logp_difference_max"] < (1e-3 if mode == "fp32" else 0.3)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -42,7 +42,7 @@ def test_the_gradient_is_that_of_the_cpu(checkpointing):
         assert (gradients[1][name] - expected).norm() < 1e-3 * expected.norm() + 1e-7, name
 
 
-def card_run(callback=None, **settings):
+def gpu_run(callback=None, **settings):
     model, tokenizer = make_world()
     model.to("cuda")
     history = train(model, tokenizer, ROWS, letter_reward, make_config(**settings), callback)
@@ -55,21 +55,24 @@ def assert_close(first, second):
 
 
 def test_a_reference_on_the_cpu_is_the_same_reference():
-    (on_card, ours), (on_cpu, theirs) = (card_run(beta=0.1, ref_model_device=device) for device in (None, "cpu"))
-    assert_close(on_card, on_cpu)
-    assert ours[-1]["kl"] == pytest.approx(theirs[-1]["kl"], rel=1e-2, abs=1e-6) and ours[-1]["kl"] > 0
+    (weights_gpu, history_gpu), (weights_cpu, history_cpu) = (
+        gpu_run(beta=0.1, ref_model_device=device) for device in (None, "cpu")
+    )
+    assert_close(weights_gpu, weights_cpu)
+    kl = history_gpu[-1]["kl"]
+    assert kl == pytest.approx(history_cpu[-1]["kl"], rel=1e-2, abs=1e-6) and kl > 0
 
 
-def test_a_run_that_was_cut_off_goes_on(tmp_path):
+def test_an_interrupted_run_resumes(tmp_path):
     def cut(step, metrics):
         if step == 3:
             raise Killed
 
     settings = {"max_steps": 5, "save_steps": 2}
-    whole, history = card_run(output_dir=str(tmp_path / "whole"), **settings)
+    whole, history = gpu_run(output_dir=str(tmp_path / "whole"), **settings)
     with pytest.raises(Killed):
-        card_run(cut, output_dir=str(tmp_path / "cut"), **settings)
-    resumed, continued = card_run(output_dir=str(tmp_path / "cut"), resume_from_checkpoint=True, **settings)
+        gpu_run(cut, output_dir=str(tmp_path / "cut"), **settings)
+    resumed, continued = gpu_run(output_dir=str(tmp_path / "cut"), resume_from_checkpoint=True, **settings)
     assert_close(whole, resumed)
     assert [step["step"] for step in continued] == [1, 2, 3, 4, 5]
     assert continued[-1]["reward"] == pytest.approx(history[-1]["reward"], rel=1e-3)

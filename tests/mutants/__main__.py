@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`: plant every mutant, and say which survive."""
+"""Plant every mutant, and print those that survive: `python -m tests.mutants`."""
 
 import argparse
 import sys

@@ -1,7 +1,7 @@
-"""Mutants of anchored lines that no test can kill, because nothing that can be seen depends on the change.
+"""List the mutants of anchored lines that no test can kill, because the change has no visible effect.
 
-`equivalent.txt` lists them, each with the reason. `python -m tests.mutants --family equivalent` runs them: where one is
-killed, its reason is wrong.
+`equivalent.txt` has each of them with the reason. `python -m tests.mutants --family equivalent` runs them; if a test
+kills one, its reason is wrong.
 """
 
 import re
@@ -12,7 +12,7 @@ from tests.mutants.mutant import Mutant
 
 
 def listed(file: Path) -> dict[str, str]:
-    """Each entry of such a list, and its reason: the line above the entries, which are indented by a space."""
+    """Return the reason for each entry of a list; the reason is the line above its entries, which are indented."""
     reason_by_entry: dict[str, str] = {}
     for block in file.read_text(encoding="utf-8").split("\n\n"):
         why, *entries = block.strip("\n").split("\n ")
@@ -27,9 +27,9 @@ NO_GRADIENT = {name: why for name, why in LISTED.items() if name.isidentifier()}
 
 
 def without_names(code: str) -> str:
-    """The text with its variables numbered, which may be renamed; calls, attributes and keywords stay."""
+    """Return the code with numbers in place of variables, so that renaming one does not matter."""
     if "(" not in re.sub(r"^\(\d+\.\d+\) ", "", code):
-        return code  # so short that others would look like it
+        return code  # too short: without names, different lines would be equal
     numbers: dict[str, str] = {}
 
     def numbered(name: re.Match) -> str:
@@ -42,13 +42,13 @@ _REASONS = {without_names(entry): why for entry, why in EQUIVALENT.items()}
 
 
 def reason(mutant: Mutant) -> str | None:
-    """Why no test can kill the mutant, or None."""
+    """Return why no test can kill the mutant, or None if a test has to."""
     stops = mutant.name.endswith(".detach()")
     return _REASONS.get(without_names(mutant.name)) or (NO_GRADIENT.get(mutant.function) if stops else None)
 
 
-def check(every: list[Mutant]) -> None:
+def check(mutants: list[Mutant]) -> None:
     """Raise ValueError for an entry that fits none of the mutants of the anchored lines."""
-    known = {without_names(mutant.name) for mutant in every} | {mutant.function for mutant in every}
+    known = {without_names(mutant.name) for mutant in mutants} | {mutant.function for mutant in mutants}
     if stale := [entry for entry in EQUIVALENT if without_names(entry) not in known] + list(NO_GRADIENT.keys() - known):
         raise ValueError(f"equivalent.py has entries that fit no mutant: {stale}")

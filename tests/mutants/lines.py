@@ -1,4 +1,4 @@
-"""Mutants of the anchored lines: every line of mathematics whose comment ends in the tag of its equation."""
+"""Make mutants of the anchored lines: the lines of mathematics whose comment ends in the tag of an equation."""
 
 import ast
 from collections.abc import Iterator
@@ -9,19 +9,19 @@ from tests.mutants.operators import variants
 
 
 def anchored_modules() -> list[str]:
-    """Files of the package with anchored lines; not the course, whose exercises may repeat them."""
+    """Return the files with anchored lines, without those of the course, whose exercises may repeat such lines."""
     paths = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "grpo_lab").rglob("*.py")))
     return [path for path in paths if path.split("/")[1] not in ("course", "formulas") and anchors(read(path))]
 
 
 def anchors(source: str) -> dict[str, int]:
-    """{tag: line number} of the comments `# P 1 (n.m)` that end a line."""
+    """Return the line number of each tag, from the comments `# P 1 (n.m)` at the ends of lines."""
     anchors = ((ANCHOR.fullmatch(comment), line) for line, comment in trailing_comments(source))
     return {match["tag"]: line for match, line in anchors if match}
 
 
 def line_mutants(path: str) -> list[Mutant]:
-    """Every mutant of every anchored line of a file; those that `equivalent` lists among them."""
+    """Return every mutant of every anchored line of a file, including those that `equivalent` lists."""
     source = read(path)
     return [m for tag, line in anchors(source).items() for m in _of_line(path, source, tag, line)]
 
@@ -30,11 +30,11 @@ def _of_line(path: str, source: str, tag: str, line: int) -> Iterator[Mutant]:
     tree = ast.parse(source)
     statements = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
     statement = next(s for s in reversed(statements) if line in (s.lineno, s.end_lineno))
-    original, seen, function = ast.unparse(statement), set(), place_of(source, line)
+    original, texts, function = ast.unparse(statement), set(), place_of(source, line)
     for new in variants(statement):
         text = ast.unparse(new)
-        if text not in seen | {original}:
-            seen.add(text)
+        if text not in texts | {original}:
+            texts.add(text)
             new = _replaced(source, statement, text)
             yield Mutant(f"({tag}) {text}", path, function, source, new, files_of_tests(path))
 
@@ -42,6 +42,6 @@ def _of_line(path: str, source: str, tag: str, line: int) -> Iterator[Mutant]:
 def _replaced(source: str, statement: ast.stmt, text: str) -> str:
     lines = source.splitlines(keepends=True)
     indent = " " * statement.col_offset
-    # As many lines as before, so that every other statement keeps its number.
+    # The number of lines stays, so that every other statement keeps its line number.
     blank = "\n" * (statement.end_lineno - statement.lineno)
     return "".join([*lines[: statement.lineno - 1], f"{indent}{text}\n{blank}", *lines[statement.end_lineno :]])

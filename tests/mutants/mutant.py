@@ -1,4 +1,4 @@
-"""A mutant: one file of the package with one small change, and the test files that have to notice it."""
+"""Define a mutant: one file of the package with one small change, and the test files that have to fail with it."""
 
 import ast
 import difflib
@@ -13,7 +13,7 @@ from grpo_lab.formulas.lines import running
 
 ROOT = Path(__file__).resolve().parents[2]
 _DEFINED = ast.FunctionDef | ast.ClassDef
-# Where the behaviour of a module shows first, if not in the test with its name: patterns below tests/.
+# The tests that fail first for a module, if not the tests with its name: patterns below tests/.
 TELLING = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_loop.py",),
@@ -44,20 +44,20 @@ TELLING = {
 @dataclass(frozen=True)
 class Mutant:
     name: str  # "clip-inverted: torch.max(...", or "(5.7) surrogate = torch.max(..."
-    path: str  # of the changed file, from the repository's root, with forward slashes
-    qualified_name: str  # of the function that is changed; "" for a constant of the module
+    path: str  # path of the changed file from the repository's root, with forward slashes
+    qualified_name: str  # qualified name of the changed function; "" for a constant of the module
     original: str
     mutated: str
-    tests: tuple[str, ...]  # files
+    tests: tuple[str, ...]  # paths of test files
 
     @property
     def function(self) -> str:
-        """The name by which tests call what is changed."""
+        """The name by which tests call the changed function."""
         return self.qualified_name.rpartition(".")[2]
 
     @property
     def group(self) -> tuple[str, str]:
-        """Mutants of one group are likely killed by the same test."""
+        """The file and function of the mutant; mutants of the same group are likely killed by the same test."""
         return self.path, self.qualified_name
 
     def diff(self) -> str:
@@ -67,7 +67,7 @@ class Mutant:
 
 @contextmanager
 def swapped(mutant: Mutant) -> Iterator[None]:
-    """The mutant instead of the original, inside the `with`; of a constant, the assignments that differ."""
+    """Put the mutant in place of the original inside the `with`; for a constant, run the changed assignments."""
     module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     if mutant.qualified_name:
         with running(mutant.mutated, module, mutant.qualified_name):
@@ -86,9 +86,9 @@ def swapped(mutant: Mutant) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=256)
 def files_of_tests(path: str) -> tuple[str, ...]:
-    """The test files of a module: those with its name, then those of its folder, then those of its package."""
+    """Return the test files of a module: first those with its name, then those of its folder and of its package."""
     module = PurePosixPath(path).with_suffix("").relative_to("grpo_lab")
-    folders = [*module.parents][:-1]  # those of its rooms, then that of its package
+    folders = [*module.parents][:-1]  # innermost folder first, the package last
     of_name = [f"{folder}/test_{module.name}*.py" for folder in folders or [PurePosixPath(".")]]
     of_package = [f"{folder}/test_*.py" for folder in folders]
     patterns = [*TELLING.get(f"{module}", ()), *of_name, *of_package]
@@ -101,7 +101,7 @@ def read(path: str) -> str:
 
 
 def place_of(source: str, line: int) -> str:
-    """The qualified name of the function or method around a line of a file."""
+    """Return the qualified name of the function or method around a line, or "" outside of functions."""
     names, body = [], ast.parse(source).body
     while around_line := [s for s in body if isinstance(s, _DEFINED) and s.lineno <= line <= s.end_lineno]:
         names.append(around_line[0].name)

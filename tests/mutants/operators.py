@@ -1,7 +1,7 @@
-"""The small ways to get one line of mathematics wrong.
+"""Make small mistakes in a line of mathematics.
 
-`variants` yields every tree that differs from the given one in one place: operators and comparisons are exchanged,
-terms, calls and statements dropped, constants moved, branches and arguments swapped, signs and gradients lost.
+`variants` yields every syntax tree that differs from a given one in one place. It exchanges operators and comparisons,
+drops terms, calls and statements, changes constants, swaps branches and arguments, and drops signs and gradients.
 """
 
 import ast
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from grpo_lab.course.stub import is_check
 
 MODULES = {"torch", "math", "np", "einops", "F"}
-# Dropping these changes a type that compares equal (1.0 == True), or nothing that a test could see.
+# Dropping one of these calls changes a type that compares equal (1.0 == True), or nothing that a test could see.
 KEPT_CALLS = {"float", "bool", "int", "list", "tuple"}
-
-LEFT_ALONE = {"targets", "target", "annotation", "returns", "decorator_list"}
+# Fields of a syntax tree that are not changed.
+UNCHANGED_FIELDS = {"targets", "target", "annotation", "returns", "decorator_list"}
 BINARY = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
     ast.Pow: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
@@ -33,21 +33,21 @@ NAMES = {
 
 
 def variants(node: ast.AST) -> Iterator[ast.AST]:
-    """Every tree that differs from this one in one place: of a function, a statement, or an expression."""
+    """Yield every tree that differs from a function, a statement or an expression in one place."""
     yield from _of_statement(node) if isinstance(node, ast.stmt) else _at_root(node)
     if _is_negative_number(node):
         return
     for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST) and field not in LEFT_ALONE and not isinstance(value, ast.arguments):
+        if isinstance(value, ast.AST) and field not in UNCHANGED_FIELDS and not isinstance(value, ast.arguments):
             yield from (_with(node, **{field: new}) for new in variants(value))
-        elif isinstance(value, list) and field not in LEFT_ALONE:
+        elif isinstance(value, list) and field not in UNCHANGED_FIELDS:
             for index, part in enumerate(value):
                 for new in _of_part(part):
                     yield _with(node, **{field: [*value[:index], *new, *value[index + 1 :]] or [ast.Pass()]})
 
 
 def _of_part(part: object) -> Iterator[list[ast.AST]]:
-    """What may stand in a list in the place of this; nothing else of a check, since no case asks for an error."""
+    """Yield the replacements of an element of a list of nodes; checks have none, because no case tests errors."""
     if not isinstance(part, ast.AST) or isinstance(part, ast.Raise) or (isinstance(part, ast.stmt) and is_check(part)):
         return
     yield from ([new] for new in variants(part))
@@ -138,7 +138,7 @@ def _constants(value) -> list:
 
 
 def _strings(value: str) -> list[str]:
-    """The name of a reduction, or the pattern of einops: its result with two axes exchanged, or over the other axis."""
+    """Return mutants of a string: another reduction, or an einops pattern with exchanged or other reduced axes."""
     if value in NAMES:
         return [NAMES[value]]
     inputs, arrow, outputs = value.partition("->")
@@ -152,8 +152,8 @@ def _strings(value: str) -> list[str]:
 
 
 def _detached(value: ast.expr) -> ast.expr:
-    already = isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "detach"
-    return value if already else ast.Call(ast.Attribute(value, "detach", ast.Load()), [], [])
+    is_detached = isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "detach"
+    return value if is_detached else ast.Call(ast.Attribute(value, "detach", ast.Load()), [], [])
 
 
 def _is_negative_number(node: ast.AST) -> bool:
@@ -164,10 +164,10 @@ def _is_negative_number(node: ast.AST) -> bool:
 
 
 def _is_arithmetic(node: ast.AST | None) -> bool:
-    """Whether a sign and a gradient may mean something here; they do not for comparisons, choices and lists."""
+    """Return whether a node may compute a number with a sign and a gradient; comparisons and lists do not."""
     operator = getattr(node, "op", None)
-    of_bits = isinstance(operator, (ast.BitAnd, ast.BitOr, ast.Not))
-    return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)) and not of_bits
+    is_logical = isinstance(operator, (ast.BitAnd, ast.BitOr, ast.Not))
+    return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)) and not is_logical
 
 
 def _with(node: ast.AST, **fields) -> ast.AST:

@@ -1,4 +1,4 @@
-"""Hands mutants to worker processes, and ends those that hang."""
+"""Distribute mutants to worker processes, and end the processes that hang."""
 
 import multiprocessing
 import time
@@ -15,17 +15,17 @@ START_SECONDS, MUTANT_SECONDS = 300, 300
 @dataclass
 class Trial:
     mutant: Mutant
-    killer: str | None  # the test, or None for a survivor
+    killer: str | None  # id of the test that killed the mutant; None if it survived
     detail: str
     seconds: float
 
 
 class WorkerError(RuntimeError):
-    """The tests could not be run as they should, so no verdict would mean anything."""
+    """Raised if the tests cannot run properly, so that no verdict can be trusted."""
 
 
 def judge(mutants: list[Mutant], workers: int) -> Iterator[Trial]:
-    """Verdicts as they come. A worker takes all mutants of a group, so that the last killer is tried first."""
+    """Yield the verdicts as they arrive. A worker takes whole groups of mutants and tries the last killer first."""
     groups: dict[tuple[str, str], list[Mutant]] = {}
     for mutant in mutants:
         groups.setdefault(mutant.group, []).append(mutant)
@@ -60,7 +60,7 @@ class _Worker:
         self.idle, self.mutant, self.since = False, None, time.monotonic()
 
     def give_work(self) -> None:
-        """The next mutant of the group, of another group, or None, which ends the worker."""
+        """Send an idle worker the next mutant of its group, or of another group, or None, which ends it."""
         if not (self.alive and self.idle):
             return
         if not self.todo and self.queue:
@@ -90,18 +90,18 @@ class _Worker:
         if seconds > (START_SECONDS if self.mutant is None else MUTANT_SECONDS):
             yield from self._lost(f"no end within {seconds:.0f} s")
 
-    def _lost(self, why: str) -> Iterator[Trial]:
-        """A mutant that hangs or brings the process down is noticed: killed. The next one gets a new process."""
+    def _lost(self, reason: str) -> Iterator[Trial]:
+        """Count a mutant that hangs or ends the process as killed, and start a new process for the next one."""
         if self.mutant is None:
-            raise WorkerError(f"a worker was lost without a mutant: {why}")
-        yield Trial(self.mutant, "(the process)", why, time.monotonic() - self.since)
+            raise WorkerError(f"a worker was lost without a mutant: {reason}")
+        yield Trial(self.mutant, "(the process)", reason, time.monotonic() - self.since)
         self.end()
         self.alive = bool(self.todo or self.queue)
         if self.alive:
             self._start()
 
     def end(self) -> None:
-        self.process.join(0 if self.alive else 10)  # who has said all ends by itself
+        self.process.join(0 if self.alive else 10)  # a finished worker ends by itself
         self.process.kill()
         self.process.join()
         self.connection.close()

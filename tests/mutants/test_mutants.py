@@ -1,4 +1,4 @@
-"""Every anchored line of mathematics is load-bearing, and the machine that says so works."""
+"""Every mutant of an anchored line of mathematics is killed, and the mutation test itself works."""
 
 import ast
 import os
@@ -20,38 +20,38 @@ KL, RULES = "grpo_lab/kl.py", "grpo_lab/rewards/rules.py"
 
 
 @pytest.fixture(scope="module")
-def of_lines() -> list[Mutant]:
+def mutants_of_lines() -> list[Mutant]:
     return [m for path in anchored_modules() for m in line_mutants(path)]
 
 
 @pytest.mark.slow
 def test_every_mutant_of_an_anchored_line_is_killed():
-    """All of them, in processes of their own; one if the tests themselves run in several."""
+    """Run the mutation test in two processes, or in one if the tests themselves run in several."""
     workers = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
     command = [sys.executable, "-m", "tests.mutants", "--family", "lines", "--workers", workers]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"(?m)^mutants: [1-9]\d* killed, 0 survived$", done.stdout)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"(?m)^mutants: [1-9]\d* killed, 0 survived$", result.stdout)
 
 
-def test_every_equation_has_mutants_that_are_not_equivalent(of_lines):
+def test_every_equation_has_mutants_that_are_not_equivalent(mutants_of_lines):
     tags = {tag for path in anchored_modules() for tag in anchors(read(path))}
     assert tags == set(formula_map())
     for tag in tags:
-        of_equation = [m for m in of_lines if m.name.startswith(f"({tag}) ")]
-        assert sum(reason(m) is None for m in of_equation) >= 2, tag
+        mutants = [m for m in mutants_of_lines if m.name.startswith(f"({tag}) ")]
+        assert sum(reason(m) is None for m in mutants) >= 2, tag
 
 
-def test_every_list_fits_the_source(of_lines):
-    check(of_lines)
+def test_every_list_fits_the_source(mutants_of_lines):
+    check(mutants_of_lines)
     new_name = "(1.9) ends = end - end.cumsum(-1, dtype=int)"
     old_name = "(1.9) before = is_end - is_end.cumsum(-1, dtype=int)"
     assert without_names(new_name) == without_names(old_name) != without_names(old_name.replace("- is_end", "- before"))
     mutants = errata_mutants()
-    assert len({m.name + m.path for m in (*mutants, *of_lines)}) == len(mutants) + len(of_lines)
+    assert len({m.name + m.path for m in (*mutants, *mutants_of_lines)}) == len(mutants) + len(mutants_of_lines)
     for mutant in mutants:
         ast.parse(mutant.mutated)
-    for mutant in (*mutants, *of_lines):  # those of lines are written from a tree, so they can be read
+    for mutant in (*mutants, *mutants_of_lines):  # a mutant of a line is made from a syntax tree, so it can be parsed
         assert any((ROOT / test).exists() for test in mutant.tests), f"no test file for {mutant.path}"
         assert mutant.mutated != mutant.original
 
@@ -74,16 +74,16 @@ def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():
             assert kl_estimate(ones, zero, "k1").item() == -1 and format_fault(text) == "text outside"
 
 
-def written(**changes: str) -> list[Mutant]:
-    """Other ways to write the line of Eq. (4.8), and one test that could notice."""
+def mutants_of_k1(**expressions: str) -> list[Mutant]:
+    """Return mutants whose line of Eq. (4.8) has these expressions, by name, and one test that could kill them."""
     source, tests = read(KL), ("tests/mutants/test_sample.py",)
-    mutated = {n: with_lines(source, {"4.8": f"k1 = {new}"}) for n, new in changes.items()}
-    return [Mutant(n, KL, "kl_estimate", source, text, tests) for n, text in mutated.items()]
+    mutated = {name: with_lines(source, {"4.8": f"k1 = {new}"}) for name, new in expressions.items()}
+    return [Mutant(name, KL, "kl_estimate", source, text, tests) for name, text in mutated.items()]
 
 
 @pytest.mark.slow
 def test_what_no_test_notices_survives():
-    verdicts = {v.mutant.name: v for v in judge(written(harmless="-d + 0", wrong="d"), workers=1)}
+    verdicts = {v.mutant.name: v for v in judge(mutants_of_k1(harmless="-d + 0", wrong="d"), workers=1)}
     assert verdicts["wrong"].killer == "tests/mutants/test_sample.py::test_k1"
     assert verdicts["harmless"].killer is None and verdicts["harmless"].detail == "1 tests passed"
 
@@ -91,5 +91,5 @@ def test_what_no_test_notices_survives():
 @pytest.mark.slow
 def test_what_hangs_or_ends_the_process_is_killed_and_holds_up_nothing(monkeypatch):
     monkeypatch.setattr("tests.mutants.pool.MUTANT_SECONDS", 2)
-    mutants = written(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
+    mutants = mutants_of_k1(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
     assert [v.killer for v in judge(mutants, workers=1)] == ["(the process)", "(the process)"]

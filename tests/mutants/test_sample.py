@@ -1,4 +1,4 @@
-"""One honest test, on which test_mutants tries the machine."""
+"""A single test, on which test_mutants tries the mutation test."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""One process that kills mutants: a pytest session whose loop takes orders from a pipe."""
+"""Test mutants in one process: a pytest session whose loop receives mutants from a pipe."""
 
 import contextlib
 import inspect
@@ -12,15 +12,15 @@ from tests.mutants.mutant import ROOT, Mutant, swapped
 
 
 def main(connection: Connection, files: list[str]) -> None:
-    """Collect the tests of `files`, then answer each mutant that arrives with a verdict, until None arrives."""
+    """Collect the tests of `files`, then receive mutants and send a verdict for each, until None arrives."""
     os.chdir(ROOT)
-    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  the parent alone prints
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  only the parent process prints
     for name, value in (("OMP_NUM_THREADS", "1"), ("GRPO_LAB_PROFILE", "fast"), ("TQDM_DISABLE", "1")):
         os.environ[name] = value
     import pytest
     from hypothesis import Phase, settings
 
-    # One counterexample is enough, and it need not be small.
+    # A single counterexample kills a mutant, and it is not shrunk.
     settings.register_profile(
         "mutants", phases=[Phase.explicit, Phase.generate], database=None, deadline=None, report_multiple_bugs=False
     )
@@ -33,13 +33,13 @@ def main(connection: Connection, files: list[str]) -> None:
 
 
 class Session:
-    """A pytest plugin whose main loop runs the tests of one mutant after the other."""
+    """A pytest plugin whose main loop runs the tests of each mutant in turn."""
 
     def __init__(self, connection: Connection):
         self.connection = connection
         self.items: list = []
         self.names: dict[str, set[str]] = {}
-        self.killers: dict[tuple[str, str], list[str]] = {}  # of a group of mutants, the last one first
+        self.killers: dict[tuple[str, str], list[str]] = {}  # group of mutants: ids of killers, the last one first
         self.healthy: dict[str, bool] = {}
         self.trouble = ""
 
@@ -51,7 +51,7 @@ class Session:
         import pytest
 
         class Nowhere(pytest.Item):
-            """Stands for "the next test is in another file", so that only what the session shares is kept."""
+            """A next test in another file, so that pytest tears down all fixtures but those of the session."""
 
             def runtest(self): ...
 
@@ -68,25 +68,25 @@ class Session:
         return True
 
     def verdict(self, mutant: Mutant) -> tuple[str | None, str]:
-        """The test that kills the mutant and its complaint, or None and what was tried."""
+        """Return the test that kills the mutant and its message, or None and the number of tests tried."""
         tried = 0
         for item in self.in_order(mutant):
             if not self.is_healthy(item):
                 continue
             tried += 1
             with swapped(mutant):
-                complaint = self.run(item)
-            if complaint:
+                message = self.run(item)
+            if message:
                 killers = self.killers.setdefault(mutant.group, [])
                 self.killers[mutant.group] = [item.nodeid, *(k for k in killers if k != item.nodeid)]
-                return item.nodeid, complaint
+                return item.nodeid, message
         broken = sorted(nodeid for nodeid, healthy in self.healthy.items() if not healthy)
         return None, f"{tried} tests passed" + (f"; fail without a mutant: {', '.join(broken)}" if broken else "")
 
     def in_order(self, mutant: Mutant) -> list:
-        """The mutant's tests: last killers of its group first, then those that call its function, then the others.
+        """Return the mutant's tests: last killers of its group, then tests that name its function, then the others.
 
-        Each time those of the last file come first: they are short, and there because the other files let one through.
+        Within each of these, tests of the last file come first: they are short, and were written for survivors.
         """
         files = mutant.tests[-1:] + mutant.tests[:-1]
         item_by_id = {i.nodeid: i for file in files for i in self.items if i.nodeid.startswith(file + "::")}
@@ -95,18 +95,18 @@ class Session:
         return [item_by_id[nodeid] for nodeid in dict.fromkeys([*killers, *callers, *item_by_id])]
 
     def is_healthy(self, item) -> bool:
-        """Whether the test passes on the code as it is; asked before its first use, which sets up what it shares."""
+        """Return whether the test passes without a mutant; checked once, which also sets up shared fixtures."""
         if item.nodeid not in self.healthy:
             self.healthy[item.nodeid] = not self.run(item)
         return self.healthy[item.nodeid]
 
     def leaks(self) -> list[str]:
-        """Killers that now fail on the code as it is: a mutant left something behind, and no verdict can be trusted."""
+        """Return killers that now fail without a mutant: a mutant left a trace, so no verdict can be trusted."""
         killers = {k for group in self.killers.values() for k in group}
         return [item.nodeid for item in self.items if item.nodeid in killers and self.run(item)]
 
     def run(self, item) -> str:
-        """The complaint of a test that failed, or ""."""
+        """Run a test; return the message of its failure, or "" if it passes."""
         from _pytest.runner import runtestprotocol
 
         reports = runtestprotocol(item, log=False, nextitem=self.nowhere)
@@ -116,7 +116,7 @@ class Session:
 
 
 def _names(test) -> set[str]:
-    """The identifiers in the source of a test; none if the file changed since it was imported."""
+    """Return the identifiers in the source of a test, or none if the source cannot be read."""
     try:
         return set(re.findall(r"\w+", inspect.getsource(test)))
     except OSError:

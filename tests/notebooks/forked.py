@@ -1,7 +1,8 @@
-"""`pytest -p tests.notebooks.forked`: each notebook runs in a fork of the process that has imported everything already.
+"""Run each notebook in a fork of a process that has imported all packages: `pytest -p tests.notebooks.forked`.
 
-A kernel of its own costs each notebook about five seconds of imports. What fails under nbmake fails here: a cell that
-raises, or takes more than CELL_SECONDS. For Linux; elsewhere, and in `make test-all`, nbmake runs them.
+This saves each notebook about five seconds of imports in its own kernel. As under nbmake, a notebook fails if a cell
+raises or takes more than CELL_SECONDS. The plugin is for Linux; on other systems, and in `make test-all`, nbmake runs
+the notebooks.
 """
 
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 CELL_SECONDS = 300
-SHOWN = 60  # of the last lines of a notebook that fails
+SHOWN_LINES = 60  # number of last lines that are shown of a failed notebook
 INLINE = "module://matplotlib_inline.backend_inline"
 NEEDED = ("IPython.core.interactiveshell", "ipywidgets", "matplotlib.pyplot", "transformers")
 NEEDED += ("grpo_lab.teaching.notebook",)
@@ -32,7 +33,7 @@ class NotebookFile(pytest.File):
 
 
 class NotebookFailed(Exception):
-    """Its text is what the notebook printed last: the number of the cell, and the traceback."""
+    """Raised with the last lines that the notebook printed: the number of the cell and the traceback."""
 
 
 class Notebook(pytest.Item):
@@ -45,7 +46,7 @@ class Notebook(pytest.Item):
             child.join()
             printed = (Path(folder) / "printed").read_text(encoding="utf-8", errors="replace").splitlines()
         if child.exitcode:
-            raise NotebookFailed("\n".join([*printed[-SHOWN:], f"{self.name}: exit code {child.exitcode}"]))
+            raise NotebookFailed("\n".join([*printed[-SHOWN_LINES:], f"{self.name}: exit code {child.exitcode}"]))
 
     def repr_failure(self, excinfo):
         return str(excinfo.value) if excinfo.errisinstance(NotebookFailed) else super().repr_failure(excinfo)
@@ -55,7 +56,7 @@ class Notebook(pytest.Item):
 
 
 def execute(path: Path, folder: Path) -> None:
-    """In the child: run every code cell, in a shell without a kernel around it. What is left behind is in `folder`."""
+    """Run every code cell in a shell without a kernel, in the child process; temporary files are in `folder`."""
     sys.stdout = sys.stderr = open(folder / "printed", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
     for stream in (1, 2):
         os.dup2(sys.stdout.fileno(), stream)
@@ -67,14 +68,14 @@ def execute(path: Path, folder: Path) -> None:
     for number, cell in enumerate(cells):
         if cell["cell_type"] == "code":
             print(f"---- {path.name}, cell {number}")
-            signal.alarm(CELL_SECONDS)  # nobody handles it, so it ends the process
+            signal.alarm(CELL_SECONDS)  # the signal has no handler, so it ends the process
             if not shell.run_cell("".join(cell["source"]), store_history=True).success:
                 sys.exit(1)
     signal.alarm(0)
 
 
 def make_shell():
-    """As a kernel has it: figures are rendered after the cell, and the tests' checker of shapes is off."""
+    """Make a shell like a kernel's: figures are rendered after the cell, and run-time checks of shapes are off."""
     import jaxtyping
     from IPython.core.interactiveshell import InteractiveShell
     from matplotlib import pyplot
@@ -85,9 +86,9 @@ def make_shell():
     from grpo_lab.teaching.plots import animation
 
     jaxtyping.config.update("jaxtyping_disable", True)
-    whole = animation._gif  # nobody watches: its first frame and its last
-    animation._gif = lambda draw, name, values, ylabel: whole(draw, name, [values[0], values[-1]], ylabel)
-    ConstrainedLayoutEngine.execute = lambda engine, figure: None  # nor does it matter what overlaps
+    gif = animation._gif  # draws the first and the last frame only, to save time
+    animation._gif = lambda draw, name, values, ylabel: gif(draw, name, [values[0], values[-1]], ylabel)
+    ConstrainedLayoutEngine.execute = lambda engine, figure: None  # skipped, to save time
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}), colors="nocolor")
     pyplot.switch_backend(INLINE)
     configure_inline_support(shell, INLINE)

@@ -1,4 +1,4 @@
-"""The build: what is tagged as hidden is folded in JupyterLab; reading time counts what is in sight."""
+"""The build folds the cells that are tagged as hidden, and counts the reading time of the visible ones."""
 
 import sys
 from pathlib import Path
@@ -46,7 +46,7 @@ print("in sight")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """A series of one notebook, built."""
+    """Build a series of one notebook, and return its folder."""
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "11_small.md").write_text(TEXT, encoding="utf-8")
     monkeypatch.setattr(build, "TEXT", tmp_path / "text")
@@ -87,7 +87,7 @@ def cell(source: str, kind: str = "markdown", tags: tuple[str, ...] = ()):
         ([cell("word")], 5),
     ],
 )
-def test_reading_time_is_of_what_is_in_sight(cells, minutes):
+def test_reading_time_counts_visible_cells(cells, minutes):
     assert build.reading_minutes(nbformat.v4.new_notebook(cells=cells)) == minutes
 
 

@@ -1,4 +1,4 @@
-"""What a lesson claims: numbers from cells, exercises before solutions, runs from two settings or "in this run"."""
+"""A lesson's numbers come from its cells, exercises stand before solutions, and records have a second setting."""
 
 import ast
 import json
@@ -16,26 +16,26 @@ from tests.support.notebook_cells import shown
 ROOT = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(ROOT.glob("[0-9]*.ipynb"))
 
-# Not prose: formulas, code, links, citations, cross-references, years, the head, rows of tables, HTML.
+# Text that is no prose: formulas, code, links, citations, cross-references, years, the head, tables, HTML.
 NO_PROSE = re.compile(
     r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|Eq\. \([^)]*\)|arXiv:[\d.]+|\[\d{4}\.\d+|\b(?:19|20)\d\d\b|"
     r"\*CPU[^*]*\*|\b(?:part|section|notebook|lesson|step|exercise) \d+\w?|^\|.*\|$|<[^>]*>",
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = re.compile(r"(?<![\w.\-/^_{])(\d{1,3}(?:,\d{3})+(?!\d)|\d+\.\d+|\d+)(?![\d.]*\w)(%?)")
-SMALL = 20  # whole numbers up to here are counted by the reader
+SMALL = 20  # whole numbers up to this one need no source, because a reader can count
 
 
 @cache
 def cells(lesson: Path) -> list[tuple[str, str, dict]]:
-    """(kind, source, cell), up to the exercises."""
-    kept_lines = []
+    """Return (kind, source, cell) of the cells above the exercises."""
+    triples = []
     for cell in json.loads(lesson.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and re.search(r"^## Exercises", source, re.MULTILINE):
             break
-        kept_lines.append((cell["cell_type"], source, cell))
-    return kept_lines
+        triples.append((cell["cell_type"], source, cell))
+    return triples
 
 
 def printed(cell: dict) -> str:
@@ -50,11 +50,11 @@ def printed(cell: dict) -> str:
 
 
 class Section(NamedTuple):
-    """What stands from one heading to the next, of any level."""
+    """The text and the cells from one heading to the next heading of any level."""
 
-    heading: str  # "" for what stands above the first one
+    heading: str  # "" for the text above the first heading
     prose: str
-    code: str  # of its cells
+    code: str  # code of the section's cells
     outputs: str
 
     def numbers(self, texts: str) -> set[float]:
@@ -82,7 +82,7 @@ def sections(lesson: Path) -> list[Section]:
 
 
 def records_of(lesson: Path, section: Section) -> list[dict]:
-    """The records that a section reads, or whose variable it uses."""
+    """Return the records that a section reads, or whose variable it uses."""
     names = set(re.findall(r"runs/(\w+)\.json", section.code))
     for other_section in sections(lesson):
         for variables, name in re.findall(r"(?m)^([\w, ]+) = .*runs/(\w+)\.json", other_section.code):
@@ -92,7 +92,7 @@ def records_of(lesson: Path, section: Section) -> list[dict]:
 
 
 def settings(record) -> Iterator[float]:
-    """The numbers of a record that are no measurements of a run: those outside of its lists."""
+    """Yield the numbers of a record outside of its lists, which are settings and no measurements."""
     for value in record.values():
         if isinstance(value, dict):
             yield from settings(value)
@@ -101,7 +101,7 @@ def settings(record) -> Iterator[float]:
 
 
 def lines_of(file: str) -> list[list[str]]:
-    """The rows of a table of this folder, such as `lesson | number | source`."""
+    """Return the rows of a table of this folder, such as `lesson | number | source`."""
     lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
     return [[part.strip() for part in line.split("|", 2)] for line in lines if line and not line.startswith("#")]
 
@@ -117,30 +117,35 @@ def is_among(values: Iterable[float], number: str, percent: str) -> bool:
 
 
 def unplaced(lesson: Path) -> list[str]:
-    """Numbers of the prose that nothing in their place rounds to.
+    """Return the numbers of the prose that have no source.
 
-    A fraction, or a percentage: a cell of the same section, or a setting of a record that the section reads. A whole
-    number, which may be a setting: also a cell of an earlier section. What stands above the first part announces the
-    page, and may be printed anywhere on it. Else it is a row of outside_facts.txt or of printed_under.txt.
+    The source of a fraction or a percentage is a cell of the same section, or a setting of a record that the section
+    reads. A whole number may be a setting, so it may also come from a cell of an earlier section. The text above the
+    first part announces the page, so its numbers may be printed anywhere on the page. All other numbers need a row in
+    outside_facts.txt or in printed_under.txt.
     """
     rows = lines_of("outside_facts.txt") + lines_of("printed_under.txt")
     listed = {number for name, number, _ in rows if name == lesson.stem}
-    every, missing = sections(lesson), []
-    anywhere = {value for section in every for value in section.printed}
-    for index, section in enumerate(every):
-        of_section = section.printed | {value for record in records_of(lesson, section) for value in settings(record)}
-        earlier = of_section | {value for section_before in every[:index] for value in section_before.printed}
+    all_sections, missing = sections(lesson), []
+    on_page = {value for section in all_sections for value in section.printed}
+    for index, section in enumerate(all_sections):
+        in_section = section.printed | {value for record in records_of(lesson, section) for value in settings(record)}
+        up_to_here = in_section | {value for earlier in all_sections[:index] for value in earlier.printed}
         for number, percent in NUMBER.findall(NO_PROSE.sub(" ", section.prose)):
             is_whole = not percent and "." not in number
             if number in listed or (is_whole and int(number.replace(",", "")) <= SMALL):
                 continue
-            if not is_among(anywhere if index < 2 else earlier if is_whole else of_section, number, percent):
+            if index < 2:
+                values = on_page
+            else:
+                values = up_to_here if is_whole else in_section
+            if not is_among(values, number, percent):
                 missing.append(f"{number}{percent} under {section.heading!r}")
     return missing
 
 
 def asked_and_shown(lesson: Path, name: str) -> tuple[list[int], list[int], list[bool]]:
-    """The cells that ask to write a function, those that show it, and which of these are folded."""
+    """Return the cells that ask for a function, the cells that show it, and whether each of the latter is folded."""
     asks, shows, folded = [], [], []
     for index, (kind, source, cell) in enumerate(cells(lesson)):
         if kind == "markdown" and re.search(rf"Now write it.*`{name}`", source, re.DOTALL):
@@ -152,9 +157,9 @@ def asked_and_shown(lesson: Path, name: str) -> tuple[list[int], list[int], list
 
 
 def out_of_order(lesson: Path) -> list[str]:
-    """What is wrong with where the functions of the lesson's assignment are asked for and shown."""
-    every = [name for names in NAMES.values() for name in names]
-    wrong = [f"show({name}) stands open" for name in every if not all(asked_and_shown(lesson, name)[2])]
+    """Return a line for each function that the lesson shows unfolded, or before it asks for the function."""
+    functions = [name for names in NAMES.values() for name in names]
+    wrong = [f"show({name}) stands open" for name in functions if not all(asked_and_shown(lesson, name)[2])]
     for name in NAMES.get(lesson.stem.partition("_")[0], ()):
         asks, shows, _ = asked_and_shown(lesson, name)
         if shows and (not asks or asks[0] > shows[0]):
@@ -170,7 +175,7 @@ def formula_above(lesson: Path, index: int) -> bool:
 
 
 def records(lesson: Path) -> list[str]:
-    """The records that a lesson reads."""
+    """Return the names of the records that a lesson with assertions reads."""
     code = "\n".join(source for kind, source, _ in cells(lesson) if kind == "code")
     return re.findall(r"runs/(\w+)\.json", code) if any_assert(code) else []
 
@@ -192,7 +197,7 @@ def test_a_number_that_another_section_prints_is_out_of_place(tmp_path):
         return {"cell_type": "markdown", "source": source, "metadata": {}}
 
     lesson = [
-        markdown("# 9 · A lesson\n\nIn the end 0.62 are right."),  # which announces the page
+        markdown("# 9 · A lesson\n\nIn the end 0.62 are right."),  # this text announces the page
         markdown("## Before\n\nOf 64 completions 0.31 are right, and 0.62 after training."),
         code("steps = 64", "0.3127"),
         markdown("## After\n\nOf 64 completions 62% are right, not 31%, and 45 of 97 think.\n\n```\nx = 0.77\n```"),

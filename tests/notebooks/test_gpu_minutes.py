@@ -1,4 +1,4 @@
-"""What the script for fifteen minutes on a GPU leaves behind when a command, or the script itself, is cut off."""
+"""The script for fifteen minutes on a GPU keeps its records when a command or the script itself is interrupted."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def record(tmp_path):
     return json.loads((tmp_path / "memory.json").read_text(encoding="utf-8"))
 
 
-def test_a_command_that_takes_too_long_leaves_what_it_printed_and_the_next_begins(monkeypatch, tmp_path):
+def test_the_output_of_a_command_that_takes_too_long_is_recorded_and_the_next_begins(monkeypatch, tmp_path):
     run = subprocess.run
 
     def run_until_it_has_begun(command, *, timeout, **keywords):
@@ -45,7 +45,7 @@ def test_a_command_that_takes_too_long_leaves_what_it_printed_and_the_next_begin
     assert (done["exit"], done["result"]) == (0, {"peak": 3})
 
 
-def test_a_script_that_is_cut_off_has_recorded_what_was_done_and_what_was_not(monkeypatch, tmp_path):
+def test_an_interrupted_script_has_recorded_its_finished_and_unfinished_commands(monkeypatch, tmp_path):
     run, calls = minutes.run, []
 
     def cut_off_at_the_second(*arguments):

@@ -1,4 +1,4 @@
-"""The form of a lesson: a head that is so, its length, its predictions, its place in the loop, its sources."""
+"""Lessons have the common form: a true head, a bounded length, predictions, a place in the loop, sources."""
 
 import ast
 import re
@@ -11,16 +11,16 @@ from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 LONGEST, MOST_CELLS, FEWEST_PREDICTIONS = 50, 60, 5
-# What a stranger reads in 45 minutes counts; these are a bound on what does not fit into them.
+# Bounds on the length of a lesson that a new reader can read in 45 minutes.
 MOST_WORDS, MOST_LINES, MOST_FOLDS, MOST_FIGURES = 2400, 280, 8, 7
 FIGURES = ("finish", "token_heat")  # beside one animation
 HEAD = re.compile(r"\*CPU (\d+) s · reading (\d+) min · needs (nothing|\d\db?(, \d\db?)*)\*")
-ENTRANCE, REFERENCE = "00", "05b"  # the one that says how to read, and the one to look things up in
-WHOLE_LOOP = ("03", "07", "09")  # where "you are here" would say nothing
+ENTRANCE, REFERENCE = "00", "05b"  # lesson 00 explains how to read lessons, 05b is a reference
+WHOLE_LOOP = ("03", "07", "09")  # lessons about the whole loop, which need no "you are here"
 
 pytest.importorskip("jupytext")
 build = load_script("notebooks/build.py")
-TEXTS = sorted((ROOT / "notebooks" / "text").glob("[0-9]*.md"))  # without further.md, where one looks things up
+TEXTS = sorted((ROOT / "notebooks" / "text").glob("[0-9]*.md"))  # without further.md, a collection of topics
 
 
 @pytest.fixture(params=TEXTS, ids=lambda path: path.stem)
@@ -39,23 +39,23 @@ def prose(lesson) -> str:
 
 
 def calls(source: str, name: str) -> list[ast.Call]:
-    """Calls of a function, or of a method, of this name."""
+    """Return the calls of functions and methods with this name."""
     called = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return [call for call in called if getattr(call.func, "id", getattr(call.func, "attr", None)) == name]
 
 
-def test_the_head_says_what_it_takes(lesson):
+def test_the_head_states_question_reading_time_and_needed_lessons(lesson):
     title, question, budget = prose(lesson).split("\n\n")[:3]
     assert title.startswith(f"# {lesson.number} · ")
     assert re.fullmatch(r"\*\*[^*]+\?\*\*", question)
     budget_line = HEAD.fullmatch(budget)
     assert budget_line, budget
     assert int(budget_line[2]) <= LONGEST
-    assert abs(int(budget_line[2]) - build.reading_minutes(lesson)) <= 10  # said by readers
+    assert abs(int(budget_line[2]) - build.reading_minutes(lesson)) <= 10  # the head has the minutes that readers took
 
 
-def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
-    """Words of prose without code, formulas and tables; lines of code, folded ones too; folds; figures."""
+def test_a_lesson_is_short_enough_above_its_exercises(lesson):
+    """Bounded are words of prose (without code, formulas and tables), lines of code, cells, folds and figures."""
     last = next(i for i, cell in enumerate(lesson.cells) if re.search(r"^## Exercises", cell.source, re.MULTILINE))
     visible = nbformat.from_dict({"cells": lesson.cells[:last]})
     text = re.sub(r"\$\$.*?\$\$|`[^`]*`|\$[^$]*\$|^\|[^\n]*$", " ", prose(visible), flags=re.DOTALL | re.MULTILINE)
@@ -66,9 +66,10 @@ def test_it_says_one_thing_from_its_title_to_its_exercises(lesson):
     assert len(lesson.cells) <= MOST_CELLS and len(folds) <= MOST_FOLDS and len(figures) <= MOST_FIGURES
 
 
-def test_it_says_where_in_the_loop_you_are(lesson):
-    first = code(lesson) if lesson.number == ENTRANCE else code(lesson)[:6]  # which comes to the loop by an example
-    assert lesson.number in WHOLE_LOOP or any(calls(source, "loop_diagram") for source in first)
+def test_a_lesson_shows_its_place_in_the_loop(lesson):
+    # Lesson 00 begins with an example, so its diagram may come later.
+    cells = code(lesson) if lesson.number == ENTRANCE else code(lesson)[:6]
+    assert lesson.number in WHOLE_LOOP or any(calls(source, "loop_diagram") for source in cells)
 
 
 def test_predictions_are_asked_alone_and_answered_and_counted(lesson):

@@ -1,4 +1,4 @@
-"""The committed notebooks: executed, clean, small, in step with their text, in the form of the series."""
+"""The committed notebooks are executed, clean, small and in step with their text."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-MAX_BYTES = 550_000  # figures have two pixels for one of the page
+MAX_BYTES = 550_000  # figures have twice the resolution of the page
 FOLD = "# The "  # "# The figure: open this line, then the result below it."
 
 pytest.importorskip("jupytext")

@@ -1,8 +1,8 @@
-r"""Formulas in notebooks: those of the code are the code's, letter for letter; numbers rise as one reads.
+r"""Formulas in notebooks agree with the docstrings of the package, and are numbered in reading order.
 
-A tag that a docstring of the package has, too, belongs to a line of code and is written as in that docstring. Any other
-is a step of a derivation: its number is used once, by a notebook of its chapter. Every equation of the code is shown or
-written in some notebook.
+If a docstring of the package has the tag of a formula, the formula belongs to a line of code and is equal to that in
+the docstring. Any other formula is a step of a derivation; its number is used once, by a notebook of its chapter. Every
+equation of the code is shown or written in some notebook.
 """
 
 import json
@@ -16,13 +16,13 @@ from tests.support.equations import formula_map
 from tests.support.notebook_cells import cells, shown
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-ANY = r"\d+"  # the chapter of an equation: in further.ipynb, any
+ANY = r"\d+"  # further.ipynb has equations of any chapter
 TAG = r"\d+\.\d+"
 CITATION = re.compile(rf"Eqs?\.[\s~]*\({TAG}\)(?:(?:,|,? and|,? or|,? to| ?[-–])\s*\({TAG}\))*")
 
 
 def prose(notebook: dict) -> list[str]:
-    """Markdown cells without the code that they quote."""
+    """Return the Markdown cells without code."""
     return [
         re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
         for text in cells(notebook, "markdown")
@@ -30,7 +30,7 @@ def prose(notebook: dict) -> list[str]:
 
 
 def displayed(notebook: dict) -> list[str]:
-    """What stands between lines of $$."""
+    """Return the displayed formulas, which stand between lines of $$."""
     return [
         block
         for text in prose(notebook)
@@ -39,7 +39,7 @@ def displayed(notebook: dict) -> list[str]:
 
 
 def tagged(notebook: dict) -> list[tuple[str, str]]:
-    """(tag, LaTeX) of every displayed formula that has a tag."""
+    """Return (tag, LaTeX) of every displayed formula with a tag."""
     tagged_blocks = []
     for block in displayed(notebook):
         if match := re.search(r"\\tag\{([^}]*)\}", block):
@@ -47,13 +47,13 @@ def tagged(notebook: dict) -> list[tuple[str, str]]:
     return tagged_blocks
 
 
-def words(latex: str) -> list[str]:
-    r"""Commands and characters: white space counts only where it ends a command, `\log x` against `\logx`."""
+def latex_tokens(latex: str) -> list[str]:
+    r"""Return commands and characters, without white space, which only ends commands (`\log x` but `\logx`)."""
     return re.findall(r"\\[A-Za-z]+|\\.|\S", latex)
 
 
 def faults(number: int | str, notebook: dict, code: dict, written: set[str]) -> list[str]:
-    """What is wrong with the formulas of one notebook. `written` are the tags of the whole series."""
+    """Return a line for each fault in the formulas of a notebook; `written` are the tags in the whole series."""
     wrong = [
         f"$$ is not alone on its line: {line!r}"
         for text in prose(notebook)
@@ -64,7 +64,7 @@ def faults(number: int | str, notebook: dict, code: dict, written: set[str]) -> 
         if block.count(r"\tag{") != 1:
             wrong.append(f"a displayed formula has one \\tag: {block.strip()!r}")
     for tag, latex in tagged(notebook):
-        if tag in code and words(latex) != words(code[tag].latex):
+        if tag in code and latex_tokens(latex) != latex_tokens(code[tag].latex):
             wrong.append(f"({tag}) differs from the docstring of {code[tag].function}: {latex.strip()!r}")
         if tag not in code and not re.fullmatch(rf"{number}\.\d+", tag):
             wrong.append(f"({tag}) is no equation of the code, and none of this chapter, as ({number}.1) would be")
@@ -75,8 +75,8 @@ def faults(number: int | str, notebook: dict, code: dict, written: set[str]) -> 
     return wrong
 
 
-def lesson(name: str) -> int | str:
-    """ "05b" is another notebook, its formulas are those of "05"; "07b" likewise."""
+def chapter(name: str) -> int | str:
+    """Return the chapter of a notebook: 5 for "05" and "05b", and `ANY` for a name without a number."""
     return int(name[:2]) if name[0].isdigit() else ANY
 
 
@@ -92,7 +92,7 @@ def series() -> dict[str, dict]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_formulas_of_the_notebook_agree_with_the_code(path, series):
     name = path.stem.partition("_")[0]
-    assert faults(lesson(name), series[name], formula_map(), tags_of(series)) == []
+    assert faults(chapter(name), series[name], formula_map(), tags_of(series)) == []
 
 
 def test_the_number_of_a_step_is_used_once_in_the_series(series):

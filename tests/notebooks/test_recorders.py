@@ -1,4 +1,4 @@
-"""The recorders of notebooks/runs: an arm changes what its name says, records are whole, a short run still works."""
+"""The recorders of notebooks/runs: arms change what their names say, records are complete, and short runs work."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def test_arms_of_05b_are_the_whole_settings_of_the_family():
             **(recorder.COMMON | recorder.ARMS["4 updates" if name == "BNPO" else f"family: {name}"].change)
         )
         differs = {key for key, value in vars(whole).items() if vars(arm_config)[key] != value}
-        assert differs == ({"loss_type"} if name == "BNPO" else set())  # in one part, bnpo is dapo
+        assert differs == ({"loss_type"} if name == "BNPO" else set())  # with one micro-batch, bnpo equals dapo
 
 
 def test_arms_of_08_differ_from_the_first_of_their_kind_in_what_they_say():
@@ -173,11 +173,11 @@ def test_a_run_with_a_calculator_is_written_step_by_step_and_goes_on(tmp_path, c
     assert len(again["runs"]["first"]["metrics"]["reward"]) == 2 and "accuracy " in capsys.readouterr().out
 
 
-def test_a_judge_of_06_errs_as_often_as_it_says_or_where_it_has_a_key():
+def test_a_judge_of_06_errs_with_its_probabilities_or_on_its_key():
     recorder, texts, answer = recorders.rewards, ["<answer>117</answer>", "<answer>118</answer>", "117"], ["117"] * 3
     recorder.random.seed(0)
-    paid = [recorder.judge(0.3, 0.2)(texts, answer) for _ in range(4000)]
-    rates = torch.tensor(paid).mean(0)
+    rewards = [recorder.judge(0.3, 0.2)(texts, answer) for _ in range(4000)]
+    rates = torch.tensor(rewards).mean(0)
     assert torch.allclose(rates, torch.tensor([0.8, 0.3, 0.3]), atol=0.03)
     for key, expected in {recorder.ends_high: [1.0, 1.0, 0.0], recorder.empty: [1.0, 0.0, 1.0]}.items():
         assert recorder.judge(key=key)(texts, answer) == expected
@@ -204,7 +204,7 @@ def test_recorded_completions_of_07b_lose_their_end_token_alone():
 
 
 @pytest.mark.slow
-def test_scatter_of_02_is_that_of_each_payment_and_the_model_stays_as_it_was(monkeypatch):
+def test_the_covariances_of_02_give_the_variance_for_any_rewards_and_the_model_is_unchanged(monkeypatch):
     recorder = recorders.baselines
     for name, value in {"PROMPTS": 2, "GROUP": 4, "SCORED": 1}.items():
         monkeypatch.setattr(recorder, name, value)
@@ -214,7 +214,7 @@ def test_scatter_of_02_is_that_of_each_payment_and_the_model_stays_as_it_was(mon
     measured = recorder.scatter_at(model, tokenizer, step=0, batches=3)
     assert torch.equal(torch.nn.utils.parameters_to_vector(parameters), weights)
     gradients, rows = [], addition_problems("train", 20_000)
-    for i in range(3):  # paid 2 and 1, literally
+    for i in range(3):  # with rewards of 2 and 1
         torch.manual_seed(1_000_000 + i)
         _, rewards, logp = recorder.answers_to(model, tokenizer, rows)
         loss = ((1 + rewards) * logp).mean()
@@ -237,7 +237,9 @@ def test_records_hold_every_arm_with_every_seed():
             (run["staleness"], run["correction"], run["seed"], len(run["difference"])) for run in staleness[name]
         }
         updates = part.update_factor * recorders.staleness.UPDATES
-        assert recorded_runs == {(*arm, seed, updates) for arm in part.arms for seed in range(part.seeds)}
+        assert recorded_runs == {
+            (*vars(arm).values(), seed, updates) for arm in part.arms for seed in range(part.seeds)
+        }
     for run in read(RUNS / "tiny_kl.json")["runs"]:
         assert run.items() >= vars(recorders.kl.ARMS[run["arm"]]).items()
         assert len(run["thinking"]) == run["slower"] * recorders.kl.STEPS + 1
@@ -247,7 +249,7 @@ def test_records_hold_every_arm_with_every_seed():
     )
     for setting, arm in {(run["setting"], run["arm"]) for run in guess["runs"]}:
         runs = [run for run in guess["runs"] if (run["setting"], run["arm"]) == (setting, arm)]
-        seeds = 2 if setting == "15 and 4, half the rate" else recorders.guess.SEEDS  # those take the longest
+        seeds = 2 if setting == "15 and 4, half the rate" else recorders.guess.SEEDS  # fewer, because runs are long
         assert sorted(run["seed"] for run in runs) == list(range(seeds)), (setting, arm)
         assert all(run["steps"][-1] == guess["settings"][setting]["steps"] for run in runs)
     recorded = read(RUNS / "smollm2.json")["settings"]
@@ -262,7 +264,7 @@ def test_arms_with_chosen_prompts_use_equally_many_samples():
         arm = recorder.ARMS[run["arm"]]
         measured = recorder.POOL * recorder.TRIES * bool(arm.measure)
         assert sum(run["samples"]) + measured == recorder.SAMPLES
-        if arm.dynamic:  # each update but the last, for which too few samples may be left
+        if arm.dynamic:  # the last update may have too few samples left
             assert set(run["with_gradient"][:-1]) == {arm.prompts}
         else:
             assert set(run["samples"]) == {arm.prompts * recorder.G}
@@ -286,7 +288,7 @@ def test_higher_or_lower_is_recorded_with_its_tree_where_the_lesson_draws_it(mon
 def test_at_staleness_0_the_sampler_of_10_is_the_trainer_and_at_1_it_is_near(monkeypatch):
     recorder, rows = recorders.staleness, addition_problems("test", 2, seed=1)
     monkeypatch.setitem(recorder.COMMON, "generation_batch_size", 32)
-    fresh = recorder.run(0, "uncorrected", seed=0, updates=2, held_out=rows)["difference"]
-    stale = recorder.run(1, "truncated", seed=0, updates=2, held_out=rows)["difference"]
+    fresh = recorder.run(recorder.Arm(0, "uncorrected"), seed=0, updates=2, held_out=rows)["difference"]
+    stale = recorder.run(recorder.Arm(1, "truncated"), seed=0, updates=2, held_out=rows)["difference"]
     assert max(fresh) < 1e-5 and stale[0] < 1e-5
     assert 1e-3 < stale[1] < 0.1

@@ -1,4 +1,4 @@
-"""The slides of four lectures: their figures are in the lessons, and the two languages say the same."""
+"""The slides of four lectures: figures come from the lessons, and both languages have the same content."""
 
 import base64
 import re
@@ -28,7 +28,7 @@ def test_both_languages_have_the_same_slides_figures_and_formulas(source):
 
 
 @pytest.mark.parametrize("source", slides.sources(), ids=lambda source: source.stem)
-def test_every_figure_is_one_of_a_lesson_with_its_alternative_text(source):
+def test_every_figure_comes_from_a_lesson_with_its_alternative_text(source):
     cells = slides.lecture(source).cells
     assert len(cells) >= 8 and sum("attachments" in cell for cell in cells) >= 5
     for cell in cells:

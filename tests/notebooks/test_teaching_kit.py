@@ -1,4 +1,4 @@
-"""The teaching kit: its names are those of exercises and settings, its links lead to files, its dates and sums hold."""
+"""The teaching kit names existing exercises and settings, and its links, dates and sums are right."""
 
 import re
 from datetime import date, timedelta
@@ -27,10 +27,10 @@ def days(text: str) -> list[date]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_names_in_code_are_those_of_the_present_state(page):
-    known = {*all_exercises(), *LOSSES, *GRPOConfig.__dataclass_fields__, *COMMANDS}
+def test_names_in_code_exist(page):
+    names = {*all_exercises(), *LOSSES, *GRPOConfig.__dataclass_fields__, *COMMANDS}
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert set(re.findall(r"`(\w+)`", prose)) <= known
+    assert set(re.findall(r"`(\w+)`", prose)) <= names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -80,7 +80,7 @@ def test_the_oral_exam_knows_how_many_logs_there_are():
     assert f"{names[len(FAULTS) - 8]} kinds of logs" in text_of("oral.md")
 
 
-def test_every_lecture_ends_with_assignments_that_there_are():
+def test_every_lecture_ends_with_existing_assignments():
     for page in KIT.glob("slides/*.md"):
         numbers = re.findall(r"(?:Assignments?|作业) (\d\dc?)", page.read_text(encoding="utf-8"))
         assert set(numbers) <= set(TITLES)

@@ -1,4 +1,4 @@
-"""The Chinese pages: the English cells and outputs, in step with po/zh_CN; and what is still to translate."""
+"""The Chinese pages have the English cells and outputs, and are in step with po/zh_CN."""
 
 import json
 import re
@@ -13,7 +13,7 @@ pytest.importorskip("babel")
 translations = load_script("notebooks/translations.py")
 WRITTEN = translations.written()
 NAMES = [*translations.PAGES, translations.PACKAGE, translations.VARIANTS]
-# What may stand for a term of the glossary besides its name there, since a word has other meanings and shorter forms.
+# Translations of a term beside that of the glossary, because a word has other meanings and shorter forms.
 ALSO = {"logits": "logit", "seed": "种子", "bias": "偏", "token": "结束符", "discount": "折扣", "mask": "屏蔽"}
 ALSO |= {"score": "分 判 比较", "return": "返回", "reward to go": "奖励", "prompt": "题 问", "completion": "样本"}
 ALSO |= {
@@ -22,10 +22,10 @@ ALSO |= {
     "estimator": "估计",
     "judge": "裁判 判断 验证器 只看",
     "control": "控制",
-    "off-policy": "单步异步",  # one-step off-policy
+    "off-policy": "单步异步",  # translates "one-step off-policy"
     "policy": "单步异步",
 }
-SPARED = {  # entries that do without the term, by how they begin
+SPARED = {  # entries that need not have the term, by the beginning of their English
     ("policy", "Check the derivation without"),
     ("completion", "An invariance test finds S, "),
     ("control", "Shuffling moves the rewards "),
@@ -69,9 +69,9 @@ def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
 
 
 def as_run(output) -> str:
-    """Without captions, alternative texts, predictions and what stands on a fold or before a legend.
+    """Return an output as JSON without the texts that are translated.
 
-    A picture with Chinese labels counts as the English one that it was drawn beside.
+    A picture with Chinese labels is replaced by the mark of its English picture.
     """
     data = {kind: value for kind, value in output.get("data", {}).items() if not kind.startswith("text/")}
     if picture := data.get("image/png"):
@@ -82,8 +82,8 @@ def as_run(output) -> str:
 
 
 @pytest.mark.parametrize("name", [*WRITTEN, translations.PACKAGE])
-def test_what_is_to_translate(name):
-    """A report, so that a paragraph which has changed holds nobody up; `make test-all` insists."""
+def test_report_what_is_to_translate(name):
+    """Skip, and report what is missing, because a changed paragraph need not be translated before `make test-all`."""
     if untranslated := translations.missing(name):
         share = f"{len(untranslated)} of {len(translations.messages(name))}"
         pytest.skip(f"{share} to translate, such as {untranslated[0][:60]!r}")
@@ -97,8 +97,8 @@ def test_terms_are_those_of_the_glossary(name):
     terms = [(term, chinese) for term, chinese in terms if re.fullmatch(r"[a-z][A-Za-z -]{2,}", term)]
     missing = []
     for message in translations.done(name):
-        titles = r'"[^"]*"|\[\*.+?\*\]|(?s:^- .*arxiv\.org.*)'  # of papers
-        english = translations.KEPT.sub(" ", re.sub(titles, " ", message.id))
+        titles = r'"[^"]*"|\[\*.+?\*\]|(?s:^- .*arxiv\.org.*)'  # titles of papers
+        english = translations.UNCHANGED_PARTS.sub(" ", re.sub(titles, " ", message.id))
         for term, chinese in terms:
             words = [*re.findall(r"[^（），、/ ]+", chinese), *ALSO.get(term, "").split()]
             if re.search(rf"\b{term}s?\b", english, re.IGNORECASE) and not any(w in message.string for w in words):
@@ -114,7 +114,7 @@ def test_a_page_that_is_published_is_translated(name):
 
 @pytest.fixture
 def page(tmp_path, monkeypatch):
-    """A series of one lesson, and where its Chinese twin will stand."""
+    """Write a series of one lesson, and yield the path of its Chinese twin."""
     lesson = nbformat.v4.new_notebook()
     code = "finish(fig, caption=f'Of {n} sums, {right:.0%} are right.', alt='Bars.')\nprint('Of 9 sums')"
     output = {

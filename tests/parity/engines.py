@@ -1,8 +1,7 @@
-"""The engines that the parity tests compare with, and how to call their loss on plain tensors.
+"""Import the engines that the parity tests compare with, and call TRL's loss on plain tensors.
 
-TRL changes its formulas between releases, so the version is part of the comparison. Where an engine cannot be installed
-(Liger away from Linux) its tests are skipped; on a Linux CI machine its absence is a failure, so that nothing goes
-untested in silence.
+TRL changes its formulas between releases, so the version is part of the comparison. The tests of an engine that cannot
+be installed (Liger on other systems than Linux) are skipped. On a Linux CI machine a missing engine is a failure.
 """
 
 import importlib
@@ -22,7 +21,7 @@ VERSIONS = {"trl": "1.16.0", "liger_kernel": "0.8.5"}
 
 
 def engine(module: str):
-    """Import a module of an engine, or skip the test module that asks for it."""
+    """Import a module of an engine, or skip the calling test module if the engine is not installed."""
     package = module.split(".")[0]
     try:
         installed = importlib.metadata.version(package.replace("_", "-"))
@@ -41,7 +40,7 @@ def trl_loss(
     num_items=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, vespo_k_pos=2.0, vespo_lambda_pos=3.0,
     vespo_k_neg=3.0, vespo_lambda_neg=2.0,
 ):  # fmt: skip
-    """GRPOTrainer's own `_compute_loss`, fed with log-probabilities instead of a model: the loss, and its metrics."""
+    """Call `_compute_loss` of TRL's GRPOTrainer with log-probabilities instead of a model; return loss and metrics."""
     from trl import GRPOTrainer
 
     trainer = object.__new__(GRPOTrainer)

@@ -1,7 +1,7 @@
-"""The whole path, from hidden states to loss, against Liger's fused loss: value and gradient, every loss type.
+"""The path from hidden states to the loss has the value and the gradient of Liger's fused loss, for every loss type.
 
-Liger has no sequence level for cispo, sapo and vespo. Its luspo agrees with TRL's, and ours, only at the sequence level
-without KL: elsewhere it also counts what stands at masked positions, and divides by the width of the batch.
+Liger has no sequence level for cispo, sapo and vespo. Its luspo agrees with ours and TRL's only at the sequence level
+without KL; otherwise it also counts masked positions, and divides by the width of the batch.
 """
 
 import pytest

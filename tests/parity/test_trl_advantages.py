@@ -1,4 +1,4 @@
-"""Advantages, and weights of what another sampled, against a real GRPOTrainer: its completions and rewards are ours."""
+"""Advantages and importance weights agree with TRL's GRPOTrainer, which gets its completions and rewards from us."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ GROUPS = {
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory):
-    """A model that never generates: the rollout returns two tokens, the reward function what the row says."""
+    """Return a trainer whose rollout returns two fixed tokens, and whose reward is a column of the row."""
     from datasets import Dataset
 
     model, tokenizer = make_world()
@@ -60,7 +60,7 @@ def test_advantages(trainer, scale, name):
 
 @pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
 def test_importance_weights(trainer, mode, monkeypatch):
-    """The rollout says how likely its sampler found the two tokens of each completion."""
+    """The rollout returns the sampler's log-probabilities of the two tokens of each completion."""
     sampled_logp = torch.linspace(-3, -0.2, 2 * P * G).view(-1, 2)
     rollout = {
         "prompt_ids": [[2]] * P * G,

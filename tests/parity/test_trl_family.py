@@ -1,4 +1,4 @@
-"""Each row of the family is a configuration that TRL builds, and that gives TRL's loss and our loss one value."""
+"""Each member of the family is a valid TRL configuration, with which TRL's loss and ours have the same value."""
 
 import inspect
 
@@ -24,12 +24,12 @@ def double_precision():
     torch.set_default_dtype(torch.float32)
 
 
-def trls(settings: dict, tmp_path):
+def trl_config(settings: dict, tmp_path):
     return trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=8, **settings)
 
 
-def trls_loss(config, logp, advantages, mask, old, ref):
-    """The loss of TRL's trainer with what its `__init__` takes from the configuration, and nothing else."""
+def trl_loss_of_config(config, logp, advantages, mask, old, ref):
+    """Return the loss of TRL's trainer with the settings that its `__init__` reads from the configuration."""
     names = ("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "beta")
     loss_settings = {name: getattr(config, name) for name in (*names, "max_completion_length")}
     return trl_loss(
@@ -44,37 +44,37 @@ def test_the_version_is_the_one_installed():
 @pytest.mark.parametrize("name", FAMILY)
 @pytest.mark.parametrize("distance", [0.0003, 0.3])
 def test_one_value_and_one_gradient(name, distance, tmp_path):
-    """Near the old policy, where GSPO's narrow range still lets some answers through, and far from it."""
+    """The policy is near the old one, where some answers are within GSPO's narrow range, or far from it."""
     member = FAMILY[name]
-    theirs, ours = trls(member.trl, tmp_path), GRPOConfig(**member.trl)
+    theirs, ours = trl_config(member.trl, tmp_path), GRPOConfig(**member.trl)
     logp, old, ref, _, mask = batch(P * G, T, 3, distance)
     rewards = draw(P, G, seed=9)
     assert ours.scale_rewards == theirs.scale_rewards
     advantages = group_advantages(rewards, scale=theirs.scale_rewards).flatten()
     assert_agree(
         lambda x: policy_loss(x, advantages, mask, old, ref, **ours.loss_arguments())[0],
-        lambda x: trls_loss(theirs, x, advantages, mask, old, ref),
+        lambda x: trl_loss_of_config(theirs, x, advantages, mask, old, ref),
         logp,
     )
 
 
 def test_a_name_alone_is_another_algorithm(tmp_path):
-    """The power of the rows: with the loss type alone the value is another one, but where defaults are the row."""
+    """With the loss type alone the value differs, except for the members whose settings are the defaults."""
     logp, old, ref, _, mask = batch(P * G, T, 3, 0.3)
     rewards, equal_names = draw(P, G, seed=9), set()
     for name, member in FAMILY.items():
         values = []
         for settings in (member.trl, {"loss_type": member.trl["loss_type"], "max_completion_length": 512}):
-            config = trls(settings, tmp_path)
+            config = trl_config(settings, tmp_path)
             advantages = group_advantages(rewards, scale=config.scale_rewards).flatten()
-            values.append(trls_loss(config, logp, advantages, mask, old, ref))
+            values.append(trl_loss_of_config(config, logp, advantages, mask, old, ref))
         if torch.isclose(*values, rtol=1e-6):
             equal_names.add(name)
     assert equal_names == {"BNPO", "SAPO", "VESPO"}
 
 
 def test_vespo_with_vllm_needs_another_mode(tmp_path):
-    """TRL's trainer raises under its own default, which the row leaves as it is: notebook 05b says so."""
-    config = trls(FAMILY["VESPO"].trl, tmp_path)
+    """TRL's trainer raises for the default mode, which the member does not change, as notebook 05b says."""
+    config = trl_config(FAMILY["VESPO"].trl, tmp_path)
     assert config.vllm_importance_sampling_correction and config.vllm_importance_sampling_mode == "sequence_mask"
     assert 'not in ["token_truncate", "token_mask"]' in inspect.getsource(trl.GRPOTrainer.__init__)

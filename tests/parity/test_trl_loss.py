@@ -1,4 +1,4 @@
-"""`policy_loss` is TRL's loss: value, gradient and metrics, for every loss type, level, KL and clip setting."""
+"""`policy_loss` has the value, gradient and metrics of TRL's loss, for every loss type, level, KL and clip setting."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ CLIPS = {
 
 @pytest.fixture(autouse=True)
 def double_precision():
-    """TRL makes SAPO's temperatures in the default precision; float32 would round its 1.05."""
+    """Set the default precision to float64, because TRL computes SAPO's temperatures in it and float32 rounds 1.05."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -51,7 +51,7 @@ def test_value_and_gradient(loss_type, level, kl, clip):
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", IN_TRL)
 def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
-    """At the first step no log-probabilities are recorded: the current ones, stopped, take their place."""
+    """Without recorded log-probabilities, as at the first step, the current ones without gradient are the old ones."""
     logp, old, ref, advantages, mask = batch(4, 6, 3)
     keywords = {"loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 6}
     for rows, beta in [((draw(4, 6, seed=7), mask, old, ref), 0.1), ((advantages, mask), 0.0)]:

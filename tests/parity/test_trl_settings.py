@@ -1,4 +1,4 @@
-"""Settings that share a name with the installed TRL: the same default, type and meaning, or a row in our tables."""
+"""Settings with a name of the installed TRL have the same default, type and meaning, or a row in our tables."""
 
 import typing
 from dataclasses import fields
@@ -28,10 +28,10 @@ def test_the_table_of_defaults_is_exactly_what_differs():
     different = {
         name: pair for name, pair in defaults.items() if pair[0] != pair[1] or type(pair[0]) is not type(pair[1])
     }
-    if isinstance(TRLS["lr_scheduler_type"].default, str):  # a plain string, or the enumeration's
+    if isinstance(TRLS["lr_scheduler_type"].default, str):  # a string, or a string enumeration
         different["lr_scheduler_type"] = tuple(map(str, different["lr_scheduler_type"]))
-    whole = {name for name, (ours, theirs) in different.items() if ours == theirs}  # such as 50 and 50.0
-    assert set(OTHER_DEFAULTS) == different.keys() - whole and all(MEANINGS.values())
+    equal = {name for name, (ours, theirs) in different.items() if ours == theirs}  # for example 50 and 50.0
+    assert set(OTHER_DEFAULTS) == different.keys() - equal and all(MEANINGS.values())
 
 
 @pytest.mark.parametrize("name", sorted(SHARED))
@@ -40,7 +40,7 @@ def test_what_we_take_trl_takes(name):
     theirs |= {int} if float in theirs else set()
     theirs |= {float} if float in theirs else set()
     if OURS[name].default is None:
-        ours -= {type(None)}  # what our None stands for, the help of the setting says
+        ours -= {type(None)}  # the help of the setting explains None
     if name == "resume_from_checkpoint":
         assert ours == {bool} and name in MEANINGS
         return
@@ -48,7 +48,7 @@ def test_what_we_take_trl_takes(name):
 
 
 def transformers_rates(kind, warmup_steps, max_steps, updates):
-    """The learning rate of every update, and of those that would follow the end."""
+    """Return transformers' learning rate of every update, including updates after the end of the run."""
     from transformers import get_scheduler
 
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
@@ -63,7 +63,7 @@ def transformers_rates(kind, warmup_steps, max_steps, updates):
 
 @pytest.mark.parametrize("kind", SCHEDULES)
 def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_step(kind):
-    """But for the warm-up, which is one step ahead of theirs: our first step learns."""
+    """Our warm-up is one step ahead, so that the first step has a learning rate above 0."""
     for warmup_steps, max_steps, updates in product((0, 1, 4, 9), (1, 4, 12), (1, 3)):
         theirs = transformers_rates(kind, warmup_steps, max_steps, updates)
         rise = transformers_rates("constant_with_warmup", warmup_steps, max_steps, updates)
@@ -74,7 +74,7 @@ def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_ste
             assert got == pytest.approx(expected, rel=1e-12), (warmup_steps, max_steps, updates, step)
 
 
-def test_what_the_table_says_of_weight_decay_is_so():
+def test_weight_decay_is_as_the_table_says():
     from transformers import Trainer
 
     model, _ = make_world()

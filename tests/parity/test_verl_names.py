@@ -1,4 +1,4 @@
-"""What docs/cluster.md and its files say of verl: names and defaults of its configuration, and a reward of one file."""
+"""docs/cluster.md and its files name verl's settings and defaults correctly, and their reward is accuracy_reward."""
 
 import ast
 import importlib.util
@@ -35,7 +35,7 @@ def test_every_name_on_the_page_is_one_of_verls_configuration():
     assert not others, "a name without its whole prefix"
 
 
-def test_the_command_sets_what_there_is_to_values_of_the_same_kind():
+def test_the_command_sets_existing_names_to_values_of_the_same_type():
     settings = dict(re.findall(r"^    ([\w.]+)=(\S+?)(?: \\)?$", COMMAND, re.MULTILINE))
     assert len(settings) > 25 and not settings.keys() - NAMES.keys()
     for name, value in settings.items():

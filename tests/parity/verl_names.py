@@ -1,7 +1,7 @@
-"""The names of verl's configuration, read from its wheel: `python -m tests.parity.verl_names FILE.whl`.
+"""Read the names of verl's configuration from its wheel: `python -m tests.parity.verl_names FILE.whl`.
 
-`pip download verl==0.9.1 --no-deps` fetches the wheel, which is not installed: it needs another transformers. The list
-is kept in verl_names.txt, a line for each name with its default as JSON, and the tests compare with that.
+`pip download verl==0.9.1 --no-deps` fetches the wheel. verl is not installed, because it needs another transformers.
+verl_names.txt has a line for each name with its default as JSON, and the tests compare with this file.
 """
 
 import json
@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 
 LIST = Path(__file__).with_suffix(".txt")
-CONFIG = "verl/trainer/config/_generated_ppo_trainer.yaml"  # all of it, as verl's own script puts it together
-PARTS = ("actor_rollout_ref", "algorithm", "data", "reward", "trainer")  # of the configuration; no critic trains here
+CONFIG = "verl/trainer/config/_generated_ppo_trainer.yaml"  # the complete configuration, assembled by verl's script
+PARTS = ("actor_rollout_ref", "algorithm", "data", "reward", "trainer")  # parts of the configuration, without critic
 
 
 def leaves(values: dict, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -26,14 +26,14 @@ def leaves(values: dict, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 
 def names_in(wheel: Path) -> dict[str, object]:
-    """Each name of the configuration in a wheel, with its whole prefix, and its default."""
+    """Return the default of each setting in a wheel, by its name with the full prefix."""
     with zipfile.ZipFile(wheel) as archive:
-        whole = yaml.safe_load(archive.read(CONFIG))
-    return dict(leaves({part: whole[part] for part in PARTS}))
+        configuration = yaml.safe_load(archive.read(CONFIG))
+    return dict(leaves({part: configuration[part] for part in PARTS}))
 
 
 def kept_names() -> tuple[str, dict[str, object]]:
-    """The version of verl that the list was made from, and its names with their defaults."""
+    """Return the version of verl in verl_names.txt, and its names with their defaults."""
     version, *lines = LIST.read_text(encoding="utf-8").splitlines()
     return version, {name: json.loads(value) for name, value in (line.split(" ", 1) for line in lines)}
 

@@ -78,7 +78,7 @@ def values_and_gradients(checkpointing=False):
 def test_long_rows_without_a_mask_equal_the_masked_way_with_gradients(way, checkpointing, monkeypatch):
     expected = values_and_gradients()
     monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
-    monkeypatch.setattr(packing, "additive_mask", None)  # no mask is made
+    monkeypatch.setattr(packing, "additive_mask", None)  # making a mask would fail
     WAYS[way](monkeypatch)
     logp, entropy, gradients = values_and_gradients(checkpointing)
     torch.testing.assert_close((logp, entropy), expected[:2], rtol=0, atol=1e-12)

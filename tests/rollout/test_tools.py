@@ -83,7 +83,7 @@ def lingers(seconds: float) -> str:
     """Wait.
 
     Args:
-        seconds: how long
+        seconds: seconds to wait
     """
     threading.Event().wait(seconds)
     return "awake"
@@ -98,7 +98,7 @@ def gives(kind: str):
     """Give something.
 
     Args:
-        kind: which
+        kind: key of the result
     """
     return {"none": None, "dict": {"a": 1}, "list": [1, "b"], "number": 2.5}[kind]
 
@@ -262,7 +262,7 @@ def test_all_that_an_environment_does_happens_in_one_thread(monkeypatch, world):
             """Put.
 
             Args:
-                x: what
+                x: a value
             """
             self.connection.execute("insert into t values (?)", (x,))
             return "put"
@@ -352,7 +352,7 @@ def untyped(a):
     """Do.
 
     Args:
-        a: what
+        a: a number
     """
 
 
@@ -365,7 +365,7 @@ def another():
         """Add.
 
         Args:
-            a: what
+            a: a number
         """
 
     return add

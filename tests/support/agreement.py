@@ -1,11 +1,11 @@
-"""Hold a function against its oracle: same value, and same gradient with respect to every input that carries one."""
+"""Compare a function with its oracle: the value, and the gradient with respect to every differentiable input."""
 
 import torch
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-# Deadlines measure the machine, not the code. `derandomize` gives everyone the same examples.
-# The profile of `tests.mutants` leaves shrinking out.
+# No deadlines, because they measure the machine. `derandomize` makes the examples the same on every machine.
+# The profile of `tests.mutants` omits shrinking.
 phases = [phase for phase in (Phase.generate, Phase.shrink) if phase in settings.default.phases]
 usual = settings.default.max_examples
 few = settings(max_examples=usual // 4, deadline=None, derandomize=True, phases=phases)
@@ -18,12 +18,12 @@ def draw(*shape, seed, scale=1.0):
 
 
 def numbers_of(shape, below, seed):
-    """Integers from 0 to below - 1."""
+    """Draw integers from 0 to below - 1."""
     return torch.randint(below, tuple(shape), generator=torch.Generator().manual_seed(seed))
 
 
 def ragged_mask(B, T, seed):
-    """Each row keeps a prefix of random length; empty and full rows both occur."""
+    """Draw a mask of shape (B, T) whose rows are prefixes of random length, from 0 to T."""
     lengths = torch.randint(0, T + 1, (B, 1), generator=torch.Generator().manual_seed(seed))
     return torch.arange(T) < lengths
 
@@ -31,7 +31,7 @@ def ragged_mask(B, T, seed):
 def value_and_gradients(function, inputs, cotangent_seed=0):
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     value = function(*leaves)
-    if not value.requires_grad:  # such as a ratio of which the mask has left nothing
+    if not value.requires_grad:  # for example a ratio whose mask is empty
         return value, [torch.zeros_like(x) for x in leaves]
     cotangent = draw(*value.shape, seed=cotangent_seed).to(value.dtype)
     gradients = torch.autograd.grad((value * cotangent).sum(), leaves, allow_unused=True)
@@ -51,7 +51,7 @@ def assert_near(value, expected, tolerance=1e-12):
 
 
 def batch(B, T, seed, distance=0.5):
-    """logp, old_logp, ref_logp, advantages and a ragged mask; some advantages are zero."""
+    """Draw logp, old_logp, ref_logp (B, T), advantages (B,), some of which are 0, and a ragged mask (B, T)."""
     old = -draw(B, T, seed=seed).abs() - 0.1
     logp = old + draw(B, T, seed=seed + 1, scale=distance)
     advantages = draw(B, seed=seed + 3)

@@ -1,4 +1,4 @@
-"""The most bytes that torch's allocator for the CPU gave out during a call, workspaces of its kernels included."""
+"""Measure the peak of torch's CPU allocator during a call, including the workspaces of kernels."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ import torch
 
 
 def peak_on_cpu(call) -> int:
-    """From the profiler's record of every allocation and release; beyond what was alive before."""
+    """Return the peak bytes beyond those allocated before, from the profiler's record of allocations and releases."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         result = call()
     del result

@@ -1,4 +1,4 @@
-"""Architectures of every kind, as transformers makes them from a configuration of architectures.yaml."""
+"""Make small random models of many architectures, from the configurations in architectures.yaml."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ WINDOW = ARCHITECTURES["mistral (windows)"]["sliding_window"]
 
 
 def make_architecture(name: str, **changes):
-    """A random model whose predictions depend on what it reads, and a tokenizer for it."""
+    """Return a random model whose predictions depend on its input, and a tokenizer for it."""
     tokenizer = make_tokenizer()
     config = AutoConfig.for_model(name.split()[0], **(ARCHITECTURES[name] | changes))
     with torch.random.fork_rng(devices=[]):

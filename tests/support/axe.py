@@ -1,6 +1,6 @@
-"""Ends a run right before its n-th change to the file system, as a power cut or SIGKILL would; or lets changes fail.
+"""End a run right before its n-th change to the file system, as a power cut or SIGKILL would, or let changes fail.
 
-Python reports each such change to audit hooks first, whoever makes it: this package, transformers or shutil.
+Python reports each change to audit hooks before it is made, by this package, transformers or shutil.
 """
 
 import errno
@@ -14,14 +14,19 @@ _TAKES_NO_ROOM = {"os.rename", "os.remove", "os.rmdir", "os.truncate"}
 
 
 class Killed(BaseException):
-    """Not an Exception, so that nobody catches it by mistake."""
+    """The end of a killed run; no Exception, so that no `except Exception` catches it."""
 
 
 class Axe:
-    """As a context, it falls before change number `at` under `folder`; `changes` counts those that were let through.
+    """A context that raises `Killed` before a given change to the files of a folder.
 
-    fault: an error number of the system, with which that change and all later ones fail instead. A full disk lets
-        through what needs no room.
+    `changes` counts the changes that were made before.
+
+    Args:
+        folder: Folder whose changes are counted.
+        failing_change: Number of the change, from 0, before which the run ends; None counts only.
+        fault: Error number of the system. With it, this change and all later ones raise OSError and the run goes on.
+            With ENOSPC (a full disk) changes that need no room are made.
     """
 
     _armed: "Axe | None" = None
@@ -30,7 +35,7 @@ class Axe:
     def __init__(self, folder: Path, failing_change: int | None, fault: int | None = None):
         self.folder, self.failing_change, self.fault = str(folder), failing_change, fault
         self.changes, self._fsync = 0, os.fsync
-        self._on_disk: dict[int, int] = {}  # how many bytes of which file (by its inode) a power cut leaves
+        self._on_disk: dict[int, int] = {}  # inode of a file: number of bytes that survive a power cut
 
     def __enter__(self):
         if not Axe._hooked:
@@ -61,7 +66,7 @@ class Axe:
         raise Killed
 
     def cut(self) -> None:
-        """Leave half of whatever was written and had not reached the disk."""
+        """Truncate each file to half of the bytes that were written and not yet synced to the disk."""
         for path in self._files():
             before, after = self._on_disk.get(path.stat().st_ino, 0), path.stat().st_size
             if after > before:
@@ -83,11 +88,11 @@ def _hook(event, arguments):
     axe = Axe._armed
     if axe is None or not (event in _CHANGES or event == "open"):
         return
-    named = isinstance(arguments[0], str | bytes | os.PathLike)  # and not by the number of an open file
-    if event == "open" and not (named and arguments[2] & _WRITING):
+    has_path = isinstance(arguments[0], str | bytes | os.PathLike)  # the alternative is the number of an open file
+    if event == "open" and not (has_path and arguments[2] & _WRITING):
         return
-    path = os.fsdecode(arguments[0]) if named else ""
-    # On Linux, shutil.rmtree names files relative to the folder that it has open.
+    path = os.fsdecode(arguments[0]) if has_path else ""
+    # On Linux, shutil.rmtree passes paths relative to the open folder.
     if path.startswith(axe.folder) or not os.path.isabs(path):
         axe.see(event, path, arguments[2] if event == "open" else 0)
         if event == "os.rename":

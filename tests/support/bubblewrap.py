@@ -1,10 +1,10 @@
-"""Whether bubblewrap can build walls on this machine, and the mark of tests that need it."""
+"""Test whether bubblewrap works on this machine, and mark the tests that need it."""
 
 import pytest
 
 from grpo_lab.sandbox import walls
 
-# Not by strong_wall, which would go on to ask Docker, of each process that collects the tests.
+# `strong_wall` is not used, because it would also start Docker, in each process that collects the tests.
 NO_BUBBLEWRAP = walls._fails([*walls._bubblewrap([], "/"), "true"])
 needs_bubblewrap = pytest.mark.skipif(
     bool(NO_BUBBLEWRAP), reason="bubblewrap is not installed, or may not be used here"

@@ -1,4 +1,4 @@
-"""Where a setting means something else than TRL's of the same name, as docs/commands.md says it."""
+"""Read from docs/commands.md the settings that mean something else than TRL's settings of the same name."""
 
 import re
 from pathlib import Path

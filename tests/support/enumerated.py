@@ -1,7 +1,7 @@
-"""A world small enough to list: three words, up to three tokens, one free logit per word and prefix.
+"""Enumerate all sequences of up to three tokens from a vocabulary of three, with one free logit per token and prefix.
 
-Expectations are sums over all sequences, so theorems are checked to rounding. An estimator is unbiased when its
-expected gradient, the sum of sg[pi(y)] grad estimate(y) over every y, equals what autograd finds for the objective.
+Expectations are sums over all sequences, so theorems are checked up to rounding. An estimator is unbiased if its
+expected gradient, the sum of sg[pi(y)] grad estimate(y) over all y, equals the gradient of the objective by autograd.
 """
 
 import pytest
@@ -16,7 +16,7 @@ V = 3
 
 
 class World:
-    """Every sequence of T tokens, with a policy, an old policy and a reference as tables of logits by prefix."""
+    """All sequences of T tokens, and tables of logits by prefix for a policy, an old policy and a reference."""
 
     def __init__(self, T, eos=None, seed=0):
         world = SmallWorld(V, T)
@@ -25,15 +25,14 @@ class World:
         self.theta, self.old, self.ref = (draw(*world.logits.shape, seed=seed + i) for i in range(3))
         self.theta.requires_grad_()
         masked_ids = torch.where(self.mask, self.y + 1, 0).double()
-        self.rewards = torch.sin(
-            7 * masked_ids @ torch.tensor([1.0, 0.37, 0.11]).double()[:T]
-        )  # of the kept tokens alone
+        # The reward depends only on the tokens up to the first end.
+        self.rewards = torch.sin(7 * masked_ids @ torch.tensor([1.0, 0.37, 0.11]).double()[:T])
 
     def logp(self, parameters=None):
         return token_logprobs((self.theta if parameters is None else parameters)[self.prefix], self.y)
 
     def probability(self, parameters=None):
-        """The probability of each full row of tokens; what follows an end sums to one, and drops out of sums."""
+        """Return the probability of each row of T tokens; in sums over all rows, the tokens after an end sum to one."""
         return self.logp(parameters).sum(1).exp()
 
     def gradient(self, objective):
@@ -43,7 +42,7 @@ class World:
         return self.gradient((self.probability() * self.rewards).sum())
 
     def row_losses(self, advantages, **keywords):
-        """`policy_loss` of each sequence by itself, sampled by the old policy."""
+        """Return the `policy_loss` of each sequence alone, sampled by the old policy."""
         logp, old, ref = self.logp(), self.logp(self.old), self.logp(self.ref)
         rows = [[i] for i in range(len(self.y))]
         return torch.stack(
@@ -51,6 +50,6 @@ class World:
         )
 
 
-# Tokens, and the word that ends a sequence. No test changes a world that it shares.
+# Numbers of tokens, and the token that ends a sequence. No test changes the shared instances.
 SIZES = [(1, None), (2, None), (3, None), (3, 0)]
 everywhere = pytest.mark.parametrize("world", [World(*size) for size in SIZES], ids=map(str, SIZES))

@@ -18,7 +18,7 @@ def sources(*left_out: str) -> list[tuple[Path, str]]:
 
 
 def tag_key(tag: str) -> tuple[int, ...]:
-    """Sorts "2.10" behind "2.9"."""
+    """Return a key that sorts "2.10" after "2.9"."""
     return tuple(map(int, tag.split(".")))
 
 

@@ -1,8 +1,7 @@
-"""A card that is not there: tensors on "cuda" with shape, type and device, but without values.
+"""Simulate a GPU by fake tensors, which have shape, type and device "cuda", but no values.
 
-torch's fake tensors compute nothing, so a model of any size runs in seconds, and whoever asks for a value is refused:
-that is what a captured CUDA graph demands, too. What they know of a card is its name: which kernels there are, and how
-exact they are, only a real one can tell.
+Fake tensors compute nothing, so a model of any size runs in seconds. Reading a value raises an error, as it would while
+a CUDA graph is captured. Only a real GPU shows which kernels exist and how exact they are.
 """
 
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ def fake_card():
 
 
 def fake_qwen2(dtype: torch.dtype, layers: int = 24) -> Qwen2ForCausalLM:
-    """Qwen2-0.5B, or some of its layers, on the fake card."""
+    """Return Qwen2-0.5B, or its first layers, on the simulated GPU."""
     config = shape_config("qwen2")
     config.num_hidden_layers, config.layer_types = layers, config.layer_types[:layers]
     with no_init_weights():
@@ -33,7 +32,7 @@ def fake_qwen2(dtype: torch.dtype, layers: int = 24) -> Qwen2ForCausalLM:
 
 
 class _Indexing(TorchFunctionMode):
-    """Slices by name. A torch that was built without CUDA has no square brackets for tensors on a card."""
+    """Replaces indexing by operations, because a torch without CUDA cannot index tensors on "cuda"."""
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
         if function is torch.Tensor.__getitem__:
@@ -42,10 +41,11 @@ class _Indexing(TorchFunctionMode):
             tensor, index, value = arguments
             part = _part(tensor, index)
             return torch.ops.aten.copy_(part, value) if isinstance(value, torch.Tensor) else part.fill_(value)
-        return _SAME.get(function, function)(*arguments, **(keywords or {}))
+        return _OPERATIONS.get(function, function)(*arguments, **(keywords or {}))
 
 
-_SAME = {
+# Methods of tensors that a torch without CUDA lacks on "cuda", and the operations that do the same.
+_OPERATIONS = {
     torch.Tensor.copy_: torch.ops.aten.copy_,
     torch.Tensor.contiguous: torch.ops.aten.contiguous,
     torch.Tensor.__invert__: torch.ops.aten.bitwise_not,

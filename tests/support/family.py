@@ -1,4 +1,4 @@
-"""The rows of notebook 05b: whole settings of each loss in three trainers."""
+"""Read the record of notebook 05b: the settings of each loss in three trainers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A call of each function with equations: tensors are made up, all axes of other sizes; the rest stands here."""
+"""Make a call of each function with equations: tensors with a different size for each axis, and the arguments below."""
 
 import inspect
 import math
@@ -14,7 +14,7 @@ from tests.support.steps import make_config, planned
 POLICY = GuessPolicy(GuessWorld(3, 2))
 SIZES = (3, 5, 7, 11, 13, 17)
 ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
-# What a call takes beside made-up tensors and defaults; several calls where one does not reach every line.
+# Arguments of a call beside generated tensors and defaults. A function has several calls if one misses some lines.
 CALLS = {
     "aggregate": [{"loss_type": name, "max_completion_length": 9} for name in LOSS_TYPES],
     "policy_loss": [{"beta": 0.1}],
@@ -52,7 +52,7 @@ CALLS = {
 
 
 def made_up_arguments(function, axes: dict[str, int]) -> dict:
-    """Arguments for a call: tensors in which every axis of the annotations has a size of its own, small numbers."""
+    """Return arguments for a call: small numbers, and tensors with a different size for each annotated axis."""
     arguments = {}
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         kind = (typing.get_args(parameter.annotation) or (parameter.annotation,))[0]

@@ -1,4 +1,4 @@
-"""Functions with equations of every form that the tests of `formulas` read, and `load`, for more of them."""
+"""Functions with equations in all forms, for the tests of `formulas`, and `load`, which imports more from text."""
 
 import importlib.util
 import itertools
@@ -75,7 +75,7 @@ _counter = itertools.count()
 
 
 def load(folder: Path, source: str):
-    """Import `source` as a module of its own: the pairing is read from live source, so there has to be a file."""
+    """Write `source` to a file and import it; equations are paired with code from the source file of a function."""
     name = f"formula_sample_{next(_counter)}"
     path = folder / f"{name}.py"
     path.write_text(textwrap.dedent(source), encoding="utf-8")

@@ -1,21 +1,21 @@
-"""How many kernels a call starts on a device, and how often it makes the host wait, counted on any processor."""
+"""Count the kernels that a call would start on a GPU, and how often the host would wait, on any processor."""
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# What changes shape, strides or type of a tensor and computes nothing.
+# Operations that change only shape, strides or type of a tensor.
 VIEWS = {
     "view", "_unsafe_view", "reshape", "slice", "select", "split", "split_with_sizes", "unsqueeze", "squeeze", "expand",
     "alias", "detach", "t", "transpose", "permute", "unbind", "as_strided", "empty", "new_empty", "empty_like",
     "_local_scalar_dense", "view_as", "unfold", "chunk", "diagonal", "empty_strided", "new_empty_strided",
 }  # fmt: skip
-# What gives the host a number, or has a result whose size only the device knows.
+# Operations that return a number to the host, or a result whose size depends on values.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "unique_dim", "equal", "is_nonzero")
 
 
 class Kernels(TorchDispatchMode):
-    """Counts the operations inside it that compute something on tensors with more than one number."""
+    """A context that counts the operations that compute on tensors with more than one number."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Kernels(TorchDispatchMode):
 
 
 class Waits(TorchDispatchMode):
-    """Counts the operations inside it for which a host would wait for its GPU."""
+    """A context that counts the operations for which the host would wait for its GPU."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ class Waits(TorchDispatchMode):
 
 
 class _Lists(TorchFunctionMode):
-    """On a CPU a list of a tensor's numbers is no operation."""
+    """Counts calls of `tolist`, which is no operation of the dispatcher on a CPU."""
 
     def __init__(self, names):
         super().__init__()

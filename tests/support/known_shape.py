@@ -1,7 +1,7 @@
-"""A few steps of real training at the shape of a known model: on a card, or on the CPU; random weights, no download.
+"""Train for a few steps at the shape of a known model, with random weights, on a GPU or on the CPU.
 
-`in_a_process(known_shape.measure, spec)` measures the peak of memory, what was planned, and what the steps did to the
-weights. With a cap, torch refuses every allocation beyond it, so that a large card can stand in for a small one.
+`in_a_process(known_shape.measure, spec)` measures the peak of memory, the planned peak, and the changes of the weights.
+With a cap, torch refuses every allocation beyond it, so that a large GPU behaves like a small one.
 """
 
 import math
@@ -23,7 +23,7 @@ from tests.support.peak import peak_of_lives
 
 LONG = {"rows": 8, "num_generations": 8, "prompt": 256, "completion": 512, "steps": 2}
 SHORT = {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "steps": 2}
-CAP = 8 * 10**9  # bytes; a consumer card with 8 GiB keeps the rest for itself
+CAP = 8 * 10**9  # bytes available on a consumer GPU with 8 GiB
 LEARNING_RATE = 1e-5
 SAMPLE = 1000  # weights of a parameter that are compared before and after
 
@@ -31,16 +31,17 @@ SAMPLE = 1000  # weights of a parameter that are compared before and after
 def random_policy(
     shape: str, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> Qwen2ForCausalLM:
-    """A freshly initialised model of this shape, in eval mode; made on the device itself, in its precision."""
+    """Return a freshly initialised model of this shape in eval mode, created on the device in its precision."""
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(shape_config(shape), dtype=dtype).eval()
 
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
-    """A word a token: "t0", "t1", ... Its end token has the id `vocab_size`, which no model of that size can sample.
+    """Return a tokenizer with one token per word ("t0", "t1", ...).
 
-    So every completion runs to its full length.
+    The id of its end token is `vocab_size`, which a model of that size cannot sample, so every completion has its full
+    length.
     """
     core = Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocab_size)} | {"<end>": vocab_size}, unk_token="t0"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -48,19 +49,19 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
 
 
 def make_rows(prompts: int, length: int, vocab_size: int) -> list[dict]:
-    """Prompts of exactly so many tokens."""
+    """Return `prompts` rows whose prompts have exactly `length` tokens."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, (prompts, length), generator=generator).tolist()
     return [{"prompt": " ".join(f"t{token}" for token in row)} for row in ids]
 
 
 def parity_reward(completions, completion_ids, **columns) -> list[float]:
-    """Random weights answer nothing right; rewards that differ all the same keep every row in the update."""
+    """Return rewards that differ between rows, so that random weights, which answer nothing right, get a gradient."""
     return [float(sum(ids) % 7) for ids in completion_ids]
 
 
 def modes_of(device: torch.device) -> list[str]:
-    """The precision modes that a device is meant for; a card without bf16 would emulate it."""
+    """Return the precision modes that a device computes in hardware; a GPU without bf16 would emulate it."""
     without_bf16 = device.type == "cuda" and not has_native_bf16(device)
     return ["fp32", "fp16"] if without_bf16 else list(PRECISIONS)
 
@@ -81,7 +82,7 @@ def make_config(spec: dict, **settings) -> GRPOConfig:
 
 
 def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experience:
-    """Random prompts and completions, every token in the loss, no advantage zero."""
+    """Return random prompts and completions with all tokens in the loss and advantages of 1 and -1."""
     generator = torch.Generator().manual_seed(0)
     row = torch.arange(spec["rows"], device=device)
     prompt_of_row = row // spec["num_generations"]
@@ -106,7 +107,7 @@ def make_experience(spec: dict, vocab_size: int, device: torch.device) -> Experi
 
 
 def measure(spec: dict) -> dict:
-    """Peak bytes of tensors, planned bytes, and what the steps did to the weights."""
+    """Train, and return peak bytes, planned bytes, and measures of how the weights changed."""
     device = torch.device(spec["device"])
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
     if spec.get("cap"):
@@ -122,7 +123,7 @@ def measure(spec: dict) -> dict:
 
 
 def _peak_bytes(call, device: torch.device) -> int:
-    """On a card all that torch allocates, what kernels take for themselves included."""
+    """Return the peak bytes of a call: live tensors on a CPU, all that torch's allocator gives out on a GPU."""
     if device.type != "cuda":
         return peak_of_lives(call)
     torch.cuda.reset_peak_memory_stats()
@@ -152,7 +153,7 @@ def train_steps(spec: dict, device: torch.device) -> dict:
 
 
 def sampled(tensor: torch.Tensor) -> torch.Tensor:
-    """A few of its numbers, spread over it."""
+    """Return a sample of the tensor's numbers, at equal distances."""
     return tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE)]
 
 
@@ -161,7 +162,7 @@ def sample_of(model) -> dict[str, torch.Tensor]:
 
 
 def watch_gradients(model) -> set[str]:
-    """The names of the parameters that a gradient other than zero reaches, filled in as training goes on."""
+    """Return a set that training fills with the names of the parameters with a finite gradient other than zero."""
     reached = set()
 
     def note(name, parameter):

@@ -1,4 +1,4 @@
-"""The parts of the package that are mathematics."""
+"""List the parts of the package that are mathematics."""
 
-# In reading order. Those that serve all parts stand first, and know nothing.
+# In reading order. The parts that the others import come first.
 MATHEMATICS = ("policy_gradient", "advantages", "logprobs", "kl", "objective")

@@ -1,4 +1,4 @@
-"""Random completions of random prompts, for tests that compute their log-probabilities."""
+"""Make random prompts and completions, for tests of log-probabilities."""
 
 import torch
 
@@ -11,7 +11,7 @@ def logprob_inputs(
     prompt_of_row: tuple[int, ...],
     vocabulary: int,
 ) -> LogprobInputs:
-    """Token ids everywhere, padding included, from one seed: the columns are those of the longest."""
+    """Return random token ids, also in the padding; prompts and completions have the columns of the longest one."""
     generator = torch.Generator().manual_seed(0)
     L = max(prompt_lengths)
     T = max(completion_lengths)
@@ -25,7 +25,7 @@ def logprob_inputs(
 
 
 def unequal_rows(completion_lengths: tuple[int, ...] = (14, 3, 1, 8, 14)) -> LogprobInputs:
-    """5 rows of 3 prompts of other lengths. Rows 0 and 4 begin alike, row 2 is one token, which no query stands for."""
+    """Return 5 rows of 3 prompts of different lengths; rows 0 and 4 begin alike, and row 2 has a single token."""
     inputs = logprob_inputs((9, 5, 1), completion_lengths, (0, 1, 1, 2, 0), vocabulary=4096)
     inputs.completion_ids[4, :6] = inputs.completion_ids[0, :6]
     return inputs

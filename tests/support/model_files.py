@@ -1,4 +1,4 @@
-"""The files and the weights of a model that was fetched: whether anything of them changed."""
+"""Describe the files and the weights of a model, so that a test sees whether they changed."""
 
 import hashlib
 from pathlib import Path

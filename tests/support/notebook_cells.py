@@ -1,4 +1,4 @@
-"""The cells of a notebook, and the functions that its code shows."""
+"""Read the cells of a notebook, and the functions that its code shows."""
 
 import ast
 
@@ -8,7 +8,7 @@ def cells(notebook: dict, kind: str) -> list[str]:
 
 
 def shown(notebook: dict) -> set[str]:
-    """Names of the functions that code cells hand to `show` or `trace`."""
+    """Return the names of the functions that code cells pass to `show` or `trace`."""
     names = set()
     for text in cells(notebook, "code"):
         tree = ast.parse("\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines()))

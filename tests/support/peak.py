@@ -1,4 +1,4 @@
-"""The most bytes of tensors that are alive at one time during a call, beyond those that were alive before it."""
+"""Measure the peak bytes of live tensors during a call, beyond the tensors that were alive before it."""
 
 import weakref
 from collections.abc import Callable
@@ -9,54 +9,54 @@ from torch.utils._pytree import tree_leaves
 
 
 def peak_of_lives(call: Callable[[], object]) -> int:
-    """The peak of what operations return, and no more: one number on every kind of processor."""
+    """Return the peak bytes of the results of operations, which is the same on every kind of processor."""
     with Lives() as lives:
         call()
     return lives.peak
 
 
 class Lives(TorchDispatchMode):
-    """Counts the bytes of all storages that operations inside it made and that are still alive.
+    """A context that counts the bytes of all live storages that its operations have made; `peak` is their maximum.
 
-    A view lives in the storage of what it shows, and what autograd saves is alive as long as its graph. `peak` is the
-    most bytes at one time.
+    A view shares the storage of its tensor. Tensors saved by autograd are alive as long as their graph.
     """
 
     def __init__(self):
         super().__init__()
-        self.alive, self.now, self.peak = {}, 0, 0
+        self.alive, self.live_bytes, self.peak = {}, 0, 0
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        self._look()
+        self._update_peak()
         input_storages = {id(tensor.untyped_storage()) for tensor in tensors((arguments, keywords))}
         result = function(*arguments, **(keywords or {}))
         for tensor in tensors(result):
             if id(tensor.untyped_storage()) not in input_storages:
                 self._born(tensor.untyped_storage())
         if function is torch.ops.aten.logsumexp.default:
-            self._look(beside=arguments[0].nbytes)  # the exponentials, on every device; no operation returns them
+            self._update_peak(extra=arguments[0].nbytes)  # the exponentials, which no operation returns
         elif not _autograd_adds_up(function):
-            self._look()
+            self._update_peak()
         return result
 
-    def _look(self, beside: int = 0):
-        self.peak = max(self.peak, self.now + beside)
+    def _update_peak(self, extra: int = 0):
+        self.peak = max(self.peak, self.live_bytes + extra)
 
     def _born(self, storage):
         name, size = id(storage), storage.nbytes()
         if name not in self.alive:
             self.alive[name] = weakref.ref(storage, lambda _: self._died(name, size))
-            self.now += size
+            self.live_bytes += size
 
     def _died(self, name, size):
         del self.alive[name]
-        self.now -= size
+        self.live_bytes -= size
 
 
 def _autograd_adds_up(function) -> bool:
-    """Autograd adds up gradients in place, but not while a dispatch mode looks on: then a term dies as the sum is born.
+    """Return whether autograd accumulates a gradient by this operation.
 
-    So the sum is looked at when the next operation begins.
+    Without a dispatch mode, autograd accumulates in place. With one it makes a new sum and frees the old term, so the
+    peak is updated only when the next operation begins.
     """
     in_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
     return in_backward and function is torch.ops.aten.add.Tensor

@@ -1,4 +1,4 @@
-"""What a command says when it refuses: one line, and exit code 2."""
+"""Check how a command refuses wrong input: by one line and exit code 2."""
 
 import contextlib
 import io
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def refused(main: Callable[[list[str]], int], *arguments: str) -> str:
-    """The one line; an AssertionError if there are more, if there is a result, or if the exit code is another one."""
+    """Call a command and return its one line of error; other output or another exit code is an AssertionError."""
     error_output, printed = io.StringIO(), io.StringIO()
     with contextlib.redirect_stderr(error_output), contextlib.redirect_stdout(printed):
         try:

@@ -1,4 +1,4 @@
-"""The same completions for our own loop and for TRL's trainer: recorded from the first, and replayed by the second."""
+"""Record the completions of our own loop and replay them in TRL's trainer, so that both train on the same."""
 
 import contextlib
 
@@ -12,9 +12,10 @@ from grpo_lab.trainer import train
 
 @contextlib.contextmanager
 def updates():
-    """One dict for each update made inside, in the order of the optimizer's parameters, each of them whole.
+    """Yield a list that gets a dict for each update made inside the context.
 
-    gradients: before the update; weights: after it; numbers: how many of the weights this process holds.
+    The dict has "gradients" (before the update) and "weights" (after it), whole tensors in the optimizer's order, and
+    "numbers", the number of weights in this process.
     """
     seen = []
 
@@ -43,7 +44,7 @@ def _parameters(optimizer):
 
 
 def recorded(*run):
-    """A run of our own loop; returns its history, its updates, and of each rollout prompts and completions as ids."""
+    """Run our own loop; return its history, its updates, and the token ids of each rollout (prompts, completions)."""
     rollouts = []
 
     def record(*arguments, **settings):
@@ -58,7 +59,7 @@ def recorded(*run):
 
 
 def replayed(rollouts, *run, **settings):
-    """Repeat a run on TRL, where each process takes its own rows of the completions; its history and its updates."""
+    """Repeat a run with TRL, each process with its own rows; return its history and its updates."""
     from grpo_lab.train.engines import trl
 
     make, tokenizer = trl.make_trainer, run[1]

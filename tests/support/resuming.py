@@ -1,4 +1,4 @@
-"""What the tests of resuming share: runs, cheap ones and real ones, ways to kill them, what is the same at the end."""
+"""Make runs for the tests of resuming, kill them at a chosen point, and compare the ends of two runs."""
 
 import json
 import os
@@ -19,7 +19,7 @@ EVERYTHING = {
     "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "entropy_coef": 0.01,
     "lr_scheduler_type": "linear", "warmup_steps": 3,
 }  # fmt: skip
-ONE_UPDATE = {"num_iterations": 1, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # a step
+ONE_UPDATE = {"num_iterations": 1, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # per step
 CHEAP = {"max_steps": 4, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 3}
 
 
@@ -32,9 +32,17 @@ def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_set
 
 
 def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=letter_reward, **settings):
-    """All of a run but the algorithm: the steps follow a gradient drawn at random and the distance to the reference.
+    """Make a run without sampling: its gradient is random noise plus the difference to the reference.
 
-    resume: None goes on if there is a run to go on with.
+    Args:
+        folder: Folder of the run.
+        resume: Whether the run resumes; None resumes if the folder has a run.
+        callback: Function that is called after each step with the step and its metrics.
+        reward: Reward function of the run, which is not called.
+        **settings: Settings that replace those of `CHEAP`.
+
+    Returns:
+        Folder, model and history.
     """
     model, tokenizer = make_world(num_hidden_layers=1)
     resume = (Path(folder) / MANIFEST_FILE).is_file() if resume is None else resume
@@ -53,7 +61,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
 
 
 def cheap_run_until(folder: Path, last: int, **settings) -> Path:
-    """A cheap run, killed when it has made so many steps (and the checkpoint of the last, if there is to be one)."""
+    """Make a cheap run that is killed after step `last` and the checkpoint of this step, if there is one."""
 
     def kill(step, metrics):
         if step == last:
@@ -65,14 +73,14 @@ def cheap_run_until(folder: Path, last: int, **settings) -> Path:
 
 
 def cheap_run_under(folder: Path, failing_change: int | None, fault: int | None = None, **settings):
-    """A cheap run under an axe; returns the changes that it let through, and the end."""
+    """Make a cheap run under an `Axe`; return the number of changes to files, and the results of the run."""
     with Axe(folder, failing_change, fault=fault) as axe:
-        end = cheap_run(folder, **settings)
-    return axe.changes, end
+        results = cheap_run(folder, **settings)
+    return axe.changes, results
 
 
 def run_until_killed(folder, call, owner=run_folder.RunFolder, name="append", afterwards=False, **settings):
-    """A run that dies before, or right after, the given call of a function."""
+    """Make a run that is killed before (or right after, if `afterwards`) call number `call` of a function."""
     calls, function = iter(range(10**6)), getattr(owner, name)
 
     def deadly(*arguments, **keywords):
@@ -107,13 +115,13 @@ def metrics_in(folder: Path) -> list[dict]:
 
 
 def newest(folder: Path) -> str | None:
-    """The checkpoint with the highest step that is in its place."""
+    """Return the name of the complete checkpoint with the highest step, or None."""
     checkpoints = [path.name for path in folder.glob("checkpoint-*") if os.listdir(path)]
     return max(checkpoints, key=lambda name: int(name.split("-")[1]), default=None)
 
 
 def assert_same_end(run, expected_run):
-    """Each is a folder, its model and its history."""
+    """Check that two runs, each a folder, model and history, have the same files, weights and metrics."""
     (folder, model, history), (expected_folder, expected_model, expected_history) = run, expected_run
     assert same_weights(weights(model), weights(expected_model))
     assert without_times(history) == without_times(expected_history) == without_times(metrics_in(folder))

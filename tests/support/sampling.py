@@ -1,14 +1,14 @@
-"""What the tests of rollouts share: prompts of every awkward kind, sampling, log-probabilities."""
+"""Prompts of all difficult kinds, sampling and log-probabilities, for the tests of rollouts."""
 
 import torch
 
 from grpo_lab.rollout import compute_logprobs, sample_completions
 from tests.support.worlds import END, ROWS
 
-# Ragged, one token long, and with the end token inside (the chat template puts it there).
+# Prompts of different lengths, of a single token, and with the end token inside (from the chat template).
 PROMPTS = [row["prompt"] for row in ROWS] + ["d", "?" + END + "e" + END]
 G, T = 5, 6
-# Ways to draw: neutral, one thing after the other, all together.
+# Sampling settings: the defaults, each setting alone, all together.
 SETTINGS = [
     {},
     {"temperature": 0.6},
@@ -31,12 +31,12 @@ def logprobs_of(model, rollout, **settings):
 
 
 def times(factor, hidden, before):
-    """What `packed_hidden` returns, other than it should be."""
+    """Return a wrong result in place of `packed_hidden`: hidden states times a factor."""
     return factor * hidden, before
 
 
 def tokens_of(rollout, b):
-    """Row b without any padding: prompt and completion."""
+    """Return the token ids of prompt and completion of row b, without padding."""
     p = rollout.prompt_of_row[b]
     prompt = rollout.prompt_ids[p, rollout.prompt_mask[p]].tolist()
     return prompt, rollout.completion_ids[b, rollout.mask[b]].tolist()
@@ -48,7 +48,7 @@ def next_logits(model, prefix):
 
 
 def assert_same_rollouts(first, second, tolerance=1e-4):
-    """The tokens are equal; log-probabilities and entropies, in nats, are within the tolerance."""
+    """Check that tokens are equal, and log-probabilities and entropies (in nats) within the tolerance."""
     for name in ("prompt_ids", "prompt_mask", "completion_ids", "mask", "truncated"):
         assert torch.equal(getattr(first, name), getattr(second, name)), name
     assert first.texts == second.texts

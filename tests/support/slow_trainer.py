@@ -1,6 +1,6 @@
-"""A training step as literal loops: each row alone, no padding, no cache, AdamW by hand, formulas from the oracles.
+"""Compute a training step by literal loops: each row alone, no padding, no cache, AdamW and formulas written out.
 
-Only what chance decided is taken over from the trainer under test: the sampled tokens, and which rows form a minibatch.
+Only random choices are taken from the trainer under test: the sampled tokens, and the rows of each minibatch.
 """
 
 import copy
@@ -12,7 +12,7 @@ from tests.support import oracles
 
 
 class Recording:
-    """What a run of `trainer.train` sampled, rewarded and put into each update, step by step."""
+    """Records the experience of each step of `trainer.train`, and the rows of its updates."""
 
     def __init__(self, monkeypatch):
         self.experiences, self.batches = [], []
@@ -33,7 +33,7 @@ class Recording:
 
 
 class SlowTrainer:
-    """One step of a run as literal loops, with an AdamW of its own: what the trainer is compared with."""
+    """Makes the steps of a run by literal loops with its own AdamW, for comparison with the trainer."""
 
     def __init__(self, model, config):
         self.model, self.reference, self.config = model, copy.deepcopy(model), config
@@ -73,7 +73,7 @@ class SlowTrainer:
         return torch.tensor(rows)
 
     def logprobs(self, model, rollout, rows=None):
-        """Tables of log-probabilities and entropies, 0 behind each completion's end."""
+        """Return tables of log-probabilities and entropies, with 0 after the end of each completion."""
         rows = range(len(rollout.mask)) if rows is None else rows
         computed = [self.row_logprobs(model, rollout, b) for b in rows]
         return oracles.table([logp for logp, _ in computed]), oracles.table([entropy for _, entropy in computed])
@@ -88,8 +88,8 @@ class SlowTrainer:
             log_pi = (logits[len(prompt) - 1 + t] / self.config.temperature).log_softmax(-1)
             logp.append(log_pi[token])
             entropy.append(-(log_pi.exp() * log_pi).sum())
-        behind = [0.0] * (rollout.mask.shape[1] - len(completion))
-        return logp + behind, entropy + behind
+        padding = [0.0] * (rollout.mask.shape[1] - len(completion))
+        return logp + padding, entropy + padding
 
     def update(self, loss, lr):
         config = self.config

@@ -1,4 +1,4 @@
-"""Steps of training at shapes small enough for a test, whose memory is compared with the plan of it."""
+"""Make training steps at small shapes, whose memory is compared with the memory plan."""
 
 from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
@@ -12,7 +12,7 @@ from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, logprobs_with
 from tests.support.known_shape import random_policy
 from tests.support.worlds import make_tokenizer, ragged_experience
 
-# Another family of proportions: own embeddings for input and output, and a narrower MLP.
+# Other proportions: separate embeddings for input and output, and a narrower MLP.
 UNTIED = shapes.SHAPES["small"] | {
     "vocab_size": 3000,
     "hidden_size": 128,
@@ -33,7 +33,7 @@ def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPla
 
 
 def during(memory_plan: MemoryPlan, phase: str) -> int:
-    """Planned bytes beyond those that are there before the step."""
+    """Return the planned bytes of a phase beyond those before the step."""
     return memory_plan.totals[phase] - sum(resident(memory_plan.run).values())
 
 
@@ -47,16 +47,17 @@ def policy(shape, mode, config):
 
 
 def full_experience(model, config, L):
-    """Every completion as long as it may be, one prompt padded: the worst case that is planned for."""
+    """Return the worst case that is planned for: completions of full length, and one padded prompt."""
     B, T, P = config.generation_batch_size, config.max_completion_length, config.prompts_per_step
     prompts = [L, L - 1, *[L] * P][:P]
     return ragged_experience([T] * B, prompts, vocabulary=model.config.vocab_size, columns=T)
 
 
 def update_and_logprobs(shape, mode, config, L):
-    """A call for each of the two phases."""
+    """Return two functions that run the phases `update` and `logprobs`."""
     model = policy(shape, mode, config)
-    experience, optimizer = full_experience(model, config, L), PolicyOptimizer(model, config)  # never stepped
+    experience = full_experience(model, config, L)
+    optimizer = PolicyOptimizer(model, config)  # makes no step
 
     def update():
         accumulate_gradient(model, optimizer, experience, config)
@@ -66,7 +67,7 @@ def update_and_logprobs(shape, mode, config, L):
 
 
 def rollout_of(mode, T, B):
-    """A call for a rollout of 8 completions per prompt that all become as long as they may; its settings, and L."""
+    """Return a function that samples 8 full-length completions per prompt, its settings, and the prompt length."""
     model, tokenizer = random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
     model.generation_config.eos_token_id = None
     set_origin(model, precision=mode)

@@ -1,7 +1,7 @@
-"""A CUDA graph on the CPU: the operations of a step, recorded once and repeated on the same memory.
+"""Simulate a CUDA graph on the CPU: record the operations of a step once, and replay them on the same memory.
 
-What a repetition does not see is what a graph does not see either: Python has run once, its numbers are frozen, and
-every tensor is where it was. A step that relies on anything but its memory gives other results here than uncaptured.
+As in a CUDA graph, Python code runs only during the recording, its numbers are constants, and tensors keep their
+memory. If a step depends on anything but the contents of its memory, its replay gives other results.
 """
 
 import torch
@@ -11,11 +11,13 @@ from grpo_lab.rollout.decoding import static
 from grpo_lab.rollout.decoding.dispatch import DECODERS
 from tests.support.peak import tensors
 
-# Operations that ask for a value, have a result whose size depends on one, or bring one from the host.
-ASKING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "multinomial", "lift_fresh")
+# Operations that read a value, have a result whose size depends on values, or copy a value from the host.
+SYNCHRONIZING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "multinomial", "lift_fresh")
 
 
 class Tape(TorchDispatchMode):
+    """A context that records its operations; `replay` repeats them on the same memory."""
+
     def __init__(self):
         super().__init__()
         self.calls, self.read, self.made = [], {}, set()
@@ -27,7 +29,7 @@ class Tape(TorchDispatchMode):
         self.read |= {key: tensor for key, tensor in tensor_by_address.items() if key not in self.made}
         fresh = [tensor if address(tensor) not in tensor_by_address else None for tensor in tensors(result)]
         self.made |= {address(tensor) for tensor in fresh if tensor is not None}
-        self.calls.append((function, arguments, keywords or {}, fresh))  # keeps its tensors, and so their addresses
+        self.calls.append((function, arguments, keywords or {}, fresh))  # keeps the tensors alive at their addresses
         return result
 
     def replay(self):
@@ -39,13 +41,13 @@ class Tape(TorchDispatchMode):
 
 
 def refuse_questions(function, arguments):
+    """Raise an AssertionError for an operation that a captured step may not call."""
     name = function.name().split("::")[-1]
-    asks = name.startswith(ASKING) or (
-        name.startswith("index.") and any(t.dtype == torch.bool for t in tensors(arguments[1]))
-    )
-    # On the CPU, `x[..., -1:] = 0` brings its number in a tensor; on a card it is filled in there.
-    number = name == "lift_fresh" and arguments[0].dim() == 0
-    assert number or not asks, f"a captured step may not call {name}"
+    is_indexed_by_mask = name.startswith("index.") and any(t.dtype == torch.bool for t in tensors(arguments[1]))
+    synchronizes = name.startswith(SYNCHRONIZING) or is_indexed_by_mask
+    # On the CPU, `x[..., -1:] = 0` copies its number from a tensor; on a GPU the number is filled in.
+    is_number = name == "lift_fresh" and arguments[0].dim() == 0
+    assert is_number or not synchronizes, f"a captured step may not call {name}"
 
 
 def address(tensor):
@@ -53,12 +55,12 @@ def address(tensor):
 
 
 def no_question(monkeypatch):
-    """Let a `GraphDecoder` take its steps on the CPU as they are, without a capture."""
+    """Let a `GraphDecoder` run its steps on the CPU without a capture."""
     monkeypatch.setattr(static, "_capture", lambda step, device: step)
 
 
 def capture_on_the_cpu(monkeypatch):
-    """Let the CPU have the decoder of a GPU, and capture its step here. Returns the tapes, one a capture."""
+    """Use the GPU's decoder on the CPU and capture its steps by `Tape`; return the tapes, one per capture."""
     tapes = []
 
     def capture(step, device):

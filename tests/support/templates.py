@@ -1,4 +1,4 @@
-"""A chat, and a chat template that writes all of it; a tokenizer with another template."""
+"""A chat, a chat template that renders all of its messages, and a tokenizer with another template."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""An environment in plain text: what it answers, and the strings that end a turn of the policy."""
+"""A plain-text environment: its replies, and the strings that end a turn of the policy."""
 
 from tests.support.worlds import END
 
@@ -6,6 +6,6 @@ STOPS = ("=", "b+", END)  # PAD ends an episode, END a turn
 
 
 def answers(texts):
-    """Replies of several lengths, of none, and ends; made from the text alone."""
+    """Return replies that depend on the length of each text: texts of several lengths, "", and None for the end."""
     replies = ["ab0", "", "=", None, "c" + "d" * 3, "f"]
     return [replies[len(text) % len(replies)] for text in texts]

@@ -1,4 +1,4 @@
-"""Worlds with tools: a tokenizer in whose vocabulary whole calls are tokens, so that a random model makes some."""
+"""Models, tools and environments for tests of tool calls; whole calls are tokens, so that a random model calls."""
 
 import asyncio
 import copy
@@ -41,7 +41,7 @@ ROWS = [
 
 
 def call(name: str, **arguments) -> str:
-    """A call as the template writes it."""
+    """Return a tool call in the form of the chat template."""
     content = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>\n{content}\n</tool_call>"
 
@@ -50,8 +50,8 @@ CALLS = [
     call("add", a=1, b=2),
     call("add", a=40, b=2),
     call("add", a=1),  # an argument is missing
-    call("nix", a=1),  # no such tool
-    '<tool_call>\n{"name": "add", "arguments": {"a": 1\n</tool_call>',  # no JSON
+    call("nix", a=1),  # an unknown tool
+    '<tool_call>\n{"name": "add", "arguments": {"a": 1\n</tool_call>',  # invalid JSON
 ]
 
 
@@ -66,7 +66,7 @@ def add(a: int, b: int) -> int:
 
 
 def make_tool_world(seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS)):
-    """A random model that often calls a tool and often ends its turn, and its tokenizer; copies of one that is kept."""
+    """Return copies of a cached random model that often calls a tool and often ends its turn, and of its tokenizer."""
     model, tokenizer = map(copy.deepcopy, _tool_world(seed, calls))
     tokenizer.chat_template = template
     return model, tokenizer
@@ -91,7 +91,7 @@ def load_tiny_tokenizer():
 
 
 def scripted(monkeypatch, scripts: list[list[str]]) -> None:
-    """A policy that says what is written: the turns of each row in order, end tokens included."""
+    """Replace sampling by scripts: each row writes the turns of its script in order, end tokens included."""
 
     def sample(model, request):
         turns, max_completion_length = request.turns, request.max_completion_length
@@ -116,7 +116,7 @@ def scripted(monkeypatch, scripts: list[list[str]]) -> None:
 
 
 class Adder:
-    """A world whose state is what was added in it; it draws a number when it is reset."""
+    """An environment that adds up the results of calls, from a start that `reset` draws."""
 
     def reset(self, answer: str, **row) -> str:
         self.total, self.start = 0, random.randrange(3)
@@ -146,7 +146,7 @@ def tool_config(**settings):
 
 
 class World:
-    """Counts up to a number of the row."""
+    """An environment in which the policy counts up to the answer of the row."""
 
     def reset(self, answer: str, **row) -> str:
         self.goal, self.count, self.said = int(answer), 0, []
@@ -156,7 +156,7 @@ class World:
         """Count on.
 
         Args:
-            by: how far
+            by: number to add
         """
         self.count += by
         return f"now {self.count}"
@@ -185,7 +185,7 @@ async def soon(text: str) -> str:
     """Answer later.
 
     Args:
-        text: what
+        text: text of the answer
     """
     await asyncio.sleep(0.01)
     return text.upper()

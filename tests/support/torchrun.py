@@ -1,4 +1,4 @@
-"""Several processes of one thread each, as torchrun starts them."""
+"""Start a script by torchrun, in several processes of one thread each."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The run that `torchrun` makes on two processes, and our own loop on one: its data, its settings, its ways."""
+"""Data and settings of the run that `torchrun` makes in two processes and our own loop in one process."""
 
 from tests.support.worlds import letter_reward
 

@@ -1,4 +1,4 @@
-"""Worlds small enough to prove things in: a random Qwen2 of a few thousand weights, its tokenizer, a reward."""
+"""Make a random Qwen2 with a few thousand weights, its tokenizer, prompts and rewards, small enough for exact tests."""
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders
@@ -11,7 +11,7 @@ from grpo_lab.rollout import Rollout
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience
 
-LETTERS = "abcdef0123+=?"  # few, so that a random model often ends; other characters are dropped
+LETTERS = "abcdef0123+=?"  # few, so that a random model often samples an end token; other characters are dropped
 MERGES = [("a", "b"), ("c", "d")]
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 TEMPLATE = (
@@ -21,9 +21,9 @@ TEMPLATE = (
 
 
 def make_tokenizer(pad_is_end: bool = False) -> PreTrainedTokenizerFast:
-    """Letters, two merges, three special tokens.
+    """Return a tokenizer of letters, two merges and three special tokens.
 
-    "a" + "b" sampled as two tokens reads "ab", which is encoded as one: decoding and encoding does not round-trip.
+    The sampled tokens "a" and "b" decode to "ab", which encodes to a single token: the round trip changes the ids.
     """
     vocab = {piece: i for i, piece in enumerate([*LETTERS, *("".join(pair) for pair in MERGES)])}
     core = Tokenizer(BPE(vocab=vocab, merges=MERGES))
@@ -37,7 +37,7 @@ def make_tokenizer(pad_is_end: bool = False) -> PreTrainedTokenizerFast:
 
 
 def make_model(tokenizer, seed: int = 0, scale: float = 0.4, **settings) -> Qwen2ForCausalLM:
-    """A random Qwen2 whose predictions depend on what it reads; a larger scale makes it more decided."""
+    """Return a random Qwen2 whose predictions depend on its input; a larger scale makes them more certain."""
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -55,14 +55,14 @@ def make_model(tokenizer, seed: int = 0, scale: float = 0.4, **settings) -> Qwen
 
 
 class ExactNorm(Qwen2RMSNorm):
-    """Qwen2's own computes in float32, whatever the weights are."""
+    """Computes the norm in the precision of the weights; Qwen2's own always computes in float32."""
 
     def forward(self, hidden):
         return self.weight * hidden * (hidden.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
 
 
 def make_exact(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
-    """The model in float64 throughout, so that two ways to compute the same differ by rounding of 1e-15 only."""
+    """Convert all computation of the model to float64, so that equal formulas differ by rounding of 1e-15 only."""
     for module in model.double().modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.__class__ = ExactNorm
@@ -75,14 +75,14 @@ def make_world(seed: int = 0, pad_is_end: bool = False, **settings):
 
 
 def save_world(folder) -> str:
-    """A folder that `load_policy` takes, by its name."""
+    """Save a random model and its tokenizer for `load_policy`, and return the folder."""
     for part in make_world():
         part.save_pretrained(folder)
     return str(folder)
 
 
 def make_config(**settings) -> GRPOConfig:
-    """A step of 2 prompts x 4 completions of at most 5 tokens."""
+    """Return a configuration with steps of 2 prompts and 4 completions of at most 5 tokens each."""
     small = {"num_generations": 4, "generation_batch_size": 8, "max_completion_length": 5, "max_steps": 2}
     return GRPOConfig(**(small | {"learning_rate": 1e-2, "warmup_steps": 0, "disable_tqdm": True} | settings))
 
@@ -96,7 +96,7 @@ ROWS = [
 
 
 def ragged_experience(lengths, prompt_lengths=(4, 9), inactive=(), vocabulary=15, columns=24) -> Experience:
-    """Random tokens in rows of these lengths, with random advantages; the rows in `inactive` carry no gradient."""
+    """Return random tokens in rows of given lengths, with random advantages, which are 0 for the rows in `inactive`."""
     generator = torch.Generator().manual_seed(0)
     B, P, L = len(lengths), len(prompt_lengths), max(prompt_lengths)
     mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
@@ -119,12 +119,12 @@ def ragged_experience(lengths, prompt_lengths=(4, 9), inactive=(), vocabulary=15
 
 
 def letter_reward(completions, completion_ids, **kwargs) -> list[float]:
-    """Something that differs within a group and depends on what was sampled."""
+    """Return rewards that depend on the sampled tokens, so that they differ within a group."""
     return [sum(ids) % 7 / 2 - len(ids) / 4 for ids in completion_ids]
 
 
 def none_for_some(completions, completion_ids, **kwargs):
-    """Applies to completions of more than one token only."""
+    """Return a reward for completions of more than one token, and None for others."""
     return [None if len(ids) == 1 else float(len(ids)) for ids in completion_ids]
 
 
@@ -133,12 +133,12 @@ def weights(model) -> dict[str, torch.Tensor]:
 
 
 def same_weights(first: dict, second: dict) -> bool:
-    """Bit for bit."""
+    """Return whether two sets of weights are equal bit for bit."""
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def run(seed=0, reward=letter_reward, rows=ROWS, world=0, callback=None, saved_options=None, **settings):
-    """The weights after a small training run, and its history."""
+    """Make a small training run; return the weights after it, and its history."""
     model, tokenizer = make_world(seed=world)
     config = make_config(seed=seed, **settings)
     history = train(model, tokenizer, rows, reward, config, callback, saved_options=saved_options)

@@ -160,7 +160,7 @@ def nothing(text: str) -> str:
     """Say nothing.
 
     Args:
-        text: what
+        text: a text
     """
     return ""
 
@@ -188,7 +188,7 @@ def test_a_run_that_is_killed_between_two_turns_resumes_bit_for_bit(tmp_path):
     calls_until_killed[0] = 10**9
     expected = run(tmp_path / "whole", kind=Mortal)
     calls = 10**9 - calls_until_killed[0]
-    calls_until_killed[0] = calls * 2 // 3  # in the second step or the third
+    calls_until_killed[0] = calls * 2 // 3  # the second or the third step
     with pytest.raises(Killed):
         run(tmp_path / "killed", kind=Mortal)
     lines = (tmp_path / "killed" / "metrics.jsonl").read_text("utf-8").splitlines()

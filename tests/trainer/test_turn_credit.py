@@ -137,7 +137,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     assert never.environment.reward_calls == 1
     assert twice.states == [(2, 0), (2, 3), (2, 45)] and never.states == [(2, 0)]
 
-    rewards = torch.tensor([50.2, 1.2])  # with those of reward functions: 5 and 1
+    rewards = torch.tensor([50.2, 1.2])  # includes 5 and 1 from reward functions
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
     assert turn_mask.tolist() == [[True, True, True], [True, False, False]]
     torch.testing.assert_close(turn_rewards, torch.tensor([[3.2, 42.0, 5.0], [1.2, 0.0, 0.0]]))

@@ -1,6 +1,6 @@
-"""Three prices on length, for the sample report of the project; each is a reward function with TRL's signature.
+"""Define three penalties on length for the sample report of the project, as reward functions with TRL's signature.
 
-A price is the number of tokens with a minus sign; what a token costs is its weight on the command line.
+A penalty is minus a number of tokens. The penalty per token is the weight of the function on the command line.
 """
 
 import random
@@ -10,25 +10,25 @@ from grpo_lab.rewards import accuracy_reward
 
 
 def on_all(completions, completion_ids, **kwargs):
-    """Every completion pays for its tokens."""
+    """Return minus the length of every completion."""
     return [-float(len(tokens)) for tokens in completion_ids]
 
 
 def on_right(completions, completion_ids, answer, **kwargs):
-    """Only a right completion pays for its tokens."""
+    """Return minus the length of every right completion, and 0 for the others."""
     right = accuracy_reward(completions, answer)
     return [-float(len(tokens)) * is_right for tokens, is_right in zip(completion_ids, right, strict=True)]
 
 
 def exchanged(completions, completion_ids, prompts, **kwargs):
-    """The control: every completion pays for the tokens of one of its group, drawn by chance."""
+    """Return minus the length of a random completion of the same group, as a control."""
     groups = defaultdict(list)
     for row, prompt in enumerate(prompts):
         groups[str(prompt)].append(row)
-    prices = [0.0] * len(completion_ids)
+    penalties = [0.0] * len(completion_ids)
     for rows in groups.values():
         lengths = [len(completion_ids[row]) for row in rows]
         random.Random(str([completion_ids[row] for row in rows])).shuffle(lengths)
         for row, length in zip(rows, lengths, strict=True):
-            prices[row] = -float(length)
-    return prices
+            penalties[row] = -float(length)
+    return penalties

@@ -1,7 +1,7 @@
-"""The runs and the figure of the sample report: `python docs/teaching/project/run.py --figure`; ten minutes.
+"""Make the runs and the figure of the sample report: `python docs/teaching/project/run.py --figure`; ten minutes.
 
-Every run is one `grpo-lab train`, and every count of its table one `grpo-lab evaluate`; `--print` shows these commands.
-What is in results.json already does not run again: delete the file to repeat everything.
+Each run is one call of `grpo-lab train`, and each row of the report's table one call of `grpo-lab evaluate`. `--print`
+shows these commands. Runs that are in results.json are skipped; delete the file to repeat all of them.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from grpo_lab.base.parser import write_at_once
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 SEEDS, STEPS = (0, 1, 2), 25
-COSTS = (0.01, 0.05)  # what a token costs; a right answer earns 1
+COSTS = (0.01, 0.05)  # penalty per token; the reward of a right answer is 1
 ARMS = ("no price", "on_all", "on_right", "exchanged")
 
 WORDS = {
@@ -46,14 +46,14 @@ WORDS = {
 
 
 def runs() -> Iterator[tuple[str, float, int]]:
-    """Arm, cost of a token and seed of every run; without a price there is one cost."""
+    """Yield arm, cost per token and seed of each run; the arm without a price runs once per seed, at cost 0."""
     for cost, arm, seed in itertools.product(COSTS, ARMS, SEEDS):
         if arm != "no price" or cost == COSTS[0]:
             yield arm, 0.0 if arm == "no price" else cost, seed
 
 
 def commands(arm: str, cost: float, seed: int, folder: str) -> tuple[list[str], list[str]]:
-    """What trains this arm, and what counts its answers to 250 held-out sums, four to each."""
+    """Return the arguments of the training run, and of the evaluation on 250 held-out sums with four answers each."""
     price = [] if arm == "no price" else [f"{HERE / 'rewards.py'}:{arm}"]
     weights = [] if arm == "no price" else ["--reward_weights", "1", str(cost)]
     run = ["--model", "tiny", "--task", "sums", "--reward_funcs", "accuracy", *price, *weights]
@@ -63,15 +63,15 @@ def commands(arm: str, cost: float, seed: int, folder: str) -> tuple[list[str], 
 
 
 def one_run(arm: str, cost: float, seed: int) -> dict:
-    """Accuracy and length of the sampled answers at each step, and those on held-out sums at the end."""
+    """Train and evaluate; return accuracy and length of sampled answers per step, and the final held-out measures."""
     with tempfile.TemporaryDirectory() as folder:
         training, counting = commands(arm, cost, seed, f"{folder}/run")
         train.main(training)
         metrics = Path(folder, "run", "metrics.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in metrics.splitlines()]
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
             evaluate.main(counting)
-        counts = json.loads(said.getvalue().splitlines()[-1])
+        counts = json.loads(printed.getvalue().splitlines()[-1])
     accuracy = [round(line["rewards/accuracy_reward/mean"], 4) for line in lines]
     length = [round(line["completions/mean_length"], 2) for line in lines]
     end = {name: round(counts[name], 4) for name in ("accuracy", "mean_length", "think_rate")}
@@ -79,7 +79,7 @@ def one_run(arm: str, cost: float, seed: int) -> dict:
 
 
 def draw(results: list[dict], lang: str) -> None:
-    """Accuracy and length of the sampled answers over the steps, at the higher price: a line a seed."""
+    """Plot accuracy and length of the sampled answers over the steps, at the higher price, one line per seed."""
     import matplotlib.pyplot as plt
 
     from grpo_lab.teaching.plots.style import DPI, use_style
@@ -114,7 +114,7 @@ def main() -> None:
                 print(f"grpo-lab {name} {shlex.join(words)}")
         elif run not in done:
             results.append(one_run(*run))
-            write_at_once(RESULTS, "[\n" + ",\n".join(json.dumps(each) for each in results) + "\n]\n")
+            write_at_once(RESULTS, "[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
     for lang in WORDS if args.figure and not args.only_print else ():
         draw(results, lang)
 

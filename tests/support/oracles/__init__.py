@@ -1,8 +1,9 @@
-"""Every formula of the package as literal Python loops over float64 scalars.
+"""Compute every formula of the package by Python loops over float64 scalars.
 
-Nothing here is vectorised and nothing is shared with the package: each sum is a loop, each mean a division, each
-stopped gradient an explicit `.detach()`. The scalars are torch scalars, so autograd differentiates the loops, and the
-tests hold values and gradients of the package against them. Speed does not matter here; being obviously right does.
+Nothing is vectorised, and no code is shared with the package: each sum is a loop, each mean a division, each stopped
+gradient an explicit `.detach()`. The scalars are torch scalars, so autograd differentiates the loops, and tests compare
+values and gradients of the package with them. The loops are slow, and written so that a reader sees that they are
+right.
 """
 
 from tests.support.oracles.advantages import *  # noqa: F403

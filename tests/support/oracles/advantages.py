@@ -1,4 +1,4 @@
-"""Advantages."""
+"""Compute advantages by loops."""
 
 import torch
 
@@ -19,7 +19,7 @@ def all_equal(values) -> bool:
 
 
 def normalise(values, ddof, eps) -> list:
-    """(x - mean) / (std + eps); equal values have no spread, whatever rounding the mean would suffer."""
+    """Return (x - mean) / (std + eps), and exact zeros for equal values, whose mean may be rounded."""
     if all_equal(values):
         return [0.0 * x for x in values]
     mean, std = mean_of(values), std_of(values, ddof)
@@ -82,7 +82,7 @@ def turns_of(turn_mask, p) -> list[tuple[int, int]]:
 
 
 def turn_table(turn_mask, advantage) -> torch.Tensor:
-    """`advantage(p, i, k)` of each turn, zero where there is none."""
+    """Return `advantage(p, i, k)` of each turn, and zero for missing turns."""
     P, G, K = turn_mask.shape
     return table(
         [[[advantage(p, i, k) if turn_mask[p, i, k] else zero() for k in range(K)] for i in range(G)] for p in range(P)]

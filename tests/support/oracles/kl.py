@@ -1,4 +1,4 @@
-"""Estimators of the Kullback-Leibler distance, and the exact one."""
+"""Compute the Kullback-Leibler divergence and its estimators by loops."""
 
 import torch
 

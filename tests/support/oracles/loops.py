@@ -1,4 +1,4 @@
-"""Sums as loops, and nested lists of scalars as tensors."""
+"""Compute sums by loops, and convert nested lists of scalars to tensors."""
 
 import torch
 
@@ -15,7 +15,7 @@ def total(terms) -> torch.Tensor:
 
 
 def table(rows) -> torch.Tensor:
-    """Nested lists of scalars to one float64 tensor that keeps their graph."""
+    """Convert nested lists of scalars to one float64 tensor that keeps their graph."""
     if isinstance(rows, list):
         return torch.stack([table(row) for row in rows])
     return rows.double() if isinstance(rows, torch.Tensor) else torch.tensor(float(rows), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Ratio, surrogates, averages, loss."""
+"""Compute importance ratios, surrogates, averages and losses by loops."""
 
 import math
 
@@ -25,7 +25,7 @@ def importance_ratio(logp, old_logp, mask, level="token") -> torch.Tensor:
 
 
 def gspo_token_ratio(logp, old_logp, mask) -> torch.Tensor:
-    """sg(s) exp(l - sg l): the sequence's ratio in value, each token's own gradient."""
+    """Return sg(s) exp(l - sg l), which has the value of the sequence's ratio and the gradient of each token."""
     B, T = logp.shape
     s = importance_ratio(logp, old_logp, mask, "sequence").detach()
     return table([[s[b, 0] * torch.exp(logp[b, t] - logp[b, t].detach()) for t in range(T)] for b in range(B)])
@@ -45,7 +45,7 @@ def clipped_surrogate(ratio, advantages, epsilon=0.2, epsilon_high=None, delta=N
 
 
 def vespo_weight(logp, old_logp, mask, b, a, k_pos=2.0, lambda_pos=3.0, k_neg=3.0, lambda_neg=2.0) -> float:
-    """phi(w) = exp(lam) w^k exp(-lam w), w the product of a sequence's ratios, kept within [1e-8, exp(20)]."""
+    """Return phi(w) = exp(lam) w^k exp(-lam w), where w is the product of a sequence's ratios in [1e-8, exp(20)]."""
     log_w = log_ratio_per_sequence(logp, old_logp, mask, b, clamp=20.0)[0].item()
     log_w = min(max(log_w, math.log(1e-8)), 20.0)
     k, lam = (k_pos, lambda_pos) if a >= 0 else (k_neg, lambda_neg)
@@ -116,7 +116,7 @@ def masked_mean(values, mask) -> float:
 
 
 def clip_metrics(ratio, advantages, counted, epsilon, high) -> dict[str, float]:
-    """The share clipped: of the tokens kept, or of the rows where a row has one ratio."""
+    """Return the clipped share of the kept tokens, or of the rows if there is one ratio per row."""
     B, T = ratio.shape
     low = up = count = 0
     for b in range(B):

@@ -1,0 +1,108 @@
+"""A description stands by itself: neither an argument of a docstring nor a trailing comment begins with a clause.
+
+`seed: of the inputs` and `# of the inputs` are read only together with the name beside them. A description begins with
+a noun phrase or a verb: `seed: Seed from which the inputs are drawn.`
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("grpo_lab", "tests", "notebooks", "docs", ".ci")
+# Words with which a comment or a description begins that needs the name beside it.
+IN_COMMENTS = ["of", "that", "those", "as", "whose", "by", "what", "which", "to", "how", "from", "its", "it", "until"]
+IN_COMMENTS += ["such", "whatever"]
+IN_DESCRIPTIONS = [*IN_COMMENTS, "where", "with", "in", "for", "each", "the same"]
+NAMES = r"\*{0,2}[a-z_]\w*(?: \([^()]*\))?(?:, \*{0,2}[a-z_]\w*)*"
+# A name or several, at the beginning of a line or of a sentence, a colon and the first word of the description.
+DESCRIPTION = re.compile(rf"(?:^\s*|(?<=[.;] ))({NAMES}): (?:{'|'.join(IN_DESCRIPTIONS)})\b", re.MULTILINE)
+COMMENT = re.compile(rf"#+ *(?:{'|'.join(IN_COMMENTS)})\b")
+# A file, a beginning that is allowed there, and the reason.
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+
+
+def descriptions(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each description in a docstring that begins with a clause."""
+    documented = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            constant = node.body[0].value
+            for match in DESCRIPTION.finditer(constant.value):
+                line = constant.lineno + constant.value.count("\n", 0, match.start(1))
+                yield line, constant.value[match.start(1) :].partition("\n")[0]
+
+
+def trailing_comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each comment behind code that begins with a clause."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        has_code = token.line[: token.start[1]].strip() != ""
+        if token.type == tokenize.COMMENT and has_code and COMMENT.match(token.string):
+            yield token.start[0], token.string
+
+
+@cache
+def leaning_texts(folder: str) -> list[tuple[str, int, str]]:
+    """Return file, line and text of each description and trailing comment of a folder that begins with a clause."""
+    texts = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        file, source = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        texts += [(file, line, text) for line, text in (*descriptions(source), *trailing_comments(source))]
+    return texts
+
+
+def exception_for(file: str, text: str) -> tuple[str, str] | None:
+    return next((key for key in EXCEPTIONS if key[0] == file and text.startswith(key[1])), None)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_descriptions_and_trailing_comments_stand_by_themselves(folder):
+    texts = leaning_texts(folder)
+    assert [f"{file}:{line} {text}" for file, line, text in texts if not exception_for(file, text)] == []
+
+
+def test_every_exception_is_needed():
+    used = {exception_for(file, text) for folder in FOLDERS for file, _, text in leaning_texts(folder)}
+    assert EXCEPTIONS.keys() <= used
+
+
+SOURCE = '''
+"""A module.
+
+files: of a run, which is no argument
+"""
+
+def draw(seed, steps, rows):
+    """Draw inputs. seed: of the inputs. steps: Number of steps; rows: in each step.
+
+    Args:
+        seed: Seed from which the inputs are drawn.
+        steps, rows: as they are in the table: of those, all
+        **others (dict): whose values are drawn
+    """
+    count = steps  # of the steps
+    text = "# of a text"  # number of steps
+    # of a comment by itself
+    return count
+
+
+class Run:
+    title: str  # which is shown
+    """A text that is no docstring. title: of the run"""
+'''
+
+
+def test_each_kind_of_text_is_seen():
+    assert [(line, text.partition(":")[0]) for line, text in descriptions(SOURCE)] == [
+        (8, "seed"),
+        (8, "rows"),
+        (12, "steps, rows"),
+        (13, "**others (dict)"),
+    ]
+    assert list(trailing_comments(SOURCE)) == [(15, "# of the steps"), (22, "# which is shown")]
