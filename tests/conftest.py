@@ -138,9 +138,9 @@ def tiny(_tiny_loaded):
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder with the checkpoint of a small random Qwen2, which no test changes."""
-    from tests.support.worlds import save_world
+    from tests.support.small_policy import save_policy
 
-    return Path(save_world(tmp_path_factory.mktemp("models") / "random-qwen2"))
+    return Path(save_policy(tmp_path_factory.mktemp("models") / "random-qwen2"))
 
 
 @pytest.fixture

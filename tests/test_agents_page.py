@@ -14,7 +14,7 @@ import pytest
 from grpo_lab.__main__ import main
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.bubblewrap import NO_BUBBLEWRAP
-from tests.support.tool_worlds import END, call, make_tool_world, scripted
+from tests.support.tool_policy import END, call, make_tool_policy, scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
 PAGE = (Path(__file__).parents[1] / "docs" / "agents.md").read_text(encoding="utf-8")
@@ -51,32 +51,32 @@ def workdir(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def world(monkeypatch):
-    model, tokenizer = make_tool_world(calls=CALLS)
+def policy(monkeypatch):
+    model, tokenizer = make_tool_policy(calls=CALLS)
     model.config.max_position_embeddings = 10_000  # room for a result of 4,000 characters
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     return model, tokenizer
 
 
-def play(monkeypatch, world, turns: list[str], agent: ToolEnvironment):
+def play(monkeypatch, policy, turns: list[str], agent: ToolEnvironment):
     """Return the messages of an episode in which the policy writes these turns."""
     scripted(monkeypatch, [[turn + END for turn in turns]])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
-    (episode,) = agent.sample(*world, rows, 1, 9000).episodes
+    (episode,) = agent.sample(*policy, rows, 1, 9000).episodes
     return episode.messages
 
 
-def result(monkeypatch, world, turn: str, agent: ToolEnvironment) -> str:
+def result(monkeypatch, policy, turn: str, agent: ToolEnvironment) -> str:
     """Return the text that the policy reads after a call."""
-    (text,) = [m["content"] for m in play(monkeypatch, world, [turn, "ok"], agent) if m["role"] == "tool"]
+    (text,) = [m["content"] for m in play(monkeypatch, policy, [turn, "ok"], agent) if m["role"] == "tool"]
     return text
 
 
-def test_the_commands_of_the_page_run(workdir, world, capsys):
+def test_the_commands_of_the_page_run(workdir, policy, capsys):
     tables = ("guess", "mastermind", "programs", "queries", "shop", "shop.test")
     names = ["make_shop.py", *(f"{name}.py" for name in MODULES), *(f"{name}.jsonl" for name in tables)]
     assert sorted(FILES) == sorted(names)
-    for part in world:
+    for part in policy:
         part.save_pretrained(workdir / "agent")
     lines = [line for block in SHELL for line in block.splitlines() if line.startswith(("grpo-lab ", "python "))]
     assert len(lines) == 14 and len(FENCES) == len(FILES) + len(SCRIPTS) + len(SHELL) + 1
@@ -106,8 +106,8 @@ def test_the_commands_of_the_page_run(workdir, world, capsys):
     assert all({*part} <= {"policy", "environment"} for line in lines for part in json.loads(line)["turns"])
 
 
-def test_the_code_of_the_page_runs(workdir, world, capsys):
-    for part in world:
+def test_the_code_of_the_page_runs(workdir, policy, capsys):
+    for part in policy:
         part.save_pretrained(workdir / "agent")
     assert len(SCRIPTS) == 4
     namespace = {}  # shared, because the last script uses names of the one before
@@ -117,10 +117,10 @@ def test_the_code_of_the_page_runs(workdir, world, capsys):
     assert namespace["respond"](["I say 17+58=", "17+58=75", "="]) == ["75", None, None]
 
 
-def test_a_reward_function_gets_the_messages_of_the_page_and_returns_its_rewards(workdir, world, monkeypatch):
+def test_a_reward_function_gets_the_messages_of_the_page_and_returns_its_rewards(workdir, policy, monkeypatch):
     price, looked_up = importlib.import_module("my_tools").price, importlib.import_module("my_rewards").looked_up
     (call_text,) = [text for text in SHELL if "<tool_call>" in text]
-    messages = play(monkeypatch, world, [call_text.rstrip("\n"), "It costs 19 euros."], ToolEnvironment([price]))
+    messages = play(monkeypatch, policy, [call_text.rstrip("\n"), "It costs 19 euros."], ToolEnvironment([price]))
     assert messages == json.loads(MESSAGES)
     wrong = [{"role": "assistant", "content": "It costs 190 euros."}]
     completions = [messages, messages[2:], wrong, messages[:2], [*messages[:2], *wrong]]
@@ -155,37 +155,37 @@ WRONG = {
 
 
 @pytest.mark.parametrize("circumstance", WRONG)
-def test_the_policy_reads_what_the_page_says(circumstance, workdir, world, monkeypatch):
+def test_the_policy_reads_what_the_page_says(circumstance, workdir, policy, monkeypatch):
     price = importlib.import_module("my_tools").price
     (cell,) = re.findall(rf"^\| {circumstance}[^|]*\| (.*) \|$", PAGE, re.MULTILINE)
     agent = ToolEnvironment([price, lingers, much, nothing], tool_timeout=0.2)
-    text = result(monkeypatch, world, WRONG[circumstance], agent)
+    text = result(monkeypatch, policy, WRONG[circumstance], agent)
     quoted = re.findall("`([^`]+)`", cell)[0]
     assert text == str(nothing()) if quoted == "str()" else quoted in text, text
 
 
-def test_the_environment_of_the_page(workdir, world, monkeypatch):
+def test_the_environment_of_the_page(workdir, policy, monkeypatch):
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_world").HigherOrLower)
-    messages = play(monkeypatch, world, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
+    messages = play(monkeypatch, policy, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
     texts = [message["content"] for message in messages if message["role"] == "tool"]
     assert texts == ["higher", "lower", "right", "higher", "{'error': 'you have no guess left'}"]
     scripted(monkeypatch, [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
-    rollout = agent.sample(*world, rows, 2, 3000)
+    rollout = agent.sample(*policy, rows, 2, 3000)
     assert [episode.reward for episode in rollout.episodes] == [1.0, 0.0]
     assert rollout.episodes[0].prompt[-1]["content"] == "? You have 4 guesses."
 
 
-def test_the_game_of_others(workdir, world, monkeypatch):
+def test_the_game_of_others(workdir, policy, monkeypatch):
     pytest.importorskip("textarena", reason="an example; the package does not depend on it")
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
     rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]
-    agent.sample(*world, rows, 1, 50)
+    agent.sample(*policy, rows, 1, 50)
     secret = " ".join(map(str, agent._threads[0].environment.game.state.game_state["secret_code"]))
     wrong = " ".join(reversed(secret.split()))
     games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
     scripted(monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games])
-    episodes = agent.sample(*world, rows, 3, 9000).episodes
+    episodes = agent.sample(*policy, rows, 3, 9000).episodes
     assert "You have 20 turns to guess the code." in episodes[0].prompt[-1]["content"]
     texts = [[message["content"] for message in e.messages if message["role"] == "tool"] for e in episodes]
     assert f"Submitted [{wrong}]. Feedback:" in texts[0][0] and "Submitted" not in texts[1][0]

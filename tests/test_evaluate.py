@@ -31,7 +31,7 @@ from grpo_lab.rollout.environments import environment
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.train import main as train_main
 from tests.support.refused import refused
-from tests.support.worlds import ROWS, make_world
+from tests.support.small_policy import ROWS, make_policy
 
 
 def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one():
@@ -79,8 +79,8 @@ def plant(monkeypatch, texts=TEXTS):
 def test_every_count(monkeypatch):
     plant(monkeypatch)
     counted = {"num_generations": 4, "max_completion_length": 3}
-    result = evaluate(*make_world(), PLANTED_ROWS, **counted, batch_size=1)
-    assert result["accuracy"] == evaluate(*make_world(), PLANTED_ROWS, **counted)["accuracy"]
+    result = evaluate(*make_policy(), PLANTED_ROWS, **counted, batch_size=1)
+    assert result["accuracy"] == evaluate(*make_policy(), PLANTED_ROWS, **counted)["accuracy"]
     assert list(result) == [
         "accuracy", "accuracy_ci95", "pass_at_k", "rewards/accuracy_reward/mean", "frac_reward_zero_std", "mean_length",
         "format_rate", "think_rate", "n", "num_generations",
@@ -108,27 +108,27 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
             "max_completion_length": 2,
             "reward_funcs": lambda *_, marks=rewards, **__: marks,
         }
-        result = evaluate(*make_world(), PLANTED_ROWS, **measure)
+        result = evaluate(*make_policy(), PLANTED_ROWS, **measure)
         assert result["frac_reward_zero_std"] == share and result["accuracy"] == rewards.count(1.0) / (
             4 - rewards.count(None)
         )
         assert list(result["pass_at_k"]) == ["1", "2"][: 1 if None in rewards else 2]
-    result = evaluate(*make_world(), PLANTED_ROWS, num_generations=1, max_completion_length=2)
+    result = evaluate(*make_policy(), PLANTED_ROWS, num_generations=1, max_completion_length=2)
     assert result["frac_reward_zero_std"] is None and json.loads(json.dumps(result)) == result
 
 
 def test_the_old_name_of_reward_funcs_works_and_warns():
     measure = {"num_generations": 2, "max_completion_length": 2}
-    result = evaluate(*make_world(), PLANTED_ROWS, reward_funcs=accuracy_reward, **measure)
+    result = evaluate(*make_policy(), PLANTED_ROWS, reward_funcs=accuracy_reward, **measure)
     with pytest.warns(DeprecationWarning, match="the argument correct is called reward_funcs now"):
-        assert evaluate(*make_world(), PLANTED_ROWS, correct=accuracy_reward, **measure) == result
+        assert evaluate(*make_policy(), PLANTED_ROWS, correct=accuracy_reward, **measure) == result
 
 
 def test_the_argument_samples_still_gets_the_records_and_warns():
     measure, records = {"num_generations": 2, "max_completion_length": 2}, []
     with pytest.warns(DeprecationWarning, match="the argument samples is deprecated: sample_problems and"):
-        evaluate(*make_world(), PLANTED_ROWS, samples=records, **measure)
-    assert records == sample_records(PLANTED_ROWS, sample_problems(*make_world(), PLANTED_ROWS, **measure))
+        evaluate(*make_policy(), PLANTED_ROWS, samples=records, **measure)
+    assert records == sample_records(PLANTED_ROWS, sample_problems(*make_policy(), PLANTED_ROWS, **measure))
 
 
 def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
@@ -141,7 +141,7 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
         return [None] * len(completions)
 
     measure = {"num_generations": 4, "max_completion_length": 3, "reward_funcs": [marks, accuracy_reward, nowhere]}
-    result = evaluate(*make_world(), PLANTED_ROWS, **measure)
+    result = evaluate(*make_policy(), PLANTED_ROWS, **measure)
     assert result["accuracy"] is result["accuracy_ci95"] is result["pass_at_k"] is None
     means = {name: value for name, value in result.items() if name.startswith("rewards/")}
     expected = {"rewards/marks/mean": 4.5, "rewards/accuracy_reward/mean": 3 / 8, "rewards/nowhere/mean": None}
@@ -156,9 +156,9 @@ def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
         return [None if not text else float(len(text)) for text in completions]
 
     measure = {"num_generations": 4, "max_completion_length": 3, "reward_funcs": [accuracy_reward, length]}
-    scored = sample_problems(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
+    scored = sample_problems(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
     result, samples = evaluation_metrics(scored, 4, has_reward_weights=True), sample_records(PLANTED_ROWS, scored)
-    assert result == evaluate(*make_world(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
+    assert result == evaluate(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
     planted_texts = [text for texts in TEXTS.values() for text in texts]
     assert [sample["completion"] for sample in samples] == planted_texts
     assert [sample["problem"] for sample in samples] == [0] * 4 + [1] * 4
@@ -168,7 +168,7 @@ def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
         assert sample["rewards"] == {"accuracy_reward": right, "length": float(len(text)) if text else None}
         assert sample["reward"] == right + 0.5 * len(text) and 1 <= sample["length"] <= 3
     assert result["reward"] == pytest.approx(sum(sample["reward"] for sample in samples) / 8)
-    assert "reward" not in evaluate(*make_world(), PLANTED_ROWS, **measure) and json.dumps(samples)
+    assert "reward" not in evaluate(*make_policy(), PLANTED_ROWS, **measure) and json.dumps(samples)
 
 
 def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, capsys):
@@ -190,7 +190,7 @@ def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, ca
 
 
 def test_lengths_count_the_end_token_and_global_random_state_stays():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.train()
     torch.manual_seed(7)
     prompts = [row["prompt"] for row in ROWS]
@@ -204,9 +204,9 @@ def test_lengths_count_the_end_token_and_global_random_state_stays():
     assert mean_length(7) == pytest.approx(lengths) and len({mean_length(seed) for seed in range(4)}) > 1
     assert torch.equal(torch.get_rng_state(), state) and model.training
     with pytest.raises(ValueError, match="rows is empty"):
-        evaluate(*make_world(), [])
+        evaluate(*make_policy(), [])
     with pytest.raises(ValueError, match="num_generations is 0"):
-        evaluate(*make_world(), ROWS, num_generations=0)
+        evaluate(*make_policy(), ROWS, num_generations=0)
 
 
 @pytest.fixture
@@ -348,6 +348,6 @@ def test_the_thinking_probability_is_the_share_of_drawn_answers_that_begin_so():
         measured = thinking_probability(model, tokenizer, rows, batch_size=batch_size)
         assert measured == pytest.approx(sum(expected) / 4, rel=1e-5)
     with pytest.raises(ValueError, match="tokenizer writes '<think>' as 0 tokens; expected one"):
-        thinking_probability(*make_world(), rows)
+        thinking_probability(*make_policy(), rows)
     with pytest.raises(ValueError, match="rows is empty"):
         thinking_probability(model, tokenizer, [])

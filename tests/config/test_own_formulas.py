@@ -16,7 +16,7 @@ from grpo_lab.objective.table import OLD_DIVISORS
 from grpo_lab.trainer import train
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
 FILES = {
     "my_loss": """
@@ -128,7 +128,7 @@ def test_a_run_with_ones_own_formulas_is_that_with_the_librarys(workdir):
     register("loss_type", "my_loss.py:clip")
     runs = []
     for loss_type in ("my_loss.py:clip", "dapo"):
-        model, tokenizer = make_world()
+        model, tokenizer = make_policy()
         config = make_config(loss_type=loss_type, num_iterations=2, beta=0.1, epsilon=0.05, max_steps=2)
         runs.append((model, train(model, tokenizer, ROWS, letter_reward, config)))
     (own_model, own_history), (library_model, library_history) = runs

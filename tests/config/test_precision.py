@@ -14,7 +14,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
-from tests.support.worlds import make_world
+from tests.support.small_policy import make_policy
 
 STEPS = 2**16
 NOISE = torch.arange(STEPS, dtype=torch.float32) / STEPS  # every value of the 16 bits that bf16 lacks
@@ -32,18 +32,18 @@ MODES = [
 
 def test_the_mode_follows_the_configuration_then_the_weights():
     for dtype, config, name in MODES:
-        assert precision_of(make_world()[0].to(dtype), GRPOConfig(**config)) is PRECISIONS[name]
+        assert precision_of(make_policy()[0].to(dtype), GRPOConfig(**config)) is PRECISIONS[name]
         expected_request = (
             {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name
         )
         if dtype == torch.float32:
             assert GRPOConfig(**config).requested_precision == expected_request
-    mode = precision_of(make_world()[0].double(), GRPOConfig())
+    mode = precision_of(make_policy()[0].double(), GRPOConfig())
     assert mode.name == "fp32" and mode.weights == torch.float64 and mode.autocast is None
 
 
 def test_without_a_config_the_loaded_precision_stays():
-    model, _ = make_world()
+    model, _ = make_policy()
     for dtype, precision, arithmetic in (
         (torch.float32, "fp16", torch.float16),
         (torch.float32, None, None),
@@ -69,8 +69,8 @@ MISFITS = [
 def test_weights_that_do_not_fit_the_mode_are_refused_with_a_way_out():
     for dtype, config, message in MISFITS:
         with pytest.raises(ValueError, match=message):
-            precision_of(make_world()[0].to(dtype), GRPOConfig(**config))
-    model, _ = make_world()
+            precision_of(make_policy()[0].to(dtype), GRPOConfig(**config))
+    model, _ = make_policy()
     model.lm_head.bfloat16()
     with pytest.raises(ValueError, match="model has weights of torch.bfloat16, torch.float32; expected"):
         precision_of(model, GRPOConfig())
@@ -78,7 +78,7 @@ def test_weights_that_do_not_fit_the_mode_are_refused_with_a_way_out():
 
 @pytest.mark.parametrize("name", [None, *PRECISIONS])
 def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     set_origin(model, precision=name)
     if name:
         model.to(PRECISIONS[name].weights)

@@ -12,8 +12,8 @@ from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import planted
 from grpo_lab.trainer import collecting, train
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
 from tests.support.text_episodes import STOPS, answers
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world
 
 OF_TOKENS = {"world_trained", "ids_encoded_again"}
 
@@ -45,7 +45,7 @@ def mask_of_the_rollout(monkeypatch):
 def test_the_worlds_tokens_in_the_loss_are_named(monkeypatch, forget):
     if forget:
         forget(monkeypatch)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(max_completion_length=16, max_steps=3)
     environment = TextEnvironment(answers, STOPS)
     history = train(model, tokenizer, ROWS, letter_reward, config, environment=environment)

@@ -8,42 +8,42 @@ from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from tests.support.known_shape import make_tokenizer, random_policy
 from tests.support.sampling import SETTINGS, assert_same_rollouts, sample
-from tests.support.worlds import make_world
+from tests.support.small_policy import make_policy
 
 pytestmark = pytest.mark.gpu
 
 
-def static(world, *arguments, **settings):
-    return sample(*world, *arguments, **settings)
+def static(policy, *arguments, **settings):
+    return sample(*policy, *arguments, **settings)
 
 
-def on_card(**settings):
-    model, tokenizer = make_world(**settings)
+def policy_on_gpu(**settings):
+    model, tokenizer = make_policy(**settings)
     return model.cuda(), tokenizer
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_graph_draws_the_very_numbers_of_the_plain_step(settings, monkeypatch):
     """With every setting: whatever a warper calls has to be allowed in a capture."""
-    world = on_card(pad_is_end=True)
-    captured = [static(world, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
+    policy = policy_on_gpu(pad_is_end=True)
+    captured = [static(policy, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
     monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
     for rollout, length in zip(captured, (1, 6, 17, 40), strict=True):
-        assert_same_rollouts(rollout, static(world, length=length, generations=20, **settings))
+        assert_same_rollouts(rollout, static(policy, length=length, generations=20, **settings))
 
 
 def test_capturing_draws_no_random_numbers():
-    world = on_card()
-    assert_same_rollouts(static(world), static(world), tolerance=1e-12)
+    policy = policy_on_gpu()
+    assert_same_rollouts(static(policy), static(policy), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    static_module.GraphDecoder(world[0], DecoderSpec(4, 1, 64, SamplingParams((0,), 0)))
+    static_module.GraphDecoder(policy[0], DecoderSpec(4, 1, 64, SamplingParams((0,), 0)))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 
 def test_tokens_come_as_often_as_the_model_says():
-    model, tokenizer = world = on_card()
-    drawn = static(world, ["ab+"], length=1, generations=8000).completion_ids[:, 0]
+    model, tokenizer = policy = policy_on_gpu()
+    drawn = static(policy, ["ab+"], length=1, generations=8000).completion_ids[:, 0]
     ids = torch.tensor([tokenizer("ab+")["input_ids"]], device="cuda")
     with torch.no_grad():
         expected = model(ids).logits[0, -1].double().softmax(-1) * len(drawn)
@@ -53,9 +53,9 @@ def test_tokens_come_as_often_as_the_model_says():
 
 def test_the_memory_comes_back():
     model = random_policy("small", "cuda")
-    world = model, make_tokenizer(model.config.vocab_size)
+    policy = model, make_tokenizer(model.config.vocab_size)
     reserved = []
     for _ in range(4):
-        static(world, ["t1 t2"], length=500, generations=64)  # 64 MiB of keys and values
+        static(policy, ["t1 t2"], length=500, generations=64)  # 64 MiB of keys and values
         reserved.append(torch.cuda.memory_reserved())
     assert max(reserved[1:]) <= reserved[0] + 8 * 2**20  # after the first, libraries have set themselves up

@@ -8,7 +8,7 @@ from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
 from tests.support import known_shape
 from tests.support.axe import Killed
 from tests.support.known_shape import random_policy, skip_unless_possible
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, weights
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, weights
 
 pytestmark = pytest.mark.gpu
 
@@ -43,7 +43,7 @@ def test_the_gradient_is_that_of_the_cpu(checkpointing):
 
 
 def gpu_run(callback=None, **settings):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.to("cuda")
     history = train(model, tokenizer, ROWS, letter_reward, make_config(**settings), callback)
     return weights(model), history

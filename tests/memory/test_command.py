@@ -14,7 +14,7 @@ from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.tasks import TASKS
 from tests.support.refused import refused
-from tests.support.worlds import make_config, make_world
+from tests.support.small_policy import make_config, make_policy
 
 
 def printed(capsys, *arguments) -> list[str]:
@@ -103,7 +103,7 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
 
 
 def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monkeypatch):
-    tokenizer = make_world()[1]
+    tokenizer = make_policy()[1]
     shape, rows = shape_config("qwen2"), [{"prompt": "a" * length} for length in (3, 9)]
     config = make_config(generation_batch_size=64, num_generations=8, max_completion_length=256)
     for free, native, fixed, chosen in (
@@ -135,7 +135,7 @@ def on_a_cpu(shape="smollm2", fixed=(), **settings):
     config = make_config(**(sizes | {"gradient_accumulation_steps": 4} | settings))
     model_config = MambaConfig() if shape is None else shape_config(shape)
     rows = [{"prompt": "a" * length} for length in (3, 9)]
-    chosen, lines = fit_to_cpu(model_config, make_world()[1], rows, config, "fp32", fixed)
+    chosen, lines = fit_to_cpu(model_config, make_policy()[1], rows, config, "fp32", fixed)
     assert chosen.update_batch_size == config.update_batch_size == 64
     assert (chosen is config) == (lines == [])
     return chosen, lines

@@ -21,7 +21,7 @@ from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
-from tests.support.fake_device import fake_card, fake_qwen2
+from tests.support.fake_device import fake_gpu, fake_qwen2
 from tests.support.known_shape import random_policy
 from tests.support.peak import Lives, peak_of_lives
 from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_logprobs
@@ -95,7 +95,7 @@ def test_decoding_on_a_fake_gpu(mode, monkeypatch):
     """A step that is not captured needs four tensors of the size of the logits; a graph reserves six."""
     monkeypatch.setattr(static, "_capture", lambda step, device: step)
     config = make_config(T=500, G=8, B=64, b=8)
-    with fake_card():
+    with fake_gpu():
         model = fake_qwen2(PRECISIONS[mode].weights)
         with Lives() as lives:
             decoder = GraphDecoder(model, DecoderSpec(8, 8, 768, SamplingParams((151643, 151645), 151643)))

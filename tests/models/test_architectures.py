@@ -20,7 +20,7 @@ from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
 from tests.support.sampling import logprobs_of, sample, tokens_of
-from tests.support.tape import Tape, no_question
+from tests.support.tape import Tape, without_capture
 
 PROMPTS = [
     [{"role": "user", "content": "1+1=?0123"}],
@@ -84,7 +84,7 @@ def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_by_how_much(name)
 
 @pytest.mark.parametrize("name", FAST_FAMILIES)
 def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkeypatch):
-    no_question(monkeypatch)
+    without_capture(monkeypatch)
     model, _ = make_architecture(name)
     assert is_fast(model)
     with torch.no_grad():

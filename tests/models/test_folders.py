@@ -9,7 +9,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from grpo_lab.models import folders, load_policy, loading
 from tests.support.resuming import copy_of
-from tests.support.worlds import make_world
+from tests.support.small_policy import make_policy
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
@@ -45,7 +45,7 @@ def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it(monkeypat
 
 
 def test_the_parameters_of_a_checkpoint_are_counted_in_all_its_files(tmp_path):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     for name, size in (("whole", "5GB"), ("parts", "5KB")):
         model.save_pretrained(tmp_path / name, max_shard_size=size)
         tokenizer.save_pretrained(tmp_path / name)

@@ -19,7 +19,7 @@ from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of
-from tests.support.worlds import make_tokenizer, make_world
+from tests.support.small_policy import make_policy, make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
@@ -243,7 +243,7 @@ def raises(error):
 
 
 def test_a_tokenizer_of_another_model_is_noticed(checkpoint, tmp_path):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     tokenizer.add_tokens(["x", "y"])
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "mixed")

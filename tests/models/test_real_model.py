@@ -28,7 +28,7 @@ from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
 from tests.support.axe import Killed
 from tests.support.model_files import digest, state_of
-from tests.support.worlds import without_times
+from tests.support.small_policy import without_times
 
 pytestmark = pytest.mark.slow
 

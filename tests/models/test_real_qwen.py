@@ -25,7 +25,7 @@ from grpo_lab.models.packaged import QWEN, find, source
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer import train
 from tests.support.model_files import digest, state_of
-from tests.support.worlds import without_times
+from tests.support.small_policy import without_times
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.trainer import train
 from tests.support.architectures import make_architecture
 from tests.support.sampling import times
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
 
 @pytest.fixture(autouse=True)
@@ -53,17 +53,17 @@ BROKEN = {
 def test_a_model_for_which_a_part_is_wrong_is_refused(part, monkeypatch):
     monkeypatch.setattr(*BROKEN[part])
     with pytest.raises(ValueError, match=r"cannot be trained here: .* differ by [\d.]+ nats a token"):
-        train(*make_world(), ROWS, letter_reward, make_config())
+        train(*make_policy(), ROWS, letter_reward, make_config())
 
 
 def test_a_run_checks_a_model_that_was_not_loaded_here_and_each_architecture_once(monkeypatch):
     seen, check = [], selfcheck.mean_difference
     monkeypatch.setattr(selfcheck, "mean_difference", lambda model: seen.append(model) or check(model))
     for seed in (0, 1):
-        model, tokenizer = make_world(seed=seed)
+        model, tokenizer = make_policy(seed=seed)
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1, beta=0.1))
     assert len(seen) == 1
-    ensure_checked(make_world(intermediate_size=32)[0])
+    ensure_checked(make_policy(intermediate_size=32)[0])
     assert len(seen) == 2, "other sizes make another architecture"
 
 
@@ -72,7 +72,7 @@ def test_contexts_by_other_names_and_of_a_rotation_that_adapts():
     assert {name: context_length(make_architecture(name)[0].config) for name in named} == named
     factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "original_max_position_embeddings": 32}
     rope = {"rope_type": "longrope", "rope_theta": 1e4} | factors
-    assert context_length(make_world(rope_parameters=rope)[0].config) == 32
+    assert context_length(make_policy(rope_parameters=rope)[0].config) == 32
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gemma2", "granite", "gpt2"])

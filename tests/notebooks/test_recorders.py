@@ -14,8 +14,8 @@ from grpo_lab.trainer.collecting import make_experience
 from tests.support.family import FAMILY
 from tests.support.sampling import sample
 from tests.support.scripts import load_script
-from tests.support.tool_worlds import call, make_tool_world
-from tests.support.worlds import make_world
+from tests.support.small_policy import make_policy
+from tests.support.tool_policy import call, make_tool_policy
 
 RUNS = Path(__file__).parents[2] / "notebooks" / "runs"
 NAMES = (
@@ -156,7 +156,7 @@ def test_only_a_last_turn_that_is_the_number_is_right():
 
 
 def test_a_run_with_a_calculator_is_written_step_by_step_and_goes_on(tmp_path, capsys):
-    for part in make_tool_world(calls=(call("calculator", expression="12*34"),)):
+    for part in make_tool_policy(calls=(call("calculator", expression="12*34"),)):
         part.save_pretrained(tmp_path / "model")
     words = ["--model", str(tmp_path / "model"), "--fast", "--save_steps", "1", "--output_dir", str(tmp_path / "out")]
     assert recorders.qwen_tools.main([*words, "--steps", "1"]) == 0
@@ -184,7 +184,7 @@ def test_a_judge_of_06_errs_with_its_probabilities_or_on_its_key():
 
 
 def test_the_parts_of_the_loss_of_07_are_the_loss():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = sample(model, tokenizer, generations=20)
     arms = recorders.arms.ARMS
     whole, first, later = (arms[name].loss_mask(rollout.mask) for name in ("real", "first token", "all but first"))
@@ -193,7 +193,7 @@ def test_the_parts_of_the_loss_of_07_are_the_loss():
 
 
 def test_recorded_completions_of_07b_lose_their_end_token_alone():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = sample(model, tokenizer, generations=20)
     rewards = torch.arange(len(rollout.mask)).float() % 3
     experience = make_experience(rollout, rewards, GRPOConfig(num_generations=20, generation_batch_size=20))

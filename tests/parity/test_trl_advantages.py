@@ -7,7 +7,7 @@ from grpo_lab.advantages import group_advantages
 from grpo_lab.toys.scale import importance_weights, truncate_weights
 from tests.parity.engines import engine
 from tests.support.agreement import assert_near, draw
-from tests.support.worlds import make_world
+from tests.support.small_policy import make_policy
 
 trl = engine("trl")
 
@@ -27,7 +27,7 @@ def trainer(tmp_path_factory):
     """Return a trainer whose rollout returns two fixed tokens, and whose reward is a column of the row."""
     from datasets import Dataset
 
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     completion = [3, tokenizer.eos_token_id]
 
     def rollout(prompts, trainer):

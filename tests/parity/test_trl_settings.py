@@ -12,7 +12,7 @@ from grpo_lab.config.schedules import SCHEDULES, learning_rate
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.parity.engines import engine
 from tests.support.differences import MEANINGS, OTHER_DEFAULTS
-from tests.support.worlds import make_config, make_world
+from tests.support.small_policy import make_config, make_policy
 
 trl = engine("trl")
 OURS, TRLS = SETTINGS, {field.name: field for field in fields(trl.GRPOConfig)}
@@ -77,7 +77,7 @@ def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_ste
 def test_weight_decay_is_as_the_table_says():
     from transformers import Trainer
 
-    model, _ = make_world()
+    model, _ = make_policy()
     names = {name for name, _ in model.named_parameters()}
     spared = names - set(Trainer.get_decay_parameter_names(None, model))
     assert spared and all("norm" in name or name.endswith("bias") for name in spared)

@@ -20,7 +20,7 @@ from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import RewardError
 from grpo_lab.trainer import Run, collect, train
 from tests.support.resuming import metrics_in
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
 
 COMPLETIONS = [[{"role": "assistant", "content": text}] for text in ("a", "bb", "ccc", "")]
 PROMPTS = [[{"role": "user", "content": "q"}]] * 4
@@ -144,7 +144,7 @@ def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
     config = make_config(
         output_dir=str(tmp_path), max_steps=3, num_iterations=2, log_completions=True, logging_steps=1, eval_steps=3
     )
-    train(*make_world(), ROWS, logs, config, eval_dataset=ROWS[:2])
+    train(*make_policy(), ROWS, logs, config, eval_dataset=ROWS[:2])
     metrics = metrics_in(tmp_path)
     assert [line["seen"] for line in metrics] == [0, 2, 4] and metrics[-1]["eval/seen"] == 6
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
@@ -152,7 +152,7 @@ def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
 
 
 def test_the_state_of_a_run_is_what_trl_says_of_it(tmp_path):
-    run = Run(*make_world(), ROWS, logs, make_config(max_steps=5, num_iterations=2))
+    run = Run(*make_policy(), ROWS, logs, make_config(max_steps=5, num_iterations=2))
     state = run.trainer_state(4)
     assert (state.global_step, state.max_steps) == (8, 10)
     assert state.epoch == 4 * run.config.prompts_per_step / len(ROWS)
@@ -186,7 +186,7 @@ def test_what_cannot_be_logged_is_named(call, message):
 
     config = make_config(num_generations=4, generation_batch_size=8)
     with pytest.raises(InputError, match=message):
-        collect(*make_world(), ROWS[:2], reward, config)
+        collect(*make_policy(), ROWS[:2], reward, config)
 
 
 def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():
@@ -195,4 +195,4 @@ def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():
     assert log.metrics() == {"a": None} and "trainer_state" not in log.arguments()
     rows = [row | {"log_metric": 1} for row in ROWS]
     with pytest.raises(InputError, match=re.escape("dataset has the column 'log_metric'; expected another name")):
-        Run(*make_world(), rows, letter_reward, make_config())
+        Run(*make_policy(), rows, letter_reward, make_config())

@@ -15,7 +15,7 @@ from grpo_lab.rollout.forward.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import logprob_inputs
 from tests.support.sampling import sample
-from tests.support.worlds import make_world
+from tests.support.small_policy import make_policy
 
 L, T = 7, 13
 
@@ -106,7 +106,7 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
     monkeypatch.setattr(attention, "_kernels", lambda device_type: as_on_a_gpu())
     monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     sample(model, tokenizer)
     sampling = len(seen)
     model.gradient_checkpointing_enable()

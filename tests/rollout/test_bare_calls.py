@@ -4,7 +4,7 @@ import pytest
 
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
-from tests.support.tool_worlds import END, ROWS, add, call, make_tool_world, scripted
+from tests.support.tool_policy import END, ROWS, add, call, make_tool_policy, scripted
 
 ADD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
 
@@ -19,12 +19,12 @@ def sub_add(a: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def world():
-    return make_tool_world()
+def policy():
+    return make_tool_policy()
 
 
-def read(world, turn: str) -> tuple[dict, str]:
-    _, tokenizer = world
+def read(policy, turn: str) -> tuple[dict, str]:
+    _, tokenizer = policy
 
     def encode(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -46,8 +46,8 @@ def read(world, turn: str) -> tuple[dict, str]:
         (r'{"name": "add", "arguments": {"a": "\"```\n\u00e9"}}', {"a": '"```\né'}),
     ],
 )  # fmt: skip
-def test_a_whole_turn_is_a_call(turn, arguments, end, world):
-    message, problem = read(world, turn + end)
+def test_a_whole_turn_is_a_call(turn, arguments, end, policy):
+    message, problem = read(policy, turn + end)
     function = {"name": "add", "arguments": arguments}
     expected = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
     assert (message, problem) == (expected, "")
@@ -83,17 +83,17 @@ def test_a_whole_turn_is_a_call(turn, arguments, end, world):
         '{"function": {"name": "add", "arguments": {}}}',
     ],
 )
-def test_whatever_is_less_is_text(turn, end, world):
-    message, problem = read(world, turn + end)
+def test_whatever_is_less_is_text(turn, end, policy):
+    message, problem = read(policy, turn + end)
     assert (message, problem) == ({"role": "assistant", "content": turn}, "")
 
 
-def test_tags_are_read_as_before(world):
-    message, _ = read(world, f"{ADD}\n{call('sub_add', a='```')}{END}")
+def test_tags_are_read_as_before(policy):
+    message, _ = read(policy, f"{ADD}\n{call('sub_add', a='```')}{END}")
     (read_call,) = message["tool_calls"]
     assert read_call["function"] == {"name": "sub_add", "arguments": {"a": "```"}} and message["content"] == ADD
     for turn in (f"<tool_call>\n{ADD}", f"```json\n<tool_call>\n{ADD}\n```", ADD.replace("1", '"<tool_call>"')):
-        message, problem = read(world, turn + END)
+        message, problem = read(policy, turn + END)
         assert "could not parse region as JSON" in problem and "tool_calls" not in message
 
 
@@ -104,14 +104,14 @@ def test_tags_are_read_as_before(world):
         '{"name": "add", "arguments": ' + '{"a":' * 2000 + "1" + "}" * 2001,
     ],
 )
-def test_json_that_is_nested_without_end_is_an_error_that_the_policy_reads(turn, world):
-    message, problem = read(world, turn + END)
+def test_json_that_is_nested_without_end_is_an_error_that_the_policy_reads(turn, policy):
+    message, problem = read(policy, turn + END)
     assert "recursion" in problem and message == {"role": "assistant", "content": turn}
 
 
-def test_a_bare_call_is_answered_behind_the_ids_that_were_sampled(monkeypatch, world):
+def test_a_bare_call_is_answered_behind_the_ids_that_were_sampled(monkeypatch, policy):
     """The ids of the turn stay as they were sampled, without tags; the template writes the prompt and the reply."""
-    model, tokenizer = world
+    model, tokenizer = policy
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])
     agent = ToolEnvironment([add])
@@ -129,9 +129,9 @@ def test_a_bare_call_is_answered_behind_the_ids_that_were_sampled(monkeypatch, w
     assert tokenizer.decode(rollout.prompt_ids[0][rollout.prompt_mask[0]]) == prompt
 
 
-def test_the_engine_trl_reads_it_too(world):
+def test_the_engine_trl_reads_it_too(policy):
     trl = pytest.importorskip("grpo_lab.train.engines.trl")
-    _, tokenizer = world
+    _, tokenizer = policy
     ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
     with trl.our_response_template(tokenizer, ToolEnvironment([add])):
         (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]

@@ -15,17 +15,25 @@ from grpo_lab.rollout.decoding.static import GraphDecoder
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.trainer import train
-from tests.support.fake_device import fake_card, fake_qwen2
+from tests.support.fake_device import fake_gpu, fake_qwen2
 from tests.support.peak import tensors
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, sample
-from tests.support.tape import Tape, address, capture_on_the_cpu, no_question, refuse_questions
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
+from tests.support.small_policy import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_policy,
+    same_weights,
+    weights,
+    without_times,
+)
+from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_synchronization, without_capture
 
 PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
 
 
-def static(world, *arguments, **settings):
-    return sample(*world, *arguments, **settings)
+def static(policy, *arguments, **settings):
+    return sample(*policy, *arguments, **settings)
 
 
 @pytest.fixture
@@ -35,22 +43,22 @@ def tapes(monkeypatch):
 
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 def test_a_captured_step_does_what_the_step_does(settings, tapes):
-    world = make_world(pad_is_end=True)
-    expected = sample(*world, cache_implementation="dynamic", **settings)
-    assert_same_rollouts(expected, static(world, **settings))
+    policy = make_policy(pad_is_end=True)
+    expected = sample(*policy, cache_implementation="dynamic", **settings)
+    assert_same_rollouts(expected, static(policy, **settings))
     assert len(tapes) == 1
 
 
 @pytest.mark.parametrize(("length", "every"), [(6, 4), (8, 4), (3, 16), (33, 16), (1, 1)])
 def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
     monkeypatch.setattr(static_module, "CHECK_EVERY", every)
-    world, steps = make_world(), []
-    assert_same_rollouts(sample(*world, length=length, cache_implementation="dynamic"), static(world, length=length))
-    model, tokenizer = world
+    policy, steps = make_policy(), []
+    assert_same_rollouts(sample(*policy, length=length, cache_implementation="dynamic"), static(policy, length=length))
+    model, tokenizer = policy
     model.generation_config.eos_token_id = list(range(len(tokenizer)))
     replay = Tape.replay
     monkeypatch.setattr(Tape, "replay", lambda tape: steps.append(1) or replay(tape))
-    all_end_at_once = static(world, length=length)
+    all_end_at_once = static(policy, length=length)
     assert all_end_at_once.completion_ids.shape[1] == 1
     assert len(steps) == min(every, length), "rows that have ended go on until somebody asks"
 
@@ -65,8 +73,8 @@ def loaded(model, settings, prompts=2, length=3, device="cpu"):
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, autocast, monkeypatch):
-    no_question(monkeypatch)
-    model, _ = make_world()
+    without_capture(monkeypatch)
+    model, _ = make_policy()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         decoder = loaded(model, settings)
         with Tape() as tape:
@@ -87,7 +95,7 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
     """The graph of the first step is dropped, that of the second one is kept, also for an evaluation of its sizes."""
 
     def run():
-        model, tokenizer = make_world()
+        model, tokenizer = make_policy()
         config = make_config(max_steps=4, eval_steps=2, **settings)
         history = train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS)
         return weights(model), without_times(history)
@@ -102,7 +110,7 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
 
 def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
     monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     with static_module.reuse_graphs():
         for _ in range(3):
             first = static((model, tokenizer))
@@ -120,7 +128,7 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
 
 def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch):
     monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     whole = static((model, tokenizer), PROMPTS[:4])
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
@@ -134,7 +142,7 @@ class OnTheGPU(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         result = function(*arguments, **(keywords or {}))
-        refuse_questions(function, arguments)
+        refuse_synchronization(function, arguments)
         for tensor in tensors((arguments, keywords, result)):
             assert tensor.device.type == "cuda", f"{function} touches {tensor.shape} on {tensor.device}"
         return result
@@ -142,7 +150,7 @@ class OnTheGPU(TorchDispatchMode):
 
 def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
-    with fake_card():
+    with fake_gpu():
         model = fake_qwen2(dtype, layers=2)
         sampling = SamplingParams((151643, 151645), 151643, **settings)
         decoder = GraphDecoder(model, DecoderSpec(8, rows // 8, capacity, sampling))

@@ -16,7 +16,7 @@ from grpo_lab.rollout.decoding.sampling_params import entropy_of
 from grpo_lab.rollout.decoding.static import exponential_race, fewest_parts, fixed_columns
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
-from tests.support.worlds import make_exact, make_world
+from tests.support.small_policy import make_exact, make_policy
 
 WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 
@@ -96,7 +96,7 @@ def test_draw_and_entropy_from_one_exponential_are_the_same_to_the_bit():
 
 
 def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     is_over_vocabulary = []
 
     class Counts(TorchDispatchMode):
@@ -123,7 +123,7 @@ def one_prefix_per_row(decoder):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     read, step = [], CpuDecoder.step
     monkeypatch.setattr(CpuDecoder, "step", lambda decoder: (read.append(len(decoder.position)), step(decoder)))
     shared, state = sample(model, tokenizer, generations=20, **settings), torch.get_rng_state()
@@ -137,7 +137,7 @@ def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkey
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("pad_is_end", [False, True])
 def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
-    model, tokenizer = make_world(pad_is_end=pad_is_end)
+    model, tokenizer = make_policy(pad_is_end=pad_is_end)
     (dynamic, static), (after_dynamic, after_static) = sample_by_both(model, tokenizer, generations=20, **settings)
     lengths = static.mask.sum(-1)
     assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
@@ -149,7 +149,7 @@ def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_e
 def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypatch):
     """`Decoder` is for devices without a decoder of their own. Like `generate`, it stops when all rows have ended."""
     monkeypatch.delitem(DECODERS, "cpu")
-    model, tokenizer = make_world(pad_is_end=True)
+    model, tokenizer = make_policy(pad_is_end=True)
     for length in (1, 6, 20):
         expected = sample(model, tokenizer, length=length, cache_implementation="dynamic", **settings)
         state = torch.get_rng_state()
@@ -162,7 +162,7 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
 
 @pytest.mark.parametrize("prompts", [["d"], ["a", "b"], ["abc"], PROMPTS])
 def test_every_size_is_drawn_and_computed_alike(prompts):
-    model, tokenizer = make_world(scale=0.1)
+    model, tokenizer = make_policy(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
         (dynamic, static), _ = sample_by_both(model, tokenizer, prompts, length=length, generations=generations)
         assert_same_rollouts(dynamic, static)
@@ -174,7 +174,7 @@ def test_every_size_is_drawn_and_computed_alike(prompts):
 def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
     sizes = {"hidden_size": 24, "num_attention_heads": heads[0], "num_key_value_heads": heads[1]}
     for attention in ("sdpa", "eager"):
-        model, tokenizer = make_world(**sizes)
+        model, tokenizer = make_policy(**sizes)
         model.set_attn_implementation(attention)
         (dynamic, static), _ = sample_by_both(model, tokenizer)
         assert_same_rollouts(dynamic, static)
@@ -184,7 +184,7 @@ def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("tied", [True, False])
 def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dtype, tied, monkeypatch):
-    model, tokenizer = make_world(tie_word_embeddings=tied)
+    model, tokenizer = make_policy(tie_word_embeddings=tied)
     with torch.autocast("cpu", dtype=dtype):
         copies = autocast_copies(model)
         ours = sample(model, tokenizer, generations=10)
@@ -199,7 +199,7 @@ def test_weights_rounded_once_a_rollout_give_what_autocast_gives_bit_for_bit(dty
 
 
 def test_a_bf16_model_keeps_its_cache_in_bf16():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.bfloat16()
     rollout = sample(model, tokenizer, generations=10)
     logp, _ = logprobs_of(model, rollout)
@@ -210,7 +210,7 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
 @pytest.mark.parametrize("parts", [2, 4])
 @pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[-1]], ids=str)
 def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     whole, state = sample(model, tokenizer, PROMPTS[:4], **settings), torch.get_rng_state()
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: parts)
     assert_same_rollouts(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
@@ -226,7 +226,7 @@ def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
 
 
 def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     clean = sample(model, tokenizer)
     load = SlotCache.load
 
@@ -241,7 +241,7 @@ def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.train(training)
 
     def broken(*arguments, **keywords):
@@ -256,17 +256,17 @@ def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
 
 def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch):
     adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
-    assert is_fast(make_world()[0])
+    assert is_fast(make_policy()[0])
     monkeypatch.setattr(CpuDecoder, "run", None)  # fails if it is called
     for settings in (WINDOWS, adapting):
-        world = make_world(**settings)
-        assert not is_fast(world[0]) and sample(*world).mask.any()
-    assert sample(*make_world(), cache_implementation="dynamic").mask.any()
+        policy = make_policy(**settings)
+        assert not is_fast(policy[0]) and sample(*policy).mask.any()
+    assert sample(*make_policy(), cache_implementation="dynamic").mask.any()
 
 
 def test_a_long_completion_in_float64_step_by_step():
     """In float64, a wrong column of the cache shows: its error is larger than rounding."""
-    model, tokenizer = make_world(scale=0.05)
+    model, tokenizer = make_policy(scale=0.05)
     make_exact(model)
     model.generation_config.eos_token_id = None
     rollout = sample(model, tokenizer, length=66, generations=8)

@@ -13,9 +13,9 @@ from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.experience_logprobs import completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
 from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of
+from tests.support.small_policy import END, make_config, make_exact, make_policy
 from tests.support.tape import capture_on_the_cpu
 from tests.support.text_episodes import STOPS, answers
-from tests.support.worlds import END, make_config, make_exact, make_world
 
 G, T = 8, 24
 WAYS = [None, "dynamic"]
@@ -65,7 +65,7 @@ def literal(model, tokenizer, rollout, row, respond, stop_strings, limit, max_tu
 @pytest.mark.parametrize("max_turns", [None, 1, 2])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer, cache_implementation=way, max_turns=max_turns, generations=4 * G)
     for row in range(len(rollout.mask)):
         policy, turn, truncated = literal(model, tokenizer, rollout, row, answers, STOPS, T, max_turns)
@@ -92,7 +92,7 @@ def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, path, monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     if path == "plain":
         monkeypatch.setattr(model_logprobs, "is_fast", lambda model: False)
     rollout = episodes(model, tokenizer, temperature=temperature, cache_implementation=way)
@@ -107,7 +107,7 @@ def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_token_has_the_probability_of_its_row_read_alone_from_the_beginning(way):
     """Without cache, padding and other rows: the positions of a row have no gap, whoever wrote its tokens."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer, cache_implementation=way)
     for row in range(0, len(rollout.mask), 5):
         prompt, completion = tokens_of(rollout, row)
@@ -118,7 +118,7 @@ def test_each_token_has_the_probability_of_its_row_read_alone_from_the_beginning
 
 def test_without_an_environment_an_episode_is_a_completion():
     """Both functions draw the same tokens, bit for bit."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     for way in WAYS:
         by_sample = sample(model, tokenizer, cache_implementation=way)
         by_episodes = episodes(
@@ -134,7 +134,7 @@ def test_without_an_environment_an_episode_is_a_completion():
 
 
 def test_what_one_row_is_told_changes_no_other():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
 
     def other_replies(texts):
         return ["cc" if "a" in text else "=0" for text in texts]
@@ -151,8 +151,8 @@ def test_what_one_row_is_told_changes_no_other():
 def test_a_captured_step_draws_what_generate_draws(monkeypatch):
     """A captured step reads the ids of replies from fixed memory, and draws the tokens of `generate`."""
     tapes = capture_on_the_cpu(monkeypatch)
-    world = make_world()
-    expected, rollout = episodes(*world, cache_implementation="dynamic"), episodes(*world)
+    policy = make_policy()
+    expected, rollout = episodes(*policy, cache_implementation="dynamic"), episodes(*policy)
     assert len(tapes) == 1 and (rollout.mask & ~rollout.policy_mask).any()
     for name in ("completion_ids", "mask", "policy_mask", "turn_of_token", "truncated"):
         assert torch.equal(getattr(rollout, name), getattr(expected, name)), name
@@ -161,7 +161,7 @@ def test_a_captured_step_draws_what_generate_draws(monkeypatch):
 
 def test_an_environment_may_write_what_the_sampler_could_not(monkeypatch):
     """With top_k = 1 most tokens of a reply have probability 0, which must not be reported as a broken model."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     for way in WAYS:
         rollout = episodes(model, tokenizer, top_k=1, cache_implementation=way)
         assert (rollout.mask & ~rollout.policy_mask).any() and rollout.logp.isfinite().all()
@@ -179,7 +179,7 @@ def experience_of(rollout, **settings):
 @pytest.mark.parametrize("settings", [{}, {"entropy_coef": 0.1}, {"mask_truncated_completions": True}])
 def test_what_the_environment_wrote_has_no_gradient(settings):
     """Any logits at the environment's tokens give the same loss, and its gradient at these logits is exactly zero."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout, **settings)
     theirs = rollout.mask & ~rollout.policy_mask
@@ -201,7 +201,7 @@ def test_what_the_environment_wrote_has_no_gradient(settings):
 @pytest.mark.parametrize("path", ["packed", "plain"])
 def test_the_models_own_logits_have_none_either(path, monkeypatch):
     """With the trainer's log-probabilities. Only one row has an advantage, so the head gets only its tokens."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     if path == "plain":
         for module in ("grpo_lab.rollout.forward.model_logprobs", "grpo_lab.trainer.experience_logprobs"):
             monkeypatch.setattr(f"{module}.is_fast", lambda model: False)
@@ -226,7 +226,7 @@ def test_the_models_own_logits_have_none_either(path, monkeypatch):
 
 def test_both_scorers_have_one_gradient(monkeypatch):
     """In float64: the packed path, which has no logits for the environment, and the model's own forward pass."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     make_exact(model)
     rollout = episodes(model, tokenizer)
     gradients = []
@@ -240,7 +240,7 @@ def test_both_scorers_have_one_gradient(monkeypatch):
 
 
 def test_lengths_entropy_and_tokens_are_the_policys():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer)
     metrics = rollout_metrics(rollout, seconds=2.0)
     lengths = rollout.policy_mask.sum(-1).float()
@@ -252,7 +252,7 @@ def test_lengths_entropy_and_tokens_are_the_policys():
 
 
 def test_rows_can_be_cut_out_and_scored_as_they_were():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout)
     rows = torch.tensor([5, 0, 17])
@@ -277,7 +277,7 @@ def test_rows_can_be_cut_out_and_scored_as_they_were():
     ],
 )
 def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, ends_at):
-    _, tokenizer = make_world()
+    _, tokenizer = make_policy()
     ids, stops = tokenizer.convert_tokens_to_ids(pieces), StopStrings(tokenizer, [stop, "????"])
     first_end = next((index for index in range(len(ids)) if stops.completed_by(ids[: index + 1])), None)
     assert first_end == ends_at
@@ -290,7 +290,7 @@ def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, e
 
 def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
     """A stop string that begins in the environment's text, or in an earlier turn, does not count."""
-    _, tokenizer = make_world()
+    _, tokenizer = make_policy()
     seen_turns = []
 
     def reply(turns):
@@ -317,7 +317,7 @@ def test_a_character_split_over_tokens_is_found(tiny):
 
 @pytest.mark.parametrize("reply_length", [3, 4])
 def test_a_reply_is_appended_whole_or_not_at_all(reply_length):
-    _, tokenizer = make_world()
+    _, tokenizer = make_policy()
     (a,) = tokenizer.convert_tokens_to_ids(["a"])
     turns = Turns(1, 5, [], StopStrings(tokenizer, ["b"]), lambda turns: [[a] * reply_length])
     for token in tokenizer.convert_tokens_to_ids(["0", "b", "0", "0", "0"]):
@@ -343,7 +343,7 @@ def test_a_reply_is_appended_whole_or_not_at_all(reply_length):
 )
 def test_wrong_input_is_named(settings, words):
     with pytest.raises(InputError, match=words.replace("(", r"\(")):
-        episodes(*make_world(), **settings)
+        episodes(*make_policy(), **settings)
 
 
 def test_an_environment_that_fails_says_so():
@@ -351,4 +351,4 @@ def test_an_environment_that_fails_says_so():
         raise KeyError("secret")
 
     with pytest.raises(RunError, match="respond failed: KeyError: 'secret'"):
-        episodes(*make_world(), respond)
+        episodes(*make_policy(), respond)

@@ -11,7 +11,7 @@ from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping
 from grpo_lab.rollout.decoding.cpu_decoder import inverse_cdf
 from tests.support.resuming import real_run
 from tests.support.sampling import SETTINGS, logprobs_of, sample
-from tests.support.worlds import make_world, same_weights, weights
+from tests.support.small_policy import make_policy, same_weights, weights
 
 MODULES = {"LARGE_VOCABULARY": (logprobs, cpu_decoder), "VOCABULARY_BLOCK": (logprobs,), "SEARCH_BLOCK": (cpu_decoder,)}
 
@@ -27,7 +27,7 @@ def as_large(monkeypatch):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_large_model_draws_what_it_drew_and_the_scorer_agrees(settings, request):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     small = sample(model, tokenizer, length=12, **settings)
     request.getfixturevalue("as_large")
     calls, select_rows = [], RoomyCache.select_rows
@@ -103,7 +103,7 @@ def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(bef
 
 
 def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
-    model, _ = make_world()
+    model, _ = make_policy()
     slot = torch.zeros(1, dtype=torch.long)
     roomy, copied = RoomyCache(model, 3, 12, 8, slot), SlotCache(model, 3, 8, slot)
     planned = 2 * model.config.num_hidden_layers * 12 * copied.keys[0][0].nbytes

@@ -24,7 +24,7 @@ from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import unequal_rows
-from tests.support.worlds import make_world
+from tests.support.small_policy import make_policy
 
 L, T = 9, 14  # lengths of the longest prompt and the longest completion of `unequal_rows`
 
@@ -162,7 +162,7 @@ def test_keys_are_copied_where_the_kernel_lets_no_query_heads_share_one(monkeypa
 
 
 def test_a_run_with_long_rows_says_what_attends_in_them(capsys, monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     for longest, expected in (
         (12, ["attention: rows of more than 12 tokens need no mask: a call for each row, in float32"]),
         (13, []),

@@ -20,7 +20,7 @@ from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer.rewarding import reward_rollout
 from tests.support.bubblewrap import needs_bubblewrap
-from tests.support.tool_worlds import END, call, make_tool_world, scripted
+from tests.support.tool_policy import END, call, make_tool_policy, scripted
 
 WORLD = '''
 import helper_beside
@@ -51,7 +51,7 @@ def workdir(tmp_path, monkeypatch):
     (tmp_path / "my_world.py").write_text(WORLD, encoding="utf-8")
     (tmp_path / "helper_beside.py").write_text("NOTHING = 0", encoding="utf-8")
     (tmp_path / "broken.py").write_text("1 / 0", encoding="utf-8")
-    for part in make_tool_world():
+    for part in make_tool_policy():
         part.save_pretrained(tmp_path / "model")
     return tmp_path
 
@@ -114,7 +114,7 @@ def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
 
 
 def test_chat_shows_what_tools_say(workdir, monkeypatch, capsys):
-    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: make_tool_world())
+    monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: make_tool_policy())
     words = ["--model", "model", "--tools", "my_world.py:add", "--prompt", "1+2", "--max_new_tokens", "200"]
     outputs = []
     for temperature in ("0", "0", "1"):
@@ -149,7 +149,7 @@ def game(workdir, monkeypatch):
     (workdir / "my_game.py").write_text(GAME, encoding="utf-8")
     rows = "".join(json.dumps({"prompt": f"add {n}", "answer": str(n)}) + "\n" for n in range(12))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: (model, tokenizer))
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[call("add", a=1, b=2) + END, "\x1b3" + END]])
@@ -251,15 +251,15 @@ def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir,
     rows = "".join(json.dumps({"prompt": f"1+{n}"}) + "\n" for n in range(4))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     words = ["--model", "model", "--task", "mine.jsonl", "--reward_funcs", "rewards_with_environments.py:total"]
-    world = ["--environment", "my_world.py:World"]
+    environment_options = ["--environment", "my_world.py:World"]
     size = ["--num_generations", "2", "--max_completion_length", "60"]
     small = [*size, "--generation_batch_size", "2", "--max_steps", "1", "--disable_tqdm", "true"]
     assert train_command.main([*words, *small, "--output_dir", "out"]) == 2
     assert evaluate.main([*words, *size, "--split", "train"]) == 2
     assert capsys.readouterr().err.count("missing a required argument: 'environments'") == 2
-    assert train_command.main([*words, *world, *small, "--output_dir", "out"]) == 0
+    assert train_command.main([*words, *environment_options, *small, "--output_dir", "out"]) == 0
     capsys.readouterr()
-    assert evaluate.main([*words, *world, *size, "--n", "1", "--split", "train"]) == 0
+    assert evaluate.main([*words, *environment_options, *size, "--n", "1", "--split", "train"]) == 0
     assert json.loads(capsys.readouterr().out)["rewards/total/mean"] == 0
 
 
@@ -278,7 +278,7 @@ PROGRAM = "\n```python\nprint(2 * int(input()))\n```\n"
 
 def make_problems(folder, calls: tuple[str, ...], **columns) -> list[str]:
     """Write rows with these columns, let the model make these calls, and return the words of a command."""
-    for part in make_tool_world(calls=calls):
+    for part in make_tool_policy(calls=calls):
         part.save_pretrained(folder / "agent")
     rows = "".join(json.dumps({"prompt": f"double {n}", **columns}) + "\n" for n in range(12))
     (folder / "mine.jsonl").write_text(rows, encoding="utf-8")

@@ -10,13 +10,13 @@ from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES
 from tests.support.architectures import make_architecture
 from tests.support.sampling import T, logprobs_of, sample, tokens_of
-from tests.support.worlds import END, PAD, make_exact, make_world
+from tests.support.small_policy import END, PAD, make_exact, make_policy
 
 
 @pytest.mark.parametrize(("cache", "pad_is_end"), [(None, False), (None, True), ("dynamic", True)])
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
 def test_recorded_logprobs_are_the_recomputed_ones(temperature, cache, pad_is_end):
-    model, tokenizer = make_world(pad_is_end=pad_is_end)
+    model, tokenizer = make_policy(pad_is_end=pad_is_end)
     rollout = sample(model, tokenizer, temperature=temperature, generations=40, cache_implementation=cache)
     lengths = rollout.mask.sum(-1)
     assert (lengths == 1).any() and rollout.truncated.any() and ((lengths > 1) & ~rollout.truncated).any()
@@ -64,7 +64,7 @@ def test_one_pass_gives_what_whole_rows_give_through_the_models_own_forward_pass
 
 
 def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     make_exact(model)
     rollout = sample(model, tokenizer)
     calls = []
@@ -85,7 +85,7 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
 @pytest.mark.parametrize("at_once", [2**25, 100])
 def test_the_entropy_may_be_left_out(at_once, monkeypatch):
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rollout = sample(model, tokenizer)
     logp, entropy = logprobs_of(model, rollout, with_entropy=False)
     assert entropy is None  # without entropy, chunks use another formula, which rounds differently
@@ -93,7 +93,7 @@ def test_the_entropy_may_be_left_out(at_once, monkeypatch):
 
 
 def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():
-    model, tokenizer = make_world(pad_is_end=True)
+    model, tokenizer = make_policy(pad_is_end=True)
     rollout = sample(model, tokenizer, generations=12)
     ends = end_token_ids(model, tokenizer)
     for b in range(len(rollout.mask)):
@@ -107,7 +107,7 @@ def test_the_first_end_token_belongs_to_the_completion_and_nothing_after_it():
 
 
 def test_read_sequences_splits_what_was_sampled_and_decodes_it():
-    model, tokenizer = make_world(pad_is_end=True)
+    model, tokenizer = make_policy(pad_is_end=True)
     rollout = sample(model, tokenizer, generations=12)
     prompts = rollout.prompt_ids[rollout.prompt_of_row]
     sequences = torch.cat([prompts, rollout.completion_ids], dim=1)
@@ -118,7 +118,7 @@ def test_read_sequences_splits_what_was_sampled_and_decodes_it():
 
 
 def test_every_end_token_of_the_checkpoint_ends_a_completion():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     assert end_token_ids(model, tokenizer) == sorted(tokenizer.convert_tokens_to_ids([END, PAD]))
     rollout = sample(model, tokenizer, generations=60)
     last = rollout.completion_ids.gather(1, rollout.mask.sum(-1, keepdim=True) - 1)[~rollout.truncated]
@@ -128,7 +128,7 @@ def test_every_end_token_of_the_checkpoint_ends_a_completion():
 
 
 def test_ids_are_never_encoded_again(monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     encoded = []
     call = type(tokenizer).__call__
     monkeypatch.setattr(
@@ -142,7 +142,7 @@ def test_ids_are_never_encoded_again(monkeypatch):
     again = [tokenizer(text)["input_ids"] for text in rollout.texts]
     ends = end_token_ids(model, tokenizer)
     differ = sum(new_ids != [i for i in ids if i not in ends] for new_ids, ids in zip(again, completions, strict=True))
-    assert differ > 0, "in this world, encoding the text again gives other tokens than were sampled"
+    assert differ > 0, "with this tokenizer, encoding the text again gives other tokens than were sampled"
 
 
 @pytest.mark.parametrize("cache", [None, "dynamic"])

@@ -8,7 +8,7 @@ from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, sample
 from grpo_lab.rollout.prompting import prompt_checks
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
-from tests.support.worlds import make_tokenizer, make_world
+from tests.support.small_policy import make_policy, make_tokenizer
 
 SAID = {"role": "user", "content": "a"}
 
@@ -19,7 +19,7 @@ PLANTED = {"do_sample": True, "temperature": 0.7, "top_k": 50, "top_p": 0.8, "re
 
 @pytest.mark.parametrize("cache", ["dynamic", None])
 def test_the_settings_of_the_checkpoint_have_no_effect_and_are_put_back(cache):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     neutral = sample(model, tokenizer, cache_implementation=cache)
     planted = GenerationConfig(
         **PLANTED, eos_token_id=end_token_ids(model, tokenizer), max_new_tokens=2, min_new_tokens=2, typical_p=0.5
@@ -53,7 +53,7 @@ def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(settings):
     """The expected values come from one forward pass for each row, without padding and cache."""
-    model, tokenizer = make_world(pad_is_end=True)
+    model, tokenizer = make_policy(pad_is_end=True)
     full = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0} | settings
     rollout = sample(model, tokenizer, generations=3, **settings)
     for b in range(len(rollout.mask)):
@@ -75,7 +75,7 @@ def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(setting
     "settings", [{}, {"temperature": 0.6, "top_k": 6}, {"cache_implementation": "dynamic"}], ids=str
 )
 def test_tokens_come_as_often_as_the_model_says(settings):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     n = 6000
     rollout = sample(model, tokenizer, ["ab+"], length=2, generations=n, **settings)
     settings = {name: value for name, value in settings.items() if name != "cache_implementation"}
@@ -108,7 +108,7 @@ def test_messages_go_through_the_chat_template_and_strings_do_not():
 
 
 def test_padding_with_the_end_token_when_there_is_no_other():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     tokenizer.pad_token = None
     assert pad_token_id(tokenizer) == tokenizer.eos_token_id
     rollout = sample(model, tokenizer)
@@ -119,13 +119,13 @@ def test_padding_with_the_end_token_when_there_is_no_other():
 def test_a_wrong_setting_is_named():
     wrong = [("num_generations", 0), ("max_completion_length", 0), ("top_k", -1), ("repetition_penalty", 0.0)]
     wrong += [("temperature", 0.0), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5)]
-    world = make_world()
+    policy = make_policy()
     for name, value in wrong:
         arguments = {"num_generations": 2, "max_completion_length": 3} | {name: value}
         with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
-            sample_completions(*world, ["a"], **arguments)
+            sample_completions(*policy, ["a"], **arguments)
     with pytest.raises(ValueError, match="cache_implementation is 'paged'; expected one of None, 'dynamic'"):
-        sample(*world, cache_implementation="paged")
+        sample(*policy, cache_implementation="paged")
 
 
 WRONG_PROMPTS = [
@@ -139,7 +139,7 @@ WRONG_PROMPTS = [
 
 
 def test_a_wrong_prompt_is_named(monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     monkeypatch.setattr(model, "forward", None)  # fails if anything is computed before the error
     for prompts, message in WRONG_PROMPTS:
         with pytest.raises(ValueError, match=message):
@@ -147,12 +147,12 @@ def test_a_wrong_prompt_is_named(monkeypatch):
 
 
 def test_a_prompt_may_fill_the_context_to_the_last_token():
-    rollout = sample(*make_world(), ["a", "b" * 121], length=7)
+    rollout = sample(*make_policy(), ["a", "b" * 121], length=7)
     assert rollout.prompt_mask.sum(-1).tolist() == [1, 121], "padding takes no place in it"
 
 
 def test_a_template_that_refuses_and_one_that_is_missing():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(ValueError, match=r"prompts\[1\] is refused by the tokenizer's chat template .*alternate"):
         sample(model, tokenizer, ["a", [SAID]])
@@ -163,7 +163,7 @@ def test_a_template_that_refuses_and_one_that_is_missing():
 
 
 def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
-    model, tokenizer = make_world(max_position_embeddings=5000)
+    model, tokenizer = make_policy(max_position_embeddings=5000)
     encoded = []
     counted = lambda _, prompt, tools=None: encoded.append(prompt) or [0] * 4000  # noqa: E731
     monkeypatch.setattr(prompt_checks, "encode_prompt", counted)

@@ -8,8 +8,8 @@ from tokenizers import AddedToken
 from grpo_lab.rewards import format_reward, math_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
+from tests.support.small_policy import make_model, make_tokenizer
 from tests.support.templates import CHAT, PLAIN, with_template
-from tests.support.worlds import make_model, make_tokenizer
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 

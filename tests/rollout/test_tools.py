@@ -12,14 +12,14 @@ import torch
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.sampling import logprobs_of
-from tests.support.tool_worlds import (
+from tests.support.tool_policy import (
     END,
     ROWS,
     TEMPLATE,
-    World,
+    CountingEnvironment,
     add,
     call,
-    make_tool_world,
+    make_tool_policy,
     scripted,
     soon,
     writes_much,
@@ -29,24 +29,24 @@ T = 400
 
 
 @pytest.fixture
-def world(monkeypatch):
-    model, tokenizer = make_tool_world()
+def policy(monkeypatch):
+    model, tokenizer = make_tool_policy()
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     return model, tokenizer
 
 
-def play(monkeypatch, world, scripts, agent, rows=ROWS[:1], length=T, **settings):
+def play(monkeypatch, policy, scripts, agent, rows=ROWS[:1], length=T, **settings):
     scripted(monkeypatch, scripts)
-    return agent.sample(*world, rows, len(scripts) // len(rows), length, **settings)
+    return agent.sample(*policy, rows, len(scripts) // len(rows), length, **settings)
 
 
 def results_of(rollout, row=0):
     return [message["content"] for message in rollout.episodes[row].messages if message["role"] == "tool"]
 
 
-def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
+def test_a_call_is_made_and_its_result_is_read(monkeypatch, policy):
     turns = [call("add", a=1, b=2) + END, "It is 3." + END]
-    rollout = play(monkeypatch, world, [turns, ["3" + END]], ToolEnvironment([add]))
+    rollout = play(monkeypatch, policy, [turns, ["3" + END]], ToolEnvironment([add]))
     first, second = rollout.episodes
     assert (first.calls, first.failures, second.calls) == (1, 0, 0)
     calls = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}]
@@ -57,7 +57,7 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
     ]
     assert second.messages == [{"role": "assistant", "content": "3"}]
     assert not rollout.truncated.any() and second.prompt is None
-    tokenizer, ids = world[1], rollout.completion_ids[0][rollout.mask[0]].tolist()
+    tokenizer, ids = policy[1], rollout.completion_ids[0][rollout.mask[0]].tolist()
     reply = "\n<|im_start|>user[3]<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.decode(ids) == turns[0] + reply + turns[1]
     theirs = (rollout.mask & ~rollout.policy_mask)[0]
@@ -67,11 +67,11 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, world):
     )
 
 
-def test_the_whole_is_what_the_template_writes_of_the_conversation(monkeypatch, world):
+def test_the_whole_is_what_the_template_writes_of_the_conversation(monkeypatch, policy):
     """Prompt, calls and results, one after the other, equal the text of the whole conversation: the prefix is kept."""
     turns = ["Well." + "\n" + call("add", a=1, b=2) + END, call("add", a=3, b=4) + END, "7" + END]
-    rollout = play(monkeypatch, world, [turns], ToolEnvironment([add]))
-    tokenizer, agent = world[1], ToolEnvironment([add])
+    rollout = play(monkeypatch, policy, [turns], ToolEnvironment([add]))
+    tokenizer, agent = policy[1], ToolEnvironment([add])
     messages = [*ROWS[0]["prompt"], *rollout.episodes[0].messages]
     whole = tokenizer.apply_chat_template(messages, tools=agent.schemas, tokenize=False)
     prompt = tokenizer.decode(rollout.prompt_ids[0][rollout.prompt_mask[0]])
@@ -137,8 +137,8 @@ TOOLS = [add, lingers, leaves, writes_much, gives, soon, never]
         ('<tool_call>\n{"name": 3}\n</tool_call>', "in a call, not", 1),
     ],
 )
-def test_whatever_is_called_the_policy_gets_an_answer(turn, result, failures, monkeypatch, world):
-    rollout = play(monkeypatch, world, [[turn + END, "ok" + END]], ToolEnvironment(TOOLS, tool_timeout=0.2))
+def test_whatever_is_called_the_policy_gets_an_answer(turn, result, failures, monkeypatch, policy):
+    rollout = play(monkeypatch, policy, [[turn + END, "ok" + END]], ToolEnvironment(TOOLS, tool_timeout=0.2))
     (answer,) = results_of(rollout)
     assert result in answer and (not answer.startswith("{'error'") or failures)
     episode = rollout.episodes[0]
@@ -147,26 +147,26 @@ def test_whatever_is_called_the_policy_gets_an_answer(turn, result, failures, mo
     assert f"user[{answer}]" in rollout.texts[0]
 
 
-def test_several_calls_of_one_turn_are_answered_in_their_order(monkeypatch, world):
+def test_several_calls_of_one_turn_are_answered_in_their_order(monkeypatch, policy):
     turn = "\n".join([call("soon", text="a"), call("add", a=1, b=2), call("nix"), call("soon", text="b")]) + END
-    rollout = play(monkeypatch, world, [[turn, "ok" + END]], ToolEnvironment(TOOLS))
+    rollout = play(monkeypatch, policy, [[turn, "ok" + END]], ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["A", "3", "{'error': 'Tool nix not found.'}", "B"]
     assert (rollout.episodes[0].calls, rollout.episodes[0].failures) == (4, 1)
 
 
-def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, world):
+def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, policy):
     agent = ToolEnvironment(TOOLS, tool_timeout=0.2)
     hangs = [call("lingers", seconds=1e5) + END, call("add", a=1, b=1) + END, "so" + END]
-    rollout = play(monkeypatch, world, [hangs, [call("add", a=1, b=2) + END, "ok" + END]], agent)
+    rollout = play(monkeypatch, policy, [hangs, [call("add", a=1, b=2) + END, "ok" + END]], agent)
     lost = "{'error': 'an earlier call has not come back'}"
     assert results_of(rollout) == ["{'error': 'no answer within 0.2 seconds'}", lost] and results_of(rollout, 1) == [
         "3"
     ]
-    again = play(monkeypatch, world, [[call("add", a=1, b=1) + END, "so" + END]] * 2, agent)
+    again = play(monkeypatch, policy, [[call("add", a=1, b=1) + END, "so" + END]] * 2, agent)
     assert results_of(again) == ["2"], "the next episode has a thread of its own"
 
 
-def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world):
+def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, policy):
     """All calls have started before one of them answers: each waits for the others."""
     present, everybody = [], 6
     arrived = threading.Event()
@@ -180,36 +180,36 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, world
             await asyncio.sleep(0.001)
         return "met"
 
-    rollout = play(monkeypatch, world, [[call("meet") + END, "ok" + END]] * everybody, ToolEnvironment([meet]))
+    rollout = play(monkeypatch, policy, [[call("meet") + END, "ok" + END]] * everybody, ToolEnvironment([meet]))
     assert all(results_of(rollout, row) == ["met"] for row in range(everybody))
 
 
-def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, world):
+def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, policy):
     episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
     monkeypatch.setattr("grpo_lab.rollout.environments.tools.tool_episode.MAX_RESULT_CHARACTERS", 50)
-    rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS))
+    rollout = play(monkeypatch, policy, episodes, ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["x" * 50 + " ... [cut: the first 50 of 1,000,000 characters]"]
 
 
-def test_a_result_without_room_is_left_out_and_the_episode_is_truncated(monkeypatch, world):
+def test_a_result_without_room_is_left_out_and_the_episode_is_truncated(monkeypatch, policy):
     episodes = [[call("writes_much", n=3000) + END], [call("add", a=1, b=2) + END, "ok" + END]]
-    rollout = play(monkeypatch, world, episodes, ToolEnvironment(TOOLS), length=200)
+    rollout = play(monkeypatch, policy, episodes, ToolEnvironment(TOOLS), length=200)
     assert rollout.truncated.tolist() == [True, False]
     assert [message["role"] for message in rollout.episodes[0].messages] == ["assistant"]
     assert rollout.episodes[0].calls == 1 and torch.equal(rollout.policy_mask[0], rollout.mask[0])
 
 
-def test_after_the_last_turn_with_calls_nothing_is_called(monkeypatch, world):
+def test_after_the_last_turn_with_calls_nothing_is_called(monkeypatch, policy):
     episodes = [[call("add", a=1, b=n) + END for n in range(5)]]
-    rollout = play(monkeypatch, world, episodes, ToolEnvironment([add], max_tool_calling_iterations=2))
+    rollout = play(monkeypatch, policy, episodes, ToolEnvironment([add], max_tool_calling_iterations=2))
     episode = rollout.episodes[0]
     assert [message["role"] for message in episode.messages] == ["assistant", "tool"] * 2 + ["assistant"]
     assert episode.calls == 2 and episode.messages[-1]["tool_calls"] and not rollout.truncated.any()
 
 
-def test_a_turn_that_the_limit_cuts_is_a_message_and_calls_nothing(monkeypatch, world):
+def test_a_turn_that_the_limit_cuts_is_a_message_and_calls_nothing(monkeypatch, policy):
     episodes = [[call("add", a=1, b=2) + END, "abc" * 200]]
-    rollout = play(monkeypatch, world, episodes, ToolEnvironment([add]), length=120)
+    rollout = play(monkeypatch, policy, episodes, ToolEnvironment([add]), length=120)
     assert rollout.truncated.tolist() == [True] and rollout.mask.sum() == 120
     assert rollout.episodes[0].messages[-1]["content"].startswith("abcabc")
 
@@ -217,22 +217,24 @@ def test_a_turn_that_the_limit_cuts_is_a_message_and_calls_nothing(monkeypatch, 
 # Environments.
 
 
-def test_an_environment_is_reset_with_the_row_played_and_asked_for_its_reward(monkeypatch, world):
-    agent = ToolEnvironment(environment_factory=World)
+def test_an_environment_is_reset_with_the_row_played_and_asked_for_its_reward(monkeypatch, policy):
+    agent = ToolEnvironment(environment_factory=CountingEnvironment)
     assert [schema["function"]["name"] for schema in agent.schemas] == ["fail", "step"] and agent.has_reward
     three = [call("step", by=1) + END, call("step", by=2) + END, "done" + END]
-    rollout = play(monkeypatch, world, [three, ["no" + END], three, [call("fail") + END, "oh" + END]], agent, rows=ROWS)
+    rollout = play(
+        monkeypatch, policy, [three, ["no" + END], three, [call("fail") + END, "oh" + END]], agent, rows=ROWS
+    )
     assert [episode.reward for episode in rollout.episodes] == [1.0, 0.0, 0.0, 0.0]
     assert results_of(rollout) == ["now 1", "now 3"] and results_of(rollout, 3) == ["{'error': 'the world is on fire'}"]
     prompts = [episode.prompt[-1]["content"] for episode in rollout.episodes]
     assert prompts == ["1+2 (to 3)"] * 2 + ["40+2 (to 42)"] * 2 and ROWS[0]["prompt"][-1]["content"] == "1+2"
     assert rollout.prompt_of_row.tolist() == rollout.group_of_row.tolist() == [0, 0, 1, 1]
-    assert "40+2 (to 42)" in world[1].decode(rollout.prompt_ids[1])
+    assert "40+2 (to 42)" in policy[1].decode(rollout.prompt_ids[1])
     assert len({id(episode.environment) for episode in rollout.episodes}) == 4
 
 
-def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, world):
-    class Dice(World):
+def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, policy):
+    class Dice(CountingEnvironment):
         def reset(self, **row):
             return f" {random.randrange(10**9)} {numpy.random.randint(10**9)}"  # noqa: NPY002
 
@@ -240,18 +242,18 @@ def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, world
 
     agent = ToolEnvironment(environment_factory=Dice)
     torch.manual_seed(3)
-    rollout = play(monkeypatch, world, [["no" + END]] * 4, agent, rows=ROWS)
+    rollout = play(monkeypatch, policy, [["no" + END]] * 4, agent, rows=ROWS)
     assert rollout.prompt_of_row.tolist() == [0, 1, 2, 3] and rollout.group_of_row.tolist() == [0, 0, 1, 1]
     prompts = [episode.prompt for episode in rollout.episodes]
     torch.manual_seed(3)
-    again = play(monkeypatch, world, [["no" + END]] * 4, agent, rows=ROWS)
+    again = play(monkeypatch, policy, [["no" + END]] * 4, agent, rows=ROWS)
     assert [episode.prompt for episode in again.episodes] == prompts, "chance follows from torch's seed"
 
 
-def test_all_that_an_environment_does_happens_in_one_thread(monkeypatch, world):
+def test_all_that_an_environment_does_happens_in_one_thread(monkeypatch, policy):
     """A connection to SQLite refuses any other thread."""
 
-    class Base(World):
+    class Base(CountingEnvironment):
         def __init__(self):
             self.connection = sqlite3.connect(":memory:")
 
@@ -271,13 +273,13 @@ def test_all_that_an_environment_does_happens_in_one_thread(monkeypatch, world):
             return float(self.connection.execute("select sum(x) from t").fetchone()[0] or 0)
 
     rollout = play(
-        monkeypatch, world, [[call("put", x=5) + END, call("put", x=7) + END, "ok" + END]],
+        monkeypatch, policy, [[call("put", x=5) + END, call("put", x=7) + END, "ok" + END]],
         ToolEnvironment(environment_factory=Base),
     )  # fmt: skip
     assert rollout.episodes[0].reward == 12.0
 
 
-def test_one_event_loop_serves_an_environment(monkeypatch, world):
+def test_one_event_loop_serves_an_environment(monkeypatch, policy):
     class Later:
         def reset(self, **row):
             self.loops = []
@@ -294,25 +296,25 @@ def test_one_event_loop_serves_an_environment(monkeypatch, world):
             return float(len(set(map(id, self.loops))))
 
     episodes = [[call("step") + END, call("step") + END, "ok" + END]]
-    rollout = play(monkeypatch, world, episodes, ToolEnvironment(environment_factory=Later))
+    rollout = play(monkeypatch, policy, episodes, ToolEnvironment(environment_factory=Later))
     assert results_of(rollout) == ["1", "2"] and rollout.episodes[0].reward == 1.0
 
 
-def test_an_environment_that_hangs_earns_nothing_and_is_replaced(monkeypatch, world):
-    class Swamp(World):
+def test_an_environment_that_hangs_earns_nothing_and_is_replaced(monkeypatch, policy):
+    class Swamp(CountingEnvironment):
         def step(self) -> str:
             """Sink."""
             threading.Event().wait(1e5)
 
     agent = ToolEnvironment(environment_factory=Swamp, tool_timeout=0.1)
-    rollout = play(monkeypatch, world, [[call("step") + END, "ok" + END]], agent)
+    rollout = play(monkeypatch, policy, [[call("step") + END, "ok" + END]], agent)
     assert rollout.episodes[0].reward is None
     lost = rollout.episodes[0].environment
-    again = play(monkeypatch, world, [["ok" + END]], agent)
+    again = play(monkeypatch, policy, [["ok" + END]], agent)
     assert again.episodes[0].reward == 0.0 and again.episodes[0].environment is not lost
 
 
-def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, world):
+def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, policy):
     class Silent:
         def reset(self, **row):
             return " go"
@@ -320,7 +322,7 @@ def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, world):
         def get_reward(self) -> float:
             return 0.5
 
-    rollout = play(monkeypatch, world, [["ok" + END]], ToolEnvironment(environment_factory=Silent))
+    rollout = play(monkeypatch, policy, [["ok" + END]], ToolEnvironment(environment_factory=Silent))
     assert rollout.episodes[0].messages == [{"role": "assistant", "content": "ok"}]
     assert rollout.episodes[0].reward == 0.5
 
@@ -330,7 +332,7 @@ def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, world):
 
 @pytest.mark.parametrize("way", [None, "dynamic"])
 def test_a_model_that_draws_its_calls(way):
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     torch.manual_seed(0)
     rollout = ToolEnvironment([add]).sample(model, tokenizer, ROWS, 16, 130, cache_implementation=way)
     logp, _ = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
@@ -409,10 +411,16 @@ class NoDocstring(AsyncReset):
         ),
         ({"tools": [undescribed]}, "tools has 'undescribed', .* no docstring"),
         ({"tools": [add, another()]}, "tools has 'add' twice; expected one of each name"),
-        ({"tools": [step], "environment_factory": World}, "tools has 'step' twice; expected one of each name"),
-        ({"tools": [World]}, "expected functions"),
-        ({"environment_factory": "World"}, "environment_factory is 'World'; expected a class"),
-        ({"environment_factory": World()}, "expected a class"),
+        (
+            {"tools": [step], "environment_factory": CountingEnvironment},
+            "tools has 'step' twice; expected one of each name",
+        ),
+        ({"tools": [CountingEnvironment]}, "expected functions"),
+        (
+            {"environment_factory": "CountingEnvironment"},
+            "environment_factory is 'CountingEnvironment'; expected a class",
+        ),
+        ({"environment_factory": CountingEnvironment()}, "expected a class"),
         ({"environment_factory": NoReset}, "makes a NoReset, which has no method reset"),
         ({"environment_factory": AsyncReset}, "whose reset is asynchronous"),
         ({"environment_factory": Broken}, "environment_factory cannot be made: OSError: no such device"),
@@ -426,7 +434,7 @@ def test_what_is_no_tool_or_environment_is_named(arguments, words):
         ToolEnvironment(**arguments)
 
 
-class NeedsColumn(World):
+class NeedsColumn(CountingEnvironment):
     def reset(self, secret: int, prompt, answer):
         pass
 
@@ -455,7 +463,7 @@ ONE_ROLE = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('
     ],
 )
 def test_a_chat_template_that_will_not_do_is_refused_by_name(template, words):
-    model, tokenizer = make_tool_world(template=template)
+    model, tokenizer = make_tool_policy(template=template)
     with pytest.raises(InputError, match=words):
         ToolEnvironment([add]).check(model, tokenizer, ROWS, 50)
 
@@ -464,17 +472,21 @@ def test_a_chat_template_that_will_not_do_is_refused_by_name(template, words):
     ("rows", "factory", "words"),
     [
         (ROWS, NeedsColumn, "dataset has the columns .*, which NeedsColumn.reset cannot take: missing a .* 'secret'"),
-        ([{"prompt": "1+2", "answer": "3"}], World, "dataset row 0: prompt is '1[+]2'; expected a list of messages"),
-        ([ROWS[0] | {"environments": 1}], World, "dataset has the column 'environments'"),
+        (
+            [{"prompt": "1+2", "answer": "3"}],
+            CountingEnvironment,
+            "dataset row 0: prompt is '1[+]2'; expected a list of messages",
+        ),
+        ([ROWS[0] | {"environments": 1}], CountingEnvironment, "dataset has the column 'environments'"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(rows, factory, words):
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     with pytest.raises(InputError, match=words):
         ToolEnvironment(environment_factory=factory).check(model, tokenizer, rows, 50)
 
 
-class Shared(World):
+class Shared(CountingEnvironment):
     history: list = []  # noqa: RUF012
 
     def reset(self, **row):
@@ -482,17 +494,17 @@ class Shared(World):
         self.history.append(row)
 
 
-class BadObservation(World):
+class BadObservation(CountingEnvironment):
     def reset(self, **row):
         return 7
 
 
-class BadReset(World):
+class BadReset(CountingEnvironment):
     def reset(self, **row):
         raise KeyError("board")
 
 
-class BadReward(World):
+class BadReward(CountingEnvironment):
     def get_reward(self):
         raise ZeroDivisionError("nothing was said")
 
@@ -506,12 +518,12 @@ class BadReward(World):
         (BadReward, "BadReward.get_reward failed: ZeroDivisionError: nothing was said"),
     ],
 )
-def test_an_environment_that_misbehaves_ends_the_run_by_name(kind, words, monkeypatch, world):
+def test_an_environment_that_misbehaves_ends_the_run_by_name(kind, words, monkeypatch, policy):
     with pytest.raises(InputError, match=words):
-        play(monkeypatch, world, [["ok" + END]], ToolEnvironment(environment_factory=kind))
+        play(monkeypatch, policy, [["ok" + END]], ToolEnvironment(environment_factory=kind))
 
 
-def test_a_wait_can_be_interrupted(monkeypatch, world):
+def test_a_wait_can_be_interrupted(monkeypatch, policy):
     """A reset has no limit, so the wait has to notice Ctrl-C: it waits in short pieces."""
     waits = []
 
@@ -522,8 +534,8 @@ def test_a_wait_can_be_interrupted(monkeypatch, world):
         waits.append(timeout)
         raise Impatient if len(waits) > 2 else TimeoutError
 
-    agent = ToolEnvironment(environment_factory=World)
+    agent = ToolEnvironment(environment_factory=CountingEnvironment)
     monkeypatch.setattr("concurrent.futures.Future.result", result)
     with pytest.raises(RunError, match="Impatient"):
-        play(monkeypatch, world, [["ok" + END]], agent)
+        play(monkeypatch, policy, [["ok" + END]], agent)
     assert all(timeout is not None for timeout in waits)

@@ -6,7 +6,7 @@ import torch
 import yaml
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-from tests.support.worlds import make_tokenizer
+from tests.support.small_policy import make_tokenizer
 
 ARCHITECTURES: dict[str, dict] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))["architectures"]
 WINDOW = ARCHITECTURES["mistral (windows)"]["sliding_window"]

@@ -15,14 +15,14 @@ from tests.support.agreement import draw
 V = 3
 
 
-class World:
+class SequenceSpace:
     """All sequences of T tokens, and tables of logits by prefix for a policy, an old policy and a reference."""
 
     def __init__(self, T, eos=None, seed=0):
-        world = SmallWorld(V, T)
-        self.y, self.prefix = world.sequences, world.prefix
+        small_world = SmallWorld(V, T)
+        self.y, self.prefix = small_world.sequences, small_world.prefix
         self.mask = torch.ones_like(self.y, dtype=torch.bool) if eos is None else completion_mask(self.y, eos)
-        self.theta, self.old, self.ref = (draw(*world.logits.shape, seed=seed + i) for i in range(3))
+        self.theta, self.old, self.ref = (draw(*small_world.logits.shape, seed=seed + i) for i in range(3))
         self.theta.requires_grad_()
         masked_ids = torch.where(self.mask, self.y + 1, 0).double()
         # The reward depends only on the tokens up to the first end.
@@ -52,4 +52,4 @@ class World:
 
 # Numbers of tokens, and the token that ends a sequence. No test changes the shared instances.
 SIZES = [(1, None), (2, None), (3, None), (3, 0)]
-everywhere = pytest.mark.parametrize("world", [World(*size) for size in SIZES], ids=map(str, SIZES))
+each_size = pytest.mark.parametrize("space", [SequenceSpace(*size) for size in SIZES], ids=map(str, SIZES))

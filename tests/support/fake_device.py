@@ -16,7 +16,7 @@ from grpo_lab.models.shapes import shape_config
 
 
 @contextmanager
-def fake_card():
+def fake_gpu():
     with FakeTensorMode(), _Indexing(), torch.device("cuda"), torch.no_grad():
         yield
 

@@ -12,7 +12,15 @@ from grpo_lab.trainer import Run, train
 from grpo_lab.trainer.folder import run_folder
 from grpo_lab.trainer.folder.run_folder import MANIFEST_FILE
 from tests.support.axe import Axe, Killed
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights, without_times
+from tests.support.small_policy import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_policy,
+    same_weights,
+    weights,
+    without_times,
+)
 
 EVERYTHING = {
     "max_steps": 5, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 2, "num_iterations": 2,
@@ -23,8 +31,10 @@ ONE_UPDATE = {"num_iterations": 1, "per_device_train_batch_size": 8, "gradient_a
 CHEAP = {"max_steps": 4, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 3}
 
 
-def real_run(folder, resume=False, world=0, dtype=None, callback=None, world_settings=None, held_out=None, **settings):
-    model, tokenizer = make_world(seed=world, **(world_settings or {}))
+def real_run(
+    folder, resume=False, model_seed=0, dtype=None, callback=None, model_settings=None, held_out=None, **settings
+):
+    model, tokenizer = make_policy(seed=model_seed, **(model_settings or {}))
     if dtype is not None:
         model.to(dtype)
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(EVERYTHING | settings))
@@ -44,7 +54,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
     Returns:
         Folder, model and history.
     """
-    model, tokenizer = make_world(num_hidden_layers=1)
+    model, tokenizer = make_policy(num_hidden_layers=1)
     resume = (Path(folder) / MANIFEST_FILE).is_file() if resume is None else resume
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP | settings))
     with Run(model, tokenizer, ROWS, reward, config) as run:

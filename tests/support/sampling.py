@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.rollout import compute_logprobs, sample_completions
-from tests.support.worlds import END, ROWS
+from tests.support.small_policy import END, ROWS
 
 # Prompts of different lengths, of a single token, and with the end token inside (from the chat template).
 PROMPTS = [row["prompt"] for row in ROWS] + ["d", "?" + END + "e" + END]

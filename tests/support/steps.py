@@ -10,7 +10,7 @@ from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import encode_prompts, sample_completions
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, logprobs_without_gradient
 from tests.support.known_shape import random_policy
-from tests.support.worlds import make_tokenizer, ragged_experience
+from tests.support.small_policy import make_tokenizer, ragged_experience
 
 # Other proportions: separate embeddings for input and output, and a narrower MLP.
 UNTIED = shapes.SHAPES["small"] | {

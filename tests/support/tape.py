@@ -23,7 +23,7 @@ class Tape(TorchDispatchMode):
         self.calls, self.read, self.made = [], {}, set()
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        refuse_questions(function, arguments)
+        refuse_synchronization(function, arguments)
         result = function(*arguments, **(keywords or {}))
         tensor_by_address = {address(tensor): tensor for tensor in tensors((arguments, keywords))}
         self.read |= {key: tensor for key, tensor in tensor_by_address.items() if key not in self.made}
@@ -40,7 +40,7 @@ class Tape(TorchDispatchMode):
                     old.copy_(new)
 
 
-def refuse_questions(function, arguments):
+def refuse_synchronization(function, arguments):
     """Raise an AssertionError for an operation that a captured step may not call."""
     name = function.name().split("::")[-1]
     is_indexed_by_mask = name.startswith("index.") and any(t.dtype == torch.bool for t in tensors(arguments[1]))
@@ -54,7 +54,7 @@ def address(tensor):
     return tensor.untyped_storage().data_ptr()
 
 
-def no_question(monkeypatch):
+def without_capture(monkeypatch):
     """Let a `GraphDecoder` run its steps on the CPU without a capture."""
     monkeypatch.setattr(static, "_capture", lambda step, device: step)
 

@@ -1,6 +1,6 @@
 """A plain-text environment: its replies, and the strings that end a turn of the policy."""
 
-from tests.support.worlds import END
+from tests.support.small_policy import END
 
 STOPS = ("=", "b+", END)  # PAD ends an episode, END a turn
 

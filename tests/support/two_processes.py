@@ -1,6 +1,6 @@
 """Data and settings of the run that `torchrun` makes in two processes and our own loop in one process."""
 
-from tests.support.worlds import letter_reward
+from tests.support.small_policy import letter_reward
 
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 FUNCTIONS = [letter_reward]

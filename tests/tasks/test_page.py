@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.__main__ import main
-from tests.support.worlds import save_world
+from tests.support.small_policy import save_policy
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-task.md"
 SHORT = ["--max_steps", "1", "--num_generations", "2", "--generation_batch_size", "2", "--disable_tqdm", "true"]
@@ -30,7 +30,7 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
         "mine.jsonl", "mine.test.jsonl", "my_loss.py", "my_rewards.py", "school.csv",
     ]  # fmt: skip
     for folder in ("base", "chat"):
-        save_world(tmp_path / folder)
+        save_policy(tmp_path / folder)
     (tmp_path / "base" / "chat_template.jinja").unlink()
     commands = re.findall("^grpo-lab (.*)$", text, re.MULTILINE)
     for command, *words in map(shlex.split, commands):

@@ -23,7 +23,7 @@ from grpo_lab.tasks import addition_problems, find_task, table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
-from tests.support.worlds import make_world, same_weights, weights
+from tests.support.small_policy import make_policy, same_weights, weights
 
 
 def non_default_value(setting):
@@ -199,7 +199,7 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, workdir, capsys
         "what was left open is on record"
     )
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
-    assert not same_weights(weights(model), weights(make_world()[0])) and tokenizer.chat_template
+    assert not same_weights(weights(model), weights(make_policy()[0])) and tokenizer.chat_template
     prompt = find_task("sums").rows("train", 1)[0]["prompt"]
     inputs = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_tensors="pt")
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1

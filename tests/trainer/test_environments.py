@@ -16,10 +16,10 @@ from grpo_lab.trainer.collecting import make_experience
 from tests.support.axe import Killed
 from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of
+from tests.support.small_policy import ROWS as LETTER_ROWS
+from tests.support.small_policy import letter_reward, make_config, make_exact, make_policy
 from tests.support.text_episodes import STOPS, answers
-from tests.support.tool_worlds import ROWS, Adder, add, length_reward, make_tool_world, tool_config
-from tests.support.worlds import ROWS as LETTER_ROWS
-from tests.support.worlds import letter_reward, make_config, make_exact, make_world
+from tests.support.tool_policy import ROWS, Adder, add, length_reward, make_tool_policy, tool_config
 
 TEXTS = TextEnvironment(answers, STOPS)
 
@@ -28,7 +28,7 @@ TEXTS = TextEnvironment(answers, STOPS)
 
 
 def experience_of_episodes(**settings):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     make_exact(model)
     torch.manual_seed(1)
     prompts = [row["prompt"] for row in LETTER_ROWS]
@@ -81,7 +81,7 @@ def test_an_update_is_what_a_loop_over_the_policys_tokens_gives(settings, rows):
 
 
 def test_rewards_get_the_conversation_the_environments_and_what_they_give(tmp_path):
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     seen = []
 
     def looks(prompts, completions, environments, answer, completion_ids, **kwargs):
@@ -94,8 +94,8 @@ def test_rewards_get_the_conversation_the_environments_and_what_they_give(tmp_pa
     (metrics,) = train(model, tokenizer, ROWS, functions, config, eval_dataset=ROWS, environment_factory=Adder)
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
     assert len(records) == 8
-    for (prompt, completion, world, answer, ids), record in zip(seen, records, strict=False):
-        assert isinstance(world, Adder) and "from" in prompt[-1]["content"]
+    for (prompt, completion, environment, answer, ids), record in zip(seen, records, strict=False):
+        assert isinstance(environment, Adder) and "from" in prompt[-1]["content"]
         assert prompt == record["prompt"] and completion[0]["role"] == "assistant" and answer in ("3", "42")
         assert record["rewards"].keys() == {"length_reward", "looks", "Adder"}
         assert record["rewards"]["length_reward"] == len(completion)
@@ -112,14 +112,14 @@ def test_rewards_get_the_conversation_the_environments_and_what_they_give(tmp_pa
 
 
 def test_the_reward_of_the_environment_is_enough():
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     history = train(model, tokenizer, ROWS, None, tool_config(max_steps=2), environment_factory=Adder)
     assert [metrics["reward"] == metrics["rewards/Adder/mean"] for metrics in history] == [True, True]
 
 
 def test_frequencies_of_calls_are_trls():
     """The metrics are the mean number of calls per episode, and the share of failed calls."""
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     torch.manual_seed(0)
     experience, metrics = collect(
         model, tokenizer, ROWS, length_reward, tool_config(), environment=ToolEnvironment([add])
@@ -132,7 +132,7 @@ def test_frequencies_of_calls_are_trls():
 
 
 def test_a_text_environment_trains_and_is_described(tmp_path, capsys):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(
         output_dir=str(tmp_path), max_completion_length=16, log_completions=True, logging_steps=1, max_steps=1
     )
@@ -147,7 +147,7 @@ def test_a_text_environment_trains_and_is_described(tmp_path, capsys):
 
 
 def run(folder, resume=False, kind=Adder, **settings):
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     config = tool_config(output_dir=str(folder), save_steps=1, resume_from_checkpoint=resume, **settings)
     return (
         folder,
@@ -202,7 +202,7 @@ def test_a_run_does_not_go_on_in_another_environment(tmp_path):
     with pytest.raises(InputError, match="environment differs from that of the run in .*Adder.*Mortal"):
         run(tmp_path, resume=True, kind=Mortal, max_steps=2)
     with pytest.raises(InputError, match="config differs .*max_tool_calling_iterations: was None, is 3"):
-        model, tokenizer = make_tool_world()
+        model, tokenizer = make_tool_policy()
         config = tool_config(output_dir=str(tmp_path), resume_from_checkpoint=True, max_steps=2)
         config = replace(config, max_tool_calling_iterations=3)
         train(model, tokenizer, ROWS, length_reward, config, environment_factory=Adder, tools=[nothing])
@@ -221,14 +221,14 @@ def test_a_run_does_not_go_on_in_another_environment(tmp_path):
 )
 def test_arguments_that_do_not_fit_each_other(reward, limit, arguments, words):
     """The test does not change its parameters, since a session of mutants runs it many times with the same objects."""
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     config = tool_config(max_tool_calling_iterations=limit)
     with pytest.raises(InputError, match=words):
         train(model, tokenizer, ROWS, reward, config, **arguments)
 
 
 def test_the_limit_on_calls_is_one_on_the_replies_of_a_text_environment():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(max_completion_length=24, max_tool_calling_iterations=1, max_steps=1)
     records = []
 
@@ -241,7 +241,7 @@ def test_the_limit_on_calls_is_one_on_the_replies_of_a_text_environment():
 
 
 def test_a_loop_of_ones_own_may_use_the_environment():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(max_completion_length=16, max_steps=1)
     with Run(model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TEXTS) as run:
         for step in run.steps():

@@ -9,11 +9,11 @@ from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
-from tests.support.worlds import (
+from tests.support.small_policy import (
     ROWS,
     letter_reward,
     make_config,
-    make_world,
+    make_policy,
     none_for_some,
     same_weights,
     weights,
@@ -31,7 +31,7 @@ def half_marks(completions, completion_ids, **kwargs):
 
 def run(**settings):
     """Train, and return the model, its weights after each step, and the history."""
-    (model, tokenizer), steps, config = make_world(), [], make_config(**({"max_steps": 5} | settings))
+    (model, tokenizer), steps, config = make_policy(), [], make_config(**({"max_steps": 5} | settings))
     held_out = HELD_OUT if config.eval_steps else None
     history = train(model, tokenizer, ROWS, letter_reward, config, lambda *_: steps.append(weights(model)), held_out)
     return model, steps, history
@@ -61,7 +61,7 @@ def test_a_penalty_is_in_the_reward_and_not_in_the_accuracy():
     def all_right(completions, **kwargs):
         return [1.0] * len(completions)
 
-    (model, tokenizer), config = make_world(), make_config()
+    (model, tokenizer), config = make_policy(), make_config()
     assert evaluate_policy(model, tokenizer, HELD_OUT, penalised, config)["eval/accuracy"] == 0
     penalised.without_penalty = all_right
     metrics = evaluate_policy(model, tokenizer, HELD_OUT, penalised, config)
@@ -78,7 +78,7 @@ def test_the_numbers_are_those_of_what_was_sampled():
             prompts = [row["prompt"] for row in HELD_OUT]
             rollouts[step] = sample_completions(model, tokenizer, prompts, 2, 5, temperature=0.7)
 
-    rollouts, (model, tokenizer) = {}, make_world()
+    rollouts, (model, tokenizer) = {}, make_policy()
     sampling = {"num_generations_eval": 2, "per_device_eval_batch_size": 10, "temperature": 0.7}
     config = make_config(max_steps=2, eval_steps=1, seed=3, **sampling)
     functions = [half_marks, none_for_some]
@@ -113,12 +113,12 @@ def test_accuracy_is_of_the_first_function_where_its_one_means_right():
         ([None] * 5, None),
     ]:
         first, second = (lambda *, values=values, **_: values for values in (values, [5.0] * 5))
-        metrics = evaluate_policy(*make_world(), HELD_OUT, [first, second], config)
+        metrics = evaluate_policy(*make_policy(), HELD_OUT, [first, second], config)
         assert metrics["eval/accuracy"] == accuracy and metrics["eval/rewards/lambda_2/mean"] == 5.0
 
 
 def test_what_does_not_go_together_is_named_before_anything_is_sampled():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     for held_out, settings, message in [
         (None, {"eval_steps": 2}, "eval_dataset is None; expected one where eval_steps is given"),
         (HELD_OUT, {}, "eval_steps is None; expected one where eval_dataset is given"),
@@ -131,8 +131,8 @@ def test_what_does_not_go_together_is_named_before_anything_is_sampled():
 
 
 def test_rows_without_gradient_are_measured_too():
-    model, tokenizer = make_world()
-    reference, _ = make_world(seed=1)
+    model, tokenizer = make_policy()
+    reference, _ = make_policy(seed=1)
     config = make_config(generation_batch_size=16)
     experience, _ = collect(model, tokenizer, ROWS, lambda completions, **_: [0.5] * len(completions), config)
     assert not experience.advantages.any()

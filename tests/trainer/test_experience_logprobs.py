@@ -5,13 +5,13 @@ import torch
 
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, loop
 from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs
-from tests.support.worlds import make_config, make_exact, make_world, ragged_experience
+from tests.support.small_policy import make_config, make_exact, make_policy, ragged_experience
 
 ALTERNATING = (3, 24, 5, 23, 2, 22, 4, 24)
 
 
 def gradient(experience, config):
-    model = make_exact(make_world()[0])
+    model = make_exact(make_policy()[0])
     metrics = accumulate_gradient(model, PolicyOptimizer(model, config), experience, config)
     return torch.cat([p.grad.flatten() for p in model.parameters()]), metrics
 
@@ -36,7 +36,7 @@ def test_the_order_of_rows_saves_passes_and_changes_no_gradient(loss_type, inact
 
 def test_padding_that_all_prompts_and_completions_share_is_left_out(shapes):
     experience = ragged_experience(ALTERNATING)
-    model = make_exact(make_world()[0])
+    model = make_exact(make_policy()[0])
     for rows, expected in [([0, 2], (4, 2, 5)), ([5], (9, 1, 22)), ([1, 7], (9, 2, 24))]:
         logp, _ = completion_logprobs(model, experience[torch.tensor(rows)], make_config())
         assert shapes.pop() == expected
@@ -51,7 +51,7 @@ def test_padding_that_all_prompts_and_completions_share_is_left_out(shapes):
 def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient():
     """The plan of the memory relies on this."""
     experience = ragged_experience([5, 9, 7, 8] * 3, [4, 9, 6], inactive=(1, 4, 5, 6))
-    config, model = make_config(num_generations=4, per_device_train_batch_size=4), make_world()[0]
+    config, model = make_config(num_generations=4, per_device_train_batch_size=4), make_policy()[0]
     order = cheapest_order(model, experience.rollout, experience.rows_with_gradient(config.needs_every_row))
     for part in order.split(4):
         assert len(experience.rollout.prompt_of_row[part].unique()) == 1

@@ -11,14 +11,14 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import loop, train
 from grpo_lab.trainer.collecting import compute_advantages, make_experience
 from tests.support.agreement import draw
-from tests.support.worlds import (
+from tests.support.small_policy import (
     ROWS,
     letter_reward,
     make_config,
-    make_world,
+    make_policy,
     ragged_experience,
-    run,
     same_weights,
+    train_small,
     weights,
 )
 
@@ -37,7 +37,7 @@ def spoil(monkeypatch, calls, value=float("nan")):
 def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(monkeypatch):
     spoil(monkeypatch, {1, 2, 4}, float("inf"))
     weights_after = []
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     history = train(
         model, tokenizer, ROWS, letter_reward, make_config(max_steps=6), lambda *_: weights_after.append(weights(model))
     )
@@ -94,7 +94,7 @@ def test_the_advantages_of_a_run_are_those_of_its_entry_and_zero_without_a_rewar
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_every_mode_trains(name):
     """In half precision, sampler and trainer may differ by the rounding of a logit, of which 3 bits are fractional."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.to(PRECISIONS[name].weights)
     start = weights(model)
     history = train(model, tokenizer, ROWS, letter_reward, make_config(beta=0.05, max_steps=3, precision=name))
@@ -107,4 +107,4 @@ def test_every_mode_trains(name):
 
 def test_weights_that_have_grown_beyond_all_bounds_are_said_to_have():
     with pytest.raises(RuntimeError, match=r"logits are not finite, so nothing can be sampled.*look at learning_rate"):
-        run(learning_rate=1e30, max_steps=4)
+        train_small(learning_rate=1e30, max_steps=4)

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from grpo_lab.trainer import Run, loop, train
-from tests.support.worlds import (
+from tests.support.small_policy import (
     ROWS,
     letter_reward,
     make_config,
+    make_policy,
     make_tokenizer,
-    make_world,
-    run,
     same_weights,
+    train_small,
     weights,
     without_times,
 )
@@ -36,7 +36,7 @@ def watch_reference(monkeypatch, policy):
 
 @pytest.mark.parametrize(("every", "device"), [(None, None), (1, "cpu"), (2, None)])
 def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     seen, policy = watch_reference(monkeypatch, model), [weights(model)]
     config = make_config(beta=0.1, max_steps=5, ref_model_sync_steps=every, ref_model_device=device)
     train(model, tokenizer, ROWS, letter_reward, config, lambda *_: policy.append(weights(model)))
@@ -52,7 +52,7 @@ def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, 
 
 
 def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(capsys):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     tokenizer.chat_template = (
         "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}{{ strftime_now('%H%M%S') }}"
     )
@@ -70,7 +70,7 @@ def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(c
             seen = [tokenizer.decode(ids[mask]) for ids, mask in zip(*prompts_of(experience.rollout), strict=True)]
             run.record(step, metrics)
     assert seen == ["abc1+1=?000000"] * 2
-    train(*make_world(), ROWS, letter_reward, make_config(max_steps=1))
+    train(*make_policy(), ROWS, letter_reward, make_config(max_steps=1))
     assert capsys.readouterr().out == "", "nothing is said of a template that does nothing"
 
 
@@ -80,17 +80,17 @@ def prompts_of(rollout):
 
 def test_the_same_seed_gives_the_same_numbers_and_another_one_others():
     torch.manual_seed(1)
-    weights_a, history_a = run(seed=5)
+    weights_a, history_a = train_small(seed=5)
     torch.manual_seed(2)
-    weights_b, history_b = run(seed=5)
-    weights_c, history_c = run(seed=6)
+    weights_b, history_b = train_small(seed=5)
+    weights_c, history_c = train_small(seed=6)
     assert same_weights(weights_a, weights_b) and without_times(history_a) == without_times(history_b)
     assert not same_weights(weights_a, weights_c) and without_times(history_a) != without_times(history_c)
 
 
 def test_the_callers_random_state_and_mode_are_untouched(tmp_path):
     torch.manual_seed(11)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.train()
     states = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
     for resume in (False, True):
@@ -108,12 +108,12 @@ def test_every_epoch_takes_every_row_once_in_an_order_of_its_own(monkeypatch):
         sampled_numbers.append(number[::4])
         return letter_reward(completions, **kwargs)
 
-    run(rows=rows, reward=note, max_steps=9, max_completion_length=1)
+    train_small(rows=rows, reward=note, max_steps=9, max_completion_length=1)
     flat = [number for pair in sampled_numbers for number in pair]
     epochs = [tuple(flat[i : i + 6]) for i in range(0, 18, 6)]
     assert all(sorted(epoch) == list(range(6)) for epoch in epochs) and len(set(epochs)) == 3
     sampled_numbers.clear()
-    run(rows=rows, reward=note, max_steps=3, seed=1, max_completion_length=1)
+    train_small(rows=rows, reward=note, max_steps=3, seed=1, max_completion_length=1)
     assert [number for pair in sampled_numbers for number in pair] != list(epochs[0])
 
 
@@ -124,9 +124,9 @@ def test_reward_functions_get_everything_in_the_form_of_the_prompt():
         calls.append((prompts, completions, completion_ids, answer, kwargs))
         return [0.0] * len(completions)
 
-    run(reward=note, max_steps=2)
+    train_small(reward=note, max_steps=2)
     answers = {str(row["prompt"]): row["answer"] for row in ROWS}
-    tokenizer = make_world()[1]
+    tokenizer = make_policy()[1]
     for prompts, completions, completion_ids, answer, keywords in calls:
         assert {len(x) for x in (prompts, completions, completion_ids, answer)} == {8}
         assert keywords.keys() == {"trainer_state", "log_metric", "log_extra"}, "as TRL's trainer calls them"
@@ -143,12 +143,12 @@ def test_reward_functions_get_everything_in_the_form_of_the_prompt():
 def test_a_datasets_dataset_gives_the_same_run_as_a_list(prompts):
     datasets = pytest.importorskip("datasets")
     rows = [row for row in ROWS if isinstance(row["prompt"], str) == (prompts == "strings")]
-    from_list, history = run(rows=rows)
-    from_dataset, history_dataset = run(rows=datasets.Dataset.from_list(rows))
+    from_list, history = train_small(rows=rows)
+    from_dataset, history_dataset = train_small(rows=datasets.Dataset.from_list(rows))
     assert same_weights(from_list, from_dataset) and without_times(history) == without_times(history_dataset)
 
 
-MODEL, TOKENIZER = make_world()
+MODEL, TOKENIZER = make_policy()
 NO_TEMPLATE = make_tokenizer()
 NO_TEMPLATE.chat_template = None
 A_MODEL, ROWS_OF = "expected a causal language model", "expected a list of dicts or a datasets.Dataset .of one"
@@ -186,7 +186,7 @@ def test_a_wrong_argument_is_named_before_anything_is_sampled(arguments, error, 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
 def test_a_reference_on_a_gpu_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="^ref_model_device is 'cuda'; expected one of cpu"):
-        run(beta=0.1, ref_model_device="cuda")
+        train_small(beta=0.1, ref_model_device="cuda")
 
 
 @pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
@@ -195,7 +195,7 @@ def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
     closed = []
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.close", lambda self: closed.append(self))
     monkeypatch.setattr(f"grpo_lab.trainer.{fails}", lambda *arguments, **keywords: 1 / 0)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.train()
     state = torch.get_rng_state()
     config = make_config(output_dir=str(tmp_path / "out"), report_to="tensorboard")

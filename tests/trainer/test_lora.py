@@ -21,14 +21,14 @@ from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.refused import refused
 from tests.support.resuming import EVERYTHING, assert_same_end, files
-from tests.support.worlds import (
+from tests.support.small_policy import (
     ROWS,
     letter_reward,
     make_config,
     make_exact,
-    make_world,
+    make_policy,
     same_weights,
-    save_world,
+    save_policy,
     weights,
 )  # fmt: skip
 
@@ -47,7 +47,7 @@ def randomise(model):
 
 def literal_gradients(model, batch, config):
     """Compute the gradients from the definition of the loss, with peft's own model, one row after the other."""
-    base = make_exact(make_world()[0])
+    base = make_exact(make_policy()[0])
     settings = {"r": 2, "lora_alpha": 6, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
     wrapped = peft.get_peft_model(base, peft.LoraConfig(**settings))
     values = {f"base_model.model.{name}": parameter for name, parameter in model.named_parameters()}
@@ -73,7 +73,7 @@ def literal_gradients(model, batch, config):
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "computed again"])
 def test_the_gradient_is_that_of_pefts_own_model_by_the_definition(checkpointing):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     add_lora(make_exact(model), **LORA)
     randomise(model)
     parts = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
@@ -96,11 +96,11 @@ def test_the_gradient_is_that_of_pefts_own_model_by_the_definition(checkpointing
 
 
 def test_frozen_weights_stay_and_the_seed_sets_the_adapters():
-    (model, tokenizer), (again, _) = make_world(), make_world()
+    (model, tokenizer), (again, _) = make_policy(), make_policy()
     add_lora(model, seed=3, **LORA)
     torch.manual_seed(99)
     add_lora(again, seed=3, **LORA)
-    start, base = weights(model), weights(make_world()[0])
+    start, base = weights(model), weights(make_policy()[0])
     assert same_weights(start, weights(again))
     assert all(torch.equal(start[name.replace("proj.", "proj.base_layer.")], value) for name, value in base.items())
     train(model, tokenizer, ROWS, letter_reward, make_config(beta=0.1, weight_decay=0.1, max_steps=3))
@@ -110,7 +110,7 @@ def test_frozen_weights_stay_and_the_seed_sets_the_adapters():
 
 
 def test_in_bf16_adapters_are_bf16_and_train_with_the_8_bit_optimizer_of_that_mode():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     add_lora(model.to(torch.bfloat16), **LORA)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     start = weights(model)
@@ -120,10 +120,10 @@ def test_in_bf16_adapters_are_bf16_and_train_with_the_8_bit_optimizer_of_that_mo
 
 
 def test_the_reference_is_the_model_without_the_adapter_and_takes_no_room():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     add_lora(model, **LORA)
     reference = without_adapter(model)
-    config, (base, _) = make_config(), make_world()
+    config, (base, _) = make_config(), make_policy()
     train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
     torch.manual_seed(0)
     batch, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
@@ -139,7 +139,7 @@ def test_the_reference_is_the_model_without_the_adapter_and_takes_no_room():
 
 
 def lora_run(folder, resume=False, callback=None, **settings):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     add_lora(model, **(LORA | {name: settings.pop(name) for name in LORA if name in settings}))
     everything = {name: value for name, value in EVERYTHING.items() if name != "ref_model_sync_steps"}
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(everything | settings))
@@ -165,7 +165,7 @@ def test_lora_resumes_bit_for_bit_and_saves_the_adapter_alone(tmp_path):
 @pytest.fixture
 def adapter(tmp_path):
     """A folder with a trained adapter, and the model that was trained."""
-    base = save_world(tmp_path / "base")
+    base = save_policy(tmp_path / "base")
     model, tokenizer = load_policy(base, precision="fp32")
     add_lora(model, **LORA)
     randomise(model)
@@ -202,7 +202,7 @@ def test_merge_saves_a_whole_model(adapter, tmp_path):
 
 def test_what_lora_cannot_do_is_one_sentence(adapter):
     folder, _ = adapter
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     for settings, words in (
         (
             {"lora_target_modules": ["q_proj", "w_proj"]},
@@ -228,7 +228,7 @@ def test_what_lora_cannot_do_is_one_sentence(adapter):
 
 
 def test_a_model_whose_layers_peft_does_not_know_wants_targets(monkeypatch):
-    model, _ = make_world()
+    model, _ = make_policy()
     monkeypatch.setattr(type(model.config), "model_type", "unheard-of")
     with pytest.raises(
         InputError, match="^lora_target_modules is None; expected all-linear, or some of q_proj, k_proj"
@@ -247,7 +247,7 @@ def test_an_adapter_without_its_model_or_weights_is_one_sentence(adapter, fault)
         (folder / "adapter_model.safetensors").unlink()
         words = "a LoRA adapter for .*, which has no adapter_model.safetensors; pickled files are not opened"
     else:
-        for part in make_world(hidden_size=24):
+        for part in make_policy(hidden_size=24):
             part.save_pretrained(folder.parent / "base")
         words = "whose adapter does not fit its model: .*; take the model that it was trained with"
     (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -14,7 +14,15 @@ from tests.support.axe import Killed
 from tests.support.kernels import Waits
 from tests.support.sampling import times
 from tests.support.slow_trainer import Recording
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, ragged_experience, run
+from tests.support.small_policy import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_policy,
+    none_for_some,
+    ragged_experience,
+    train_small,
+)
 
 PROMISED = {"reward", "reward_std", "frac_reward_zero_std", "kl", "entropy", "clip_ratio/region_mean"}
 PROMISED |= {"completions/mean_length", "completions/clipped_ratio", "rewards/letter_reward/mean", "step_time"}
@@ -25,7 +33,7 @@ PROMISED |= {"num_tokens", "sampling/logp_difference_max", "grad_norm", "tokens_
 def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
     recording = Recording(monkeypatch)
     weighted = {"reward_weights": [1.0, 0.5], "num_iterations": 2, "epsilon": 0.05, "max_steps": 3}
-    _, history = run(reward=[letter_reward, none_for_some], beta=0.2, generation_batch_size=12, **weighted)
+    _, history = train_small(reward=[letter_reward, none_for_some], beta=0.2, generation_batch_size=12, **weighted)
     tokens = 0
     assert [metrics["step"] for metrics in history] == [1, 2, 3]
     for metrics, experience in zip(history, recording.experiences, strict=True):
@@ -76,8 +84,8 @@ def test_metrics_are_written_once_per_step_even_after_a_kill(tmp_path):
 
     settings = {"output_dir": str(tmp_path), "report_to": "tensorboard", "max_steps": 4, "save_steps": 2}
     with pytest.raises(Killed):
-        run(callback=note, **settings)
-    _, history = run(callback=note, resume_from_checkpoint=True, **settings)
+        train_small(callback=note, **settings)
+    _, history = train_small(callback=note, resume_from_checkpoint=True, **settings)
     lines = (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == history
     assert seen[3:] == [(step + 1, metrics) for step, metrics in enumerate(history)][2:]
@@ -110,14 +118,14 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
     takes(experience_logprobs, "compute_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)
     # Forward passes: one by the reference, one for the old log-probabilities, and one in each of the two updates.
-    _, history = run(beta=0.1, num_iterations=2, max_steps=2)
+    _, history = train_small(beta=0.1, num_iterations=2, max_steps=2)
     for metrics in history:
         times = {name: value for name, value in metrics.items() if name.startswith("time/")}
         assert times == {"time/rollout": 3.0, "time/reward": 5.0, "time/logprobs": 4.0, "time/update": 14.0}
 
 
 def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     ensure_checked(model)
     hidden = model_logprobs.packed_hidden
     monkeypatch.setattr(model_logprobs, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
@@ -129,7 +137,7 @@ def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
 def test_a_micro_batch_makes_a_gpu_wait_thirteen_times_at_most(rows_at_once):
     """Two of the counted waits read lists of row numbers that are on the CPU; metrics are read once per update."""
     cut = {"per_device_train_batch_size": rows_at_once, "gradient_accumulation_steps": 8 // rows_at_once}
-    (model, _), config = make_world(), make_config(**cut)
+    (model, _), config = make_policy(), make_config(**cut)
     experience = ragged_experience([5, 3, 5, 2, 4, 5, 1, 5], columns=5)
     optimizer = PolicyOptimizer(model, config)
     with Waits() as waits:

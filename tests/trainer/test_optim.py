@@ -15,7 +15,7 @@ from grpo_lab.trainer import optim_8bit
 from grpo_lab.trainer.optim import PolicyOptimizer, clip_gradients
 from grpo_lab.trainer.optim_8bit import EightBitAdamW
 from tests.support.kernels import Kernels
-from tests.support.worlds import make_config, make_world, same_weights, weights
+from tests.support.small_policy import make_config, make_policy, same_weights, weights
 
 EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
 
@@ -85,7 +85,7 @@ def test_clipping_is_torchs_but_for_the_rounding_of_its_norm(dtype, max_norm):
 
 
 def guarded(dtype=torch.float32, **settings):
-    model, _ = make_world()
+    model, _ = make_policy()
     model.to(dtype)
     return model, PolicyOptimizer(model, make_config(**settings))
 

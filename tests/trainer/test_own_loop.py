@@ -17,7 +17,7 @@ from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import Run, collect, train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
-from tests.support.worlds import ROWS, make_config, make_world, ragged_experience, same_weights, weights
+from tests.support.small_policy import ROWS, make_config, make_policy, ragged_experience, same_weights, weights
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-loop.md"
 WHOLE, ONLY_ADVANTAGE, SCORE = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -84,7 +84,7 @@ def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
 
 def test_compute_logprobs_is_what_the_page_says_with_its_gradient():
     """The oracle computes the logits of each row alone, without padding, and divides them by the temperature."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     texts = [row["prompt"] for row in ROWS[:2]]
     prompt_ids, prompt_mask = encode_prompts(tokenizer, texts)
     mask = torch.arange(4) < torch.tensor([[4], [1], [3]])
@@ -133,7 +133,7 @@ WRONG = {
 
 
 def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
-    run = Run(*make_world(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
+    run = Run(*make_policy(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
     with pytest.raises(RuntimeError, match="this Run is not open; expected"):
         next(run.steps())
     with pytest.raises(InterruptedError), run:
@@ -152,7 +152,7 @@ def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
 def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
     config = make_config(output_dir=str(tmp_path), save_steps=0, max_steps=4, disable_tqdm=False)
     recorded = [{"loss": 1.0}, {"num_tokens": 5}, {"reward": None}, {"num_tokens": 2, "completions/mean_length": 3}]
-    with Run(*make_world(), ROWS, None, config) as run:
+    with Run(*make_policy(), ROWS, None, config) as run:
         for step in run.steps():
             run.record(step, recorded[step])
     assert [sorted(metrics.keys() - {"step", "step_time"}) for metrics in run.history] == [*map(sorted, recorded)]
@@ -172,11 +172,11 @@ def test_what_stands_in_the_padding_of_own_advantages_means_nothing():
     mine = torch.linspace(-1, 1, 96).view(4, 24)
     results = []
     for padding in (0.0, float("nan")):
-        model, _ = make_world()
+        model, _ = make_policy()
         advantages = torch.where(experience.loss_mask, mine, padding)
         update(model, PolicyOptimizer(model, config), replace(experience, advantages=advantages), config, 0.1)
         results.append(weights(model))
-    assert same_weights(*results) and not same_weights(results[0], weights(make_world()[0]))
+    assert same_weights(*results) and not same_weights(results[0], weights(make_policy()[0]))
 
 
 def test_the_advantages_of_the_page_are_zero_where_no_reward_applies():
@@ -187,7 +187,7 @@ def test_the_advantages_of_the_page_are_zero_where_no_reward_applies():
 
 
 def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     rows, config = [{"prompt": "1", "answer": "1"}] * 4, make_config(generation_batch_size=4, max_completion_length=4)
 
     def reward(completions, **columns):

@@ -9,9 +9,18 @@ import torch
 
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.reports import best_and_worst, completion_records
-from tests.support import worlds
+from tests.support import small_policy
 from tests.support.axe import Killed
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, none_for_some, run, same_weights, weights
+from tests.support.small_policy import (
+    ROWS,
+    letter_reward,
+    make_config,
+    make_policy,
+    none_for_some,
+    same_weights,
+    train_small,
+    weights,
+)
 
 
 def no_reward(completions, **kwargs):
@@ -19,19 +28,19 @@ def no_reward(completions, **kwargs):
 
 
 def test_what_no_reward_applies_to_is_shown_and_recorded_without_one(tmp_path):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     settings = {"report_to": "tensorboard", "eval_steps": 2, "log_completions": True, "logging_steps": 1}
     config = make_config(output_dir=str(tmp_path / "out"), **settings)
     with pytest.warns(RuntimeWarning, match="their reward is NaN"):
         history = train(model, tokenizer, ROWS, no_reward, config, eval_dataset=ROWS)
     assert history[0]["reward"] is history[1]["eval/accuracy"] is None, "which a board does not take"
-    assert history[0]["frac_reward_zero_std"] == 1.0 and same_weights(weights(model), weights(make_world()[0]))
+    assert history[0]["frac_reward_zero_std"] == 1.0 and same_weights(weights(model), weights(make_policy()[0]))
     (first, *_) = lines(tmp_path / "out")
     assert (first["reward"], first["rewards"], first["advantage"]) == (None, {"no_reward": None}, 0.0)
 
 
 def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(max_steps=4, eval_steps=2, disable_tqdm=False, reward_weights=[1.0, 0.5])
     history = train(model, tokenizer, ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS)
     frames = re.split("[\r\n]", capsys.readouterr().err)
@@ -58,7 +67,7 @@ def warnings_of(capsys) -> list[str]:
 
 @pytest.mark.parametrize(("max_steps", "counts"), [(4, []), (5, [5]), (7, [5, 7])])
 def test_equal_rewards_are_reported_early_and_at_the_end(max_steps, counts, capsys):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     history = train(model, tokenizer, ROWS, equal, make_config(max_steps=max_steps))
     assert all(metrics["frac_reward_zero_std"] == 1 for metrics in history)
     begins = [f"all rewards of {count} steps were equal within each group: no gradient; take " for count in counts]
@@ -67,7 +76,7 @@ def test_equal_rewards_are_reported_early_and_at_the_end(max_steps, counts, caps
 
 
 def test_one_mixed_group_or_no_baseline_counts_as_a_signal(capsys):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     steps = []
 
     def differs_once(completions, **kwargs):
@@ -80,7 +89,7 @@ def test_one_mixed_group_or_no_baseline_counts_as_a_signal(capsys):
 
 
 def test_where_another_term_has_a_gradient_the_report_says_so(capsys):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     train(model, tokenizer, ROWS, equal, make_config(max_steps=5, beta=0.1))
     assert "no gradient but that of the KL term or the entropy bonus; take " in warnings_of(capsys)[0]
 
@@ -90,7 +99,7 @@ def test_steps_before_a_run_was_resumed_count(tmp_path, capsys):
     for reward, counts in ((equal, [7]), (letter_reward, [])):
         settings = {"output_dir": str(tmp_path / reward.__name__), "save_steps": 1}
         for steps in (6, 7):
-            model, tokenizer = make_world()
+            model, tokenizer = make_policy()
             config = make_config(max_steps=steps, resume_from_checkpoint=steps == 7, **settings)
             capsys.readouterr()
             train(model, tokenizer, ROWS, reward, config)
@@ -105,7 +114,7 @@ def record(reward, completion="b", prompt="a"):
 
 
 def test_a_record_says_everything_about_a_completion():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(reward_weights=[1.0, 0.5])
     torch.manual_seed(0)
     functions = [letter_reward, none_for_some]
@@ -140,7 +149,7 @@ def lines(folder):
 
 def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_path, capsys):
     settings = {"log_completions": True, "logging_steps": 2, "disable_tqdm": False}
-    _, history = run(output_dir=str(tmp_path), max_steps=5, **settings)
+    _, history = train_small(output_dir=str(tmp_path), max_steps=5, **settings)
     records, captured = lines(tmp_path), capsys.readouterr()
     assert [record["step"] for record in records] == [2] * 8 + [4] * 8 + [5] * 8, "and the last"
     for step in (2, 4, 5):
@@ -164,23 +173,23 @@ def test_what_was_noted_after_the_last_checkpoint_is_struck_out_on_resuming(save
             raise Killed
 
     settings = {"log_completions": True, "logging_steps": logging_steps, "max_steps": 5, "save_steps": save_steps}
-    run(output_dir=str(tmp_path / "whole"), **settings)
+    train_small(output_dir=str(tmp_path / "whole"), **settings)
     with pytest.raises(Killed):
-        run(output_dir=str(tmp_path / "out"), callback=kill, **settings)
-    run(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
+        train_small(output_dir=str(tmp_path / "out"), callback=kill, **settings)
+    train_small(output_dir=str(tmp_path / "out"), resume_from_checkpoint=True, **settings)
     assert lines(tmp_path / "out") == lines(tmp_path / "whole")
     assert len(lines(tmp_path / "out")) == len({*range(logging_steps, 6, logging_steps), 5}) * 8
 
 
 def test_a_run_shorter_than_logging_steps_shows_the_completions_of_its_last_step(tmp_path, capsys):
     assert make_config().logging_steps == 10
-    run(output_dir=str(tmp_path), max_steps=3, log_completions=True)
+    train_small(output_dir=str(tmp_path), max_steps=3, log_completions=True)
     assert [record["step"] for record in lines(tmp_path)] == [3] * 8
     assert "step 3: the best and the worst of 8 completions" in capsys.readouterr().out
 
 
 def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean():
-    experience = worlds.ragged_experience((3, 24, 1, 7))
+    experience = small_policy.ragged_experience((3, 24, 1, 7))
     advantages = torch.where(experience.loss_mask, torch.randn(experience.loss_mask.shape), torch.nan)
     rewarded = replace(experience, rewards_per_func=experience.rewards[:, None])
     rows = [{"prompt": "a"}] * len(experience.rollout.prompt_ids)

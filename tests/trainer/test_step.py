@@ -11,7 +11,7 @@ from grpo_lab.objective import LOSSES
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, collect, experience_logprobs, loop, train
 from tests.support import oracles
 from tests.support.slow_trainer import Recording, SlowTrainer
-from tests.support.worlds import ROWS, letter_reward, make_config, make_exact, make_world, same_weights, weights
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_exact, make_policy, same_weights, weights
 
 SEVERAL_UPDATES = {"num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
 CASES = {
@@ -45,7 +45,7 @@ QUICK = ("dapo", "gspo", "frozen reference", "truncated masked")  # the others a
 )
 def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
     config = make_config(**CASES[name])
-    model, tokenizer = make_world(seed=1)
+    model, tokenizer = make_policy(seed=1)
     make_exact(model)
     slow = SlowTrainer(copy.deepcopy(model), config)
     recording, weights_after = Recording(monkeypatch), []
@@ -66,7 +66,7 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
 
 def test_an_old_logp_that_is_put_in_holds_for_all_updates(monkeypatch):
     config = make_config(num_iterations=3)
-    model, tokenizer = make_world(seed=1)
+    model, tokenizer = make_policy(seed=1)
     experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
     own = replace(experience, old_logp=experience.rollout.logp - 0.1)
     used, accumulate = [], loop.accumulate_gradient
@@ -103,7 +103,7 @@ def check_batches(batches, config):
 
 def make_experience(config):
     """Return an experience of an older policy, so that ratios differ from 1 and some are clipped."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     make_exact(model)
     torch.manual_seed(9)
     experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
@@ -151,7 +151,7 @@ def reward_of_half(completions, completion_ids, prompts, **kwargs):
 def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shapes, monkeypatch):
     outcome = {}
     for every_row in (False, True):
-        model, tokenizer = make_world(seed=1)
+        model, tokenizer = make_policy(seed=1)
         make_exact(model)
         monkeypatch.setattr(GRPOConfig, "needs_every_row", every_row)
         shapes.clear()
@@ -169,7 +169,7 @@ def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shap
 
 
 def test_equal_rewards_everywhere_move_nothing_and_compute_nothing(shapes):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     start = weights(model)
     history = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), make_config())
     assert same_weights(weights(model), start) and not shapes
@@ -188,7 +188,7 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
         return loss(logp, advantages, mask, *counts, old_logp=old_logp, **keywords)
 
     monkeypatch.setattr(loop, "microbatch_loss", spy)
-    model, tokenizer = make_world(attention_dropout=0.5)
+    model, tokenizer = make_policy(attention_dropout=0.5)
     history = train(model, tokenizer, ROWS, letter_reward, make_config(temperature=0.8, **settings))
     calls = len(ratios) // 2
     first = 2 if settings == SEVERAL_UPDATES else 1  # micro-batches of the first update
@@ -218,7 +218,7 @@ def test_equal_advantages_per_token_train_like_one_per_row():
 
 def test_advantages_of_ones_own_count_where_all_rewards_are_equal():
     """The advantages of the library would be zero, and their rows would be skipped."""
-    (model, tokenizer), config = make_world(), make_config()
+    (model, tokenizer), config = make_policy(), make_config()
     make_exact(model)
     experience, _ = collect(model, tokenizer, ROWS[:2], lambda completions, **_: [0.0] * len(completions), config)
     own = replace(experience, advantages=experience.rewards - 0.5)

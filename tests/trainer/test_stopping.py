@@ -9,7 +9,7 @@ from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.stopping import RESUME
 from tests.support.resuming import assert_same_end, cheap_run, newest
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
@@ -79,8 +79,8 @@ def test_a_signal_while_files_are_written_waits_for_them(undisturbed, tmp_path, 
 
 
 def test_without_a_folder_the_model_has_the_weights_of_the_finished_step():
-    model, tokenizer = make_world()
-    expected = make_world()[0]
+    model, tokenizer = make_policy()
+    expected = make_policy()[0]
     train(expected, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
     with pytest.raises(KeyboardInterrupt, match="^Stopped after step 2 of 5 by Ctrl-C. Nothing is saved .output_dir"):
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), send(signal.SIGINT, 2))

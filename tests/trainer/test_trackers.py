@@ -12,7 +12,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.settings import TRACKERS
 from grpo_lab.trainer import trackers
 from tests.support.axe import Killed
-from tests.support.worlds import run
+from tests.support.small_policy import train_small
 
 
 class Service:
@@ -88,7 +88,7 @@ def test_those_that_are_not_installed_are_named_with_their_remedy(service, tmp_p
     with pytest.raises(ImportError, match=f"^{message}$"):
         trackers.check_trackers(config)
     with pytest.raises(ImportError, match="report_to is 'trackio', which is not installed: "):
-        run(output_dir=str(tmp_path / "out"), report_to="trackio")
+        train_small(output_dir=str(tmp_path / "out"), report_to="trackio")
 
 
 def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_run(service, tmp_path, monkeypatch):
@@ -99,8 +99,8 @@ def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_r
     use(monkeypatch, service)
     settings = {"output_dir": str(tmp_path / "out"), "report_to": ["wandb"], "max_steps": 4, "save_steps": 2}
     with pytest.raises(Killed):
-        run(callback=kill, **settings)
-    _, history = run(resume_from_checkpoint=True, **settings)
+        train_small(callback=kill, **settings)
+    _, history = train_small(resume_from_checkpoint=True, **settings)
     (steps,) = service.runs.values()
     assert [*steps] == [1, 2, 3, 4] and service.finished == 2
     for metrics in history:
@@ -112,7 +112,7 @@ def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_r
         and tracked_settings["max_steps"] == 4
         and None not in tracked_settings.values()
     )
-    run(saved_options={"model": "tiny", "rewards": None}, **settings | {"output_dir": str(tmp_path / "other")})
+    train_small(saved_options={"model": "tiny", "rewards": None}, **settings | {"output_dir": str(tmp_path / "other")})
     assert service.settings[-1] == {"model": "tiny"} | tracked_settings | {"output_dir": str(tmp_path / "other")}
     assert len(service.runs) == 2, "another run has curves of its own"
 
@@ -127,7 +127,7 @@ def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_r
 )
 def test_one_that_fails_is_one_line_and_the_run_is_complete(fails, warning, service, tmp_path, monkeypatch, capsys):
     use(monkeypatch, service, fails)
-    run(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=4)
+    train_small(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=4)
     assert [metrics["step"] for metrics in metrics_of(tmp_path / "out")] == [1, 2, 3, 4]
     lines = [line for line in re.split("[\r\n]", capsys.readouterr().err) if line.startswith("report_to")]
     assert len(lines) == 1 and lines[0].startswith(warning)
@@ -138,7 +138,7 @@ def test_one_that_fails_is_one_line_and_the_run_is_complete(fails, warning, serv
 def test_without_an_offline_mode_it_is_left_out(service, tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(trackers.OFFLINE, "wandb")
     use(monkeypatch, service, "start")
-    run(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=2)
+    train_small(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=2)
     assert "wandb: it could not start (no login); it is left out from here on" in capsys.readouterr().err
     assert not service.runs and len(metrics_of(tmp_path / "out")) == 2
 
@@ -146,9 +146,9 @@ def test_without_an_offline_mode_it_is_left_out(service, tmp_path, monkeypatch, 
 def test_what_a_file_says_is_no_name_but_a_name(service, tmp_path, monkeypatch):
     use(monkeypatch, service)
     settings = {"output_dir": str(tmp_path / "out"), "report_to": "wandb", "save_steps": 1}
-    run(max_steps=1, **settings)
+    train_small(max_steps=1, **settings)
     (tmp_path / "out/trackers.json").write_text(json.dumps({"run": "../x", "key": "y"}), encoding="utf-8")
-    run(max_steps=2, resume_from_checkpoint=True, **settings)
+    train_small(max_steps=2, resume_from_checkpoint=True, **settings)
     names = [*service.runs]
     assert len(names) == 2 and all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
 
@@ -156,5 +156,5 @@ def test_what_a_file_says_is_no_name_but_a_name(service, tmp_path, monkeypatch):
 def test_of_several_processes_the_first_one_reports(service, tmp_path, monkeypatch):
     use(monkeypatch, service)
     monkeypatch.setenv("RANK", "1")
-    run(output_dir=str(tmp_path / "out"), report_to="wandb")
+    train_small(output_dir=str(tmp_path / "out"), report_to="wandb")
     assert not service.runs

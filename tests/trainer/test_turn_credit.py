@@ -18,10 +18,10 @@ from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.collecting import compute_advantages, make_experience
 from grpo_lab.trainer.turn_credit import rewards_of_turns, state_ids, token_advantages
 from tests.support.resuming import assert_same_end
+from tests.support.small_policy import ROWS as LETTER_ROWS
+from tests.support.small_policy import letter_reward, make_config, make_policy
 from tests.support.text_episodes import STOPS, answers
-from tests.support.tool_worlds import END, ROWS, Adder, call, length_reward, make_tool_world, scripted, tool_config
-from tests.support.worlds import ROWS as LETTER_ROWS
-from tests.support.worlds import letter_reward, make_config, make_world
+from tests.support.tool_policy import END, ROWS, Adder, call, length_reward, make_tool_policy, scripted, tool_config
 
 BY_TURN = ["turn", "state", "gigpo"]
 WORLD = GuessWorld(5, 3)
@@ -101,7 +101,7 @@ def test_an_episode_without_a_reward_is_left_out(name):
 
 
 def collected(name: str, kind=Counted):
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     torch.manual_seed(0)
     config = tool_config(turn_advantage=name)
     environment = ToolEnvironment(environment_factory=kind)
@@ -125,7 +125,7 @@ class StartsAtTwo(Counted):
 
 def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     """Two scripted episodes: one calls the tool twice, for a total of 3 and then 45; the other never calls it."""
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]])
     environment = ToolEnvironment(environment_factory=StartsAtTwo)
@@ -172,7 +172,7 @@ def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
 
 
 def run(folder, resume=False, **settings):
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     usual = {"output_dir": str(folder), "save_steps": 1, "resume_from_checkpoint": resume, "turn_advantage": "gigpo"}
     config = tool_config(**(usual | {"num_generations": 2, "generation_batch_size": 4, "max_steps": 2} | settings))
     return folder, model, train(model, tokenizer, ROWS, None, config, environment_factory=Counted)
@@ -185,7 +185,7 @@ def test_a_run_resumes_to_the_bit(tmp_path):
 
 
 def test_turns_of_a_text_environment_are_compared_by_their_number():
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(max_completion_length=16, max_steps=1, turn_advantage="turn")
     (metrics,) = train(
         model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TextEnvironment(answers, STOPS)
@@ -225,7 +225,7 @@ def test_all_that_does_not_fit_is_named_at_once(monkeypatch):
     ],
 )
 def test_what_the_environment_does_not_tell_is_asked_for_before_the_first_step(name, arguments, words):
-    model, tokenizer = make_tool_world()
+    model, tokenizer = make_tool_policy()
     with pytest.raises(InputError, match=f"turn_advantage is '{name}'; .*{words}"):
         train(model, tokenizer, ROWS, length_reward, tool_config(turn_advantage=name), **arguments)
 

@@ -10,8 +10,8 @@ import torch
 from grpo_lab.models import load_policy
 from grpo_lab.train.engines.fsdp import load_once
 from tests.support.replay import replayed
+from tests.support.small_policy import make_config
 from tests.support.two_processes import CONFIG, FUNCTIONS, ROWS, WAYS
-from tests.support.worlds import make_config
 
 folder, way = Path(sys.argv[1]), WAYS[sys.argv[2]]
 config = make_config(**CONFIG, output_dir=str(folder / "out"))

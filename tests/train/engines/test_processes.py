@@ -12,9 +12,9 @@ from grpo_lab.train.engines.engine import TRL, OurEngine, TrlEngine, make_engine
 from grpo_lab.train.engines.trl_settings import batch_settings_per_process, differences
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
+from tests.support.small_policy import make_config, save_policy
 from tests.support.torchrun import ROOT, torchrun
 from tests.support.two_processes import CONFIG, FUNCTIONS, LORA, ROWS, WAYS
-from tests.support.worlds import make_config, save_world
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
 
@@ -27,7 +27,7 @@ def ours(request, tmp_path_factory):
     """
     installed("trl")
     folder = tmp_path_factory.mktemp("ours")
-    model, tokenizer = load_policy(save_world(folder / "base"), precision="fp32")
+    model, tokenizer = load_policy(save_policy(folder / "base"), precision="fp32")
     if request.param is not None:
         add_lora(model, seed=0, **LORA)
     history, updates, rollouts = recorded(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))

@@ -24,7 +24,7 @@ from tests.support.differences import MEANINGS
 from tests.support.refused import refused
 from tests.support.replay import recorded, replayed
 from tests.support.resuming import files, metrics_in
-from tests.support.worlds import letter_reward, make_config, same_weights, weights, without_times
+from tests.support.small_policy import letter_reward, make_config, same_weights, weights, without_times
 
 installed("trl")
 trl = pytest.importorskip("grpo_lab.train.engines.trl")
@@ -339,7 +339,7 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
     out = str(tmp_path / "out")
     run = ["--model", base, "--output_dir", out, *QUICK, "--engine", engine, "--save_steps", "1", "--eval_steps", "2"]
     lora = ["--use_peft", "--lora_r", "2", "--lora_target_modules", "all-linear"]
-    reward = ["--reward_funcs", "tests.support.worlds:letter_reward"]
+    reward = ["--reward_funcs", "tests.support.small_policy:letter_reward"]
     assert train_command.main([*run, *lora, *reward]) == 0
     assert train_command.main(["--resume_from_checkpoint", out, "--max_steps", "3", *reward]) == 0
     assert "Resumed at step 2 of 3" in capsys.readouterr().out

@@ -22,8 +22,18 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import engine as installed
 from tests.support.bubblewrap import needs_bubblewrap
 from tests.support.replay import updates
-from tests.support.tool_worlds import END, ROWS, World, add, call, make_tool_world, scripted, soon, writes_much
-from tests.support.worlds import make_config, weights
+from tests.support.small_policy import make_config, weights
+from tests.support.tool_policy import (
+    END,
+    ROWS,
+    CountingEnvironment,
+    add,
+    call,
+    make_tool_policy,
+    scripted,
+    soon,
+    writes_much,
+)
 
 installed("trl")
 trl = pytest.importorskip("grpo_lab.train.engines.trl")
@@ -57,8 +67,8 @@ def environment_reward(completions, environments, **kwargs):
 
 
 @pytest.fixture
-def world(monkeypatch):
-    model, tokenizer = make_tool_world(template=templates.qwen2_5_chat_template)
+def policy(monkeypatch):
+    model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, SCRIPTS)
     return model, tokenizer
@@ -120,12 +130,12 @@ def in_trls_loop(monkeypatch, rollouts):
     ],
     ids=["dapo", "one call", "sequences", "adapters"],
 )
-def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, lora, world, monkeypatch):
-    model, tokenizer = world
+def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, lora, policy, monkeypatch):
+    model, tokenizer = policy
     usual = {"max_completion_length": T, "max_steps": 2, "precision": "fp32", "reward_weights": [1.0, 0.5]}
     config = make_config(**(usual | settings))
     arguments = [ROWS, [messages_reward, environment_reward], config]
-    agent = {"tools": [add, soon, writes_much], "environment_factory": World}
+    agent = {"tools": [add, soon, writes_much], "environment_factory": CountingEnvironment}
     policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
     if lora is not None:
         pytest.importorskip("peft")
@@ -152,7 +162,13 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     defined_otherwise = {"step_time", "entropy", "grad_norm", "completions/clipped_ratio"}
     defined_otherwise |= {name for name in ours[0] if "terminated" in name}
     shared = ours[0].keys() & theirs[0].keys() - defined_otherwise
-    needed = {"loss", "reward", "rewards/World/mean", "rewards/environment_reward/mean", "tools/call_frequency"}
+    needed = {
+        "loss",
+        "reward",
+        "rewards/CountingEnvironment/mean",
+        "rewards/environment_reward/mean",
+        "tools/call_frequency",
+    }
     assert needed | {"tools/failure_frequency", "completions/mean_length", "num_tokens"} <= shared
     for our_line, their_line, rollout in zip(ours, theirs, rollouts, strict=True):
         for name in sorted(shared):
@@ -193,7 +209,7 @@ def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
         connection.executemany("INSERT INTO things VALUES (?, ?)", [("chair", 45), ("lamp", 19)])
         connection.commit()
     tools = load_environment_arguments(["python", f"sqlite:{tmp_path / 'shop.db'}"], None)["tools"]
-    model, tokenizer = make_tool_world(template=templates.qwen2_5_chat_template)
+    model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, PACKAGE_SCRIPTS)
     policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
@@ -228,17 +244,17 @@ def with_note(completions, log_extra, **kwargs):
 
 
 def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path, capsys):
-    model, tokenizer = make_tool_world(template=templates.qwen2_5_chat_template)
+    model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
     settings = {"max_completion_length": 60, "max_steps": 2, "eval_steps": 2, "precision": "fp32"}
     settings |= {"log_completions": True, "logging_steps": 1}
     config = make_config(output_dir=str(tmp_path / "out"), **settings)
-    agent = {"tools": [add], "environment_factory": World}
+    agent = {"tools": [add], "environment_factory": CountingEnvironment}
     history = trl.train(model, tokenizer, ROWS, with_note, config, eval_dataset=ROWS, **agent)
     measured = evaluate_policy(
         model, tokenizer, ROWS, with_note, config, ToolEnvironment(**agent), cache_implementation="dynamic"
     )
     assert "eval/reward" not in history[0] and measured.items() <= history[1].items()
-    assert {"eval/rewards/with_note/mean", "eval/rewards/World/mean"} <= measured.keys()
+    assert {"eval/rewards/with_note/mean", "eval/rewards/CountingEnvironment/mean"} <= measured.keys()
     lines = (tmp_path / "out" / "completions.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     assert [record["step"] for record in records] == [1] * 8 + [2] * 8
@@ -252,7 +268,7 @@ def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path,
     assert "step 2: the best and the worst of 8 completions" in capsys.readouterr().out
 
 
-def test_trl_has_no_environment_of_texts(world):
+def test_trl_has_no_environment_of_texts(policy):
     config = make_config(max_steps=1, precision="fp32")
     with pytest.raises(InputError, match="engine is trl, which has no environment that replies within a completion"):
-        trl.train(*world, ROWS, messages_reward, config, environment=TextEnvironment(list))
+        trl.train(*policy, ROWS, messages_reward, config, environment=TextEnvironment(list))

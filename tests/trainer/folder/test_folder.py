@@ -22,7 +22,7 @@ from tests.support.resuming import (
     newest,
     real_run,
 )
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world, same_weights, weights
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
 
 @pytest.mark.parametrize("last", [1, 4])
@@ -37,7 +37,7 @@ def test_a_folder_with_a_run_is_refused_without_resume(last, tmp_path, capsys):
 
 
 def test_a_run_that_failed_before_its_first_step_leaves_the_folder_free(tmp_path):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(output_dir=str(tmp_path))
     with pytest.raises(RuntimeError, match="reward function"):
         train(model, tokenizer, ROWS, lambda completions, **kwargs: 1 / 0, config)
@@ -70,7 +70,7 @@ def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole
         model = AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
         assert same_weights(weights(model), weights(trained))
-        assert tokenizer("abc")["input_ids"] == make_world()[1]("abc")["input_ids"] and tokenizer.chat_template
+        assert tokenizer("abc")["input_ids"] == make_policy()[1]("abc")["input_ids"] and tokenizer.chat_template
         assert model.generation_config.eos_token_id == trained.generation_config.eos_token_id
         assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in files(path)), "nothing is pickled"
 
@@ -83,7 +83,7 @@ def test_without_save_steps_only_the_end_is_saved(tmp_path):
 
 def test_a_model_that_could_not_be_saved_is_refused_at_the_start(tmp_path):
     """transformers loads such a model with a warning and refuses to save it; the error has its message."""
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.generation_config.update(do_sample=False, temperature=0.6)
     with pytest.raises(ValueError, match="GenerationConfig is invalid: .*\n.*temperature.*unset `temperature`"):
         train(model, tokenizer, ROWS, letter_reward, make_config(output_dir=str(tmp_path / "out")))
@@ -95,12 +95,12 @@ class Unwritable(PreTrainedTokenizerFast):
 
 
 def test_whatever_could_not_be_saved_is_refused_before_the_first_step(tmp_path):
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     config = make_config(output_dir=str(tmp_path / "out"))
     tokenizer.__class__ = Unwritable
     with pytest.raises(InputError, match="tokenizer is one that transformers refuses to save: Object of type Lock"):
         train(model, tokenizer, ROWS, lambda **_: pytest.fail("a step was made"), config)
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     model.generation_config.max_new_tokens = 0
     with pytest.raises(InputError, match="model is one that transformers refuses to save: .*max_new_tokens"):
         train(model, tokenizer, ROWS, lambda **_: pytest.fail("a step was made"), config)

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_lab.trainer.folder import check_folder
 from tests.support.resuming import assert_same_end, cheap_run, cheap_run_until, contents, copy_of
-from tests.support.worlds import make_config
+from tests.support.small_policy import make_config
 
 FOREIGN_FILES = {
     "checkpoint-best/model.safetensors": "theirs", "checkpoint-/x": "theirs", "checkpoint-2-old/x": "theirs",

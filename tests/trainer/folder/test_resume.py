@@ -22,7 +22,7 @@ from tests.support.resuming import (
     real_run,
     run_until_killed,
 )
-from tests.support.worlds import ROWS, letter_reward, make_config, make_world
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
@@ -91,7 +91,7 @@ LARGE = {"hidden_size": 64, "intermediate_size": 128}  # parameters large enough
         {"bf16": True},
         {"dtype": torch.bfloat16, "precision": "bf16-naive"},
         {"dtype": torch.bfloat16},
-        {"dtype": torch.bfloat16, "world_settings": LARGE, "max_steps": 3},
+        {"dtype": torch.bfloat16, "model_settings": LARGE, "max_steps": 3},
     ],
     ids=str,
 )
@@ -100,7 +100,7 @@ def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2048)
     short = {"max_steps": 4, "num_iterations": 1} | settings
     expected = real_run(tmp_path / "whole", **short)
-    if "world_settings" in settings:
+    if "model_settings" in settings:
         saved = load_file(tmp_path / "whole" / "checkpoint-3" / "optimizer.safetensors")
         assert sum(tensor.dtype == torch.uint8 for tensor in saved.values()) >= 24, "moments in 8 bits"
     run_until_killed(tmp_path / "out", 2, **short)
@@ -112,7 +112,7 @@ def test_skipped_updates_and_the_loss_scale_are_remembered(tmp_path):
         state["hook"].remove() if step == 2 else None
 
     state, folder = {}, tmp_path / "out"
-    model, tokenizer = make_world()
+    model, tokenizer = make_policy()
     state["hook"] = model.lm_head.weight.register_hook(lambda gradient: gradient / 0)
     config = make_config(output_dir=str(folder), fp16=True, max_steps=2, save_steps=2)
     history = train(model, tokenizer, ROWS, letter_reward, config, overflow)
@@ -134,7 +134,7 @@ def test_the_reference_comes_from_the_checkpoint_not_from_the_model_handed_in(tm
     expected = real_run(tmp_path / "whole", **frozen)
     run_until_killed(tmp_path / "out", 2, **frozen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.support.resuming.make_world", lambda seed: (saved, make_world()[1]))
+        patch.setattr("tests.support.resuming.make_policy", lambda seed: (saved, make_policy()[1]))
         saved = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "checkpoint-2", local_files_only=True)
         for parameter in saved.parameters():  # since the alignment of the file's memory changes the rounding of sums
             parameter.data = parameter.data.clone()

@@ -31,12 +31,12 @@ from tests.support.resuming import (
     real_run,
     run_until_killed,
 )
-from tests.support.worlds import (
+from tests.support.small_policy import (
     ROWS,
     letter_reward,
     make_config,
+    make_policy,
     make_tokenizer,
-    make_world,
     none_for_some,
     same_weights,
     weights,
@@ -108,8 +108,8 @@ def test_a_run_may_become_shorter_but_not_than_what_is_done(cut_off, tmp_path):
 
 def opened(folder, model=None, tokenizer=None, rows=ROWS, rewards=letter_reward, **settings):
     """Resume a run with some of its inputs changed, up to its first step; return its model."""
-    world = make_world(num_hidden_layers=1)
-    model, tokenizer = model or world[0], tokenizer or world[1]
+    policy = make_policy(num_hidden_layers=1)
+    model, tokenizer = model or policy[0], tokenizer or policy[1]
     config = make_config(output_dir=str(folder), resume_from_checkpoint=True, **CHEAP, **settings)
     run = Run(model, tokenizer, rows, rewards, config)
     with pytest.raises(InterruptedError), run:
@@ -153,7 +153,7 @@ def test_a_checkpoints_model_may_resume_and_own_loops_need_no_rewards(cut_off, t
 def test_another_ingredient_is_refused_by_name(name, cut_off):
     changes, message = CHANGED_INPUTS[name]
     if callable(change := changes.get("model")):
-        changes = {"model": change(make_world(num_hidden_layers=1)[0])}
+        changes = {"model": change(make_policy(num_hidden_layers=1)[0])}
     before = contents(cut_off)
     with pytest.raises(ValueError, match=message):
         opened(cut_off, **changes)
@@ -238,7 +238,7 @@ def test_a_fingerprint_is_compared_and_a_change_may_be_ignored(tmp_path):
 
 
 def test_rewards_of_the_package_are_compared_by_their_file():
-    inputs = RunInputs(*make_world(num_hidden_layers=1), ROWS, [accuracy_reward, contains_reward], make_config())
+    inputs = RunInputs(*make_policy(num_hidden_layers=1), ROWS, [accuracy_reward, contains_reward], make_config())
     prints = fingerprints(inputs)["reward_funcs"]
     source = Path(inspect.getfile(grpo_lab.rewards.rules)).read_bytes()
     assert prints.pop("rules.py") == hashlib.sha256(source).hexdigest()[:16]

@@ -13,7 +13,7 @@ from tokenizers import AddedToken
 from grpo_lab.models import load_policy
 from grpo_lab.rollout.decoding.sampling_params import Samples
 from grpo_lab.rollout.environments import episodes
-from tests.support.worlds import make_config, make_model
+from tests.support.small_policy import make_config, make_model
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system{% for tool in tools %} {{ tool.function.name }}{% endfor %}
@@ -65,15 +65,15 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def make_tool_world(seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS)):
+def make_tool_policy(seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS)):
     """Return copies of a cached random model that often calls a tool and often ends its turn, and of its tokenizer."""
-    model, tokenizer = map(copy.deepcopy, _tool_world(seed, calls))
+    model, tokenizer = map(copy.deepcopy, _tool_policy(seed, calls))
     tokenizer.chat_template = template
     return model, tokenizer
 
 
 @functools.cache
-def _tool_world(seed: int, calls: tuple[str, ...]):
+def _tool_policy(seed: int, calls: tuple[str, ...]):
     tokenizer = copy.deepcopy(load_tiny_tokenizer())
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in calls])
     model = make_model(tokenizer, seed, max_position_embeddings=4096)
@@ -145,7 +145,7 @@ def tool_config(**settings):
     return make_config(**(usual | settings))
 
 
-class World:
+class CountingEnvironment:
     """An environment in which the policy counts up to the answer of the row."""
 
     def reset(self, answer: str, **row) -> str:

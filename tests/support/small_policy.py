@@ -69,14 +69,14 @@ def make_exact(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
     return model
 
 
-def make_world(seed: int = 0, pad_is_end: bool = False, **settings):
+def make_policy(seed: int = 0, pad_is_end: bool = False, **settings):
     tokenizer = make_tokenizer(pad_is_end)
     return make_model(tokenizer, seed, **settings), tokenizer
 
 
-def save_world(folder) -> str:
+def save_policy(folder) -> str:
     """Save a random model and its tokenizer for `load_policy`, and return the folder."""
-    for part in make_world():
+    for part in make_policy():
         part.save_pretrained(folder)
     return str(folder)
 
@@ -137,9 +137,9 @@ def same_weights(first: dict, second: dict) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def run(seed=0, reward=letter_reward, rows=ROWS, world=0, callback=None, saved_options=None, **settings):
+def train_small(seed=0, reward=letter_reward, rows=ROWS, model_seed=0, callback=None, saved_options=None, **settings):
     """Make a small training run; return the weights after it, and its history."""
-    model, tokenizer = make_world(seed=world)
+    model, tokenizer = make_policy(seed=model_seed)
     config = make_config(seed=seed, **settings)
     history = train(model, tokenizer, rows, reward, config, callback, saved_options=saved_options)
     return weights(model), history
