@@ -25,7 +25,11 @@ NAMES = r"\*{0,2}[a-z_]\w*(?: \([^()]*\))?(?:, \*{0,2}[a-z_]\w*)*"
 DESCRIPTION = re.compile(rf"(?:^\s*|(?<=[.;] ))({NAMES}): (?:{'|'.join(IN_DESCRIPTIONS)})\b", re.MULTILINE)
 COMMENT = re.compile(rf"#+ *(?:{'|'.join(IN_COMMENTS)})\b")
 # A file, a beginning that is allowed there, and the reason.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+PROMPT = "part of a prompt: with other words, the test that compares the gradients of two engines rounds otherwise"
+EXCEPTIONS = {
+    ("tests/support/tool_policy.py", "by: how far"): PROMPT,
+    ("tests/support/tool_policy.py", "text: what"): PROMPT,
+}
 
 
 def descriptions(source: str) -> Iterator[tuple[int, str]]:

@@ -156,7 +156,7 @@ class CountingEnvironment:
         """Count on.
 
         Args:
-            by: number to add
+            by: how far
         """
         self.count += by
         return f"now {self.count}"
@@ -185,7 +185,7 @@ async def soon(text: str) -> str:
     """Answer later.
 
     Args:
-        text: text of the answer
+        text: what
     """
     await asyncio.sleep(0.01)
     return text.upper()
