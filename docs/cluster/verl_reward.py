@@ -28,7 +28,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 
 def normalise_text(text: str) -> str:
     """Return the text in the form that is compared: NFKC, single spaces, no commas between thousands."""
-    kept = ("<super>", "<sub>", "<fraction>")  # decompositions that are not applied: 10² is not 102, 2½ is not 21/2
-    letters = (x if unicodedata.decomposition(x).startswith(kept) else unicodedata.normalize("NFKC", x) for x in text)
+    excluded = ("<super>", "<sub>", "<fraction>")  # decompositions not applied: 10² is not 102, 2½ is not 21/2
+    letters = (
+        x if unicodedata.decomposition(x).startswith(excluded) else unicodedata.normalize("NFKC", x) for x in text
+    )
     normalised = " ".join(unicodedata.normalize("NFC", "".join(letters)).split())
     return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), normalised)
