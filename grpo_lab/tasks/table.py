@@ -23,7 +23,7 @@ from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
-TRAINING_SUMS = 20_000
+NUM_TRAINING_SUMS = 20_000
 # Default number of held-out problems in an evaluation. The 95% interval of an accuracy is then at most 0.06 wide.
 MAX_EVALUATED = 1000
 
@@ -118,11 +118,11 @@ TASKS = {
     for task in (
         Task("sums", "sums of three numbers, which the tiny model has met", addition_problems, ("accuracy", "think"),
              (1.0, 0.0), max_completion_length=128, prompt_length=80, system_prompt=THINK_SYSTEM_PROMPT,
-             tiny_completion_length=64, default_counts={"train": TRAINING_SUMS, "test": MAX_EVALUATED}),
+             tiny_completion_length=64, default_counts={"train": NUM_TRAINING_SUMS, "test": MAX_EVALUATED}),
         Task("sums-calculator", "the same with a calculator: what follows \"=\" is written by it", addition_problems,
              ("accuracy", "think"), (1.0, 0.0), max_completion_length=128, prompt_length=80,
              system_prompt=THINK_SYSTEM_PROMPT, tiny_completion_length=64,
-             default_counts={"train": TRAINING_SUMS, "test": MAX_EVALUATED},
+             default_counts={"train": NUM_TRAINING_SUMS, "test": MAX_EVALUATED},
              respond=calculator_replies, stop_strings=STOP_STRINGS),
         Task("short-sums", "sums of two numbers up to 20, in English, for a model that speaks it", short_sums,
              ("last",), None, max_completion_length=20, prompt_length=48),
