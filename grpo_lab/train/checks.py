@@ -9,8 +9,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
 from grpo_lab.config.precision import pick_precision
-from grpo_lab.memory.planning import LORA_NOT_PLANNED, longest_prompt
-from grpo_lab.memory.planning import plan as memory_plan
+from grpo_lab.memory.planning import LORA_NOT_PLANNED, longest_prompt, plan_memory
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.environments.environment import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
@@ -138,7 +137,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
         mode = precision or pick_precision(device).name
         length = longest_prompt(tokenizer, rows)
         try:
-            yield str(memory_plan(model_config, config, prompt_length=length, precision=mode, device_type=device.type))
+            yield str(plan_memory(model_config, config, prompt_length=length, precision=mode, device_type=device.type))
         except InputError as error:  # the run can train an architecture whose memory cannot be planned
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]
