@@ -26,7 +26,7 @@ from grpo_lab.course.grading.grade import GRADES, ClassGrades, GradedSubmission,
 from grpo_lab.course.grading.studentpage import student_page
 from grpo_lab.course.grading.totals import WRITTEN, written_table
 from grpo_lab.course.variant import ClassKey
-from grpo_lab.sandbox.walls import STRONG
+from grpo_lab.sandbox.isolation import SANDBOXES
 
 
 def grade_class(
@@ -96,7 +96,7 @@ def page_names(students: list[str]) -> list[str]:
 def summary(grading: ClassGrades, folder: Path) -> str:
     """The lines that the shell prints at the end."""
     lines = [f"to look at: {line}" for line in to_look_at(grading)]
-    if grading.wall not in STRONG:
+    if grading.wall not in SANDBOXES:
         lines.insert(0, "note: without a sandbox: the submissions ran as ordinary processes of this machine")
     for loss in to_discuss(mistakes(grading)):
         lines.append(f"most points lost in {loss[0].name}: {loss[1]} (students: {loss[2]}, points: {loss[3]:g})")

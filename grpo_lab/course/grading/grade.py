@@ -25,7 +25,7 @@ from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.release import number_of, of_notebook
 from grpo_lab.course.variant import ClassKey
-from grpo_lab.sandbox.walls import private_places, strongest_wall
+from grpo_lab.sandbox.isolation import private_folders, strongest_isolation
 
 VISIBLE = 0
 GRADES = "grades.json"  # what a later grading and `totals` go on from
@@ -77,7 +77,7 @@ class GradedSubmission:
         return "right" if points == exercise.points else "partly" if points else "wrong"
 
 
-# What a wall answers with, and what a cell tried then.
+# What a cell tried, and the errors with which the sandbox answers.
 _CAUSES = {
     "network": r"gaierror|URLError|HTTPError|ConnectionError|ConnectionRefused|Network is unreachable|Max retries",
     "a process of its own": r"BlockingIOError|threads or processes|fork|temporarily unavailable|can't start new",
@@ -96,14 +96,14 @@ def cause(reason: str) -> str:
 
 @dataclass
 class ClassGrades:
-    """A class, marked: the assignment (its file stem), seed and wall of the last run, and every student.
+    """A class, marked: the assignment (its file stem), seed and isolation of the last run, and every student.
 
     variants: the exercises with a formula of the class, which no file keeps; of_class: their mark, which it does.
     """
 
     assignment: str
     seed: int
-    wall: str
+    wall: str  # the isolation, as `strongest_isolation` names it; saved files have this name
     students: list[GradedSubmission]
     of_class: str = ""
     variants: dict[str, Exercise] = field(default_factory=dict)
@@ -186,13 +186,13 @@ def grade(
             is neither a sandbox nor trust; and where most notebooks have other variants than the key.
     """
     stem, submissions = find_submissions(folder, assignment)
-    number, unseen = number_of(stem), [folder, *hidden, *private_places()]
+    number, unseen = number_of(stem), [folder, *hidden, *private_folders()]
     variants, of_class = (key.exercises(number), key.mark(number)) if key else ({}, "")
     _refuse_other_variants(submissions, of_class)
     exercises = of_notebook(number) | variants
-    with Sandbox(of_notebook(number), strongest_wall(trust), seconds, unseen) as sandbox:
+    with Sandbox(of_notebook(number), strongest_isolation(trust), seconds, unseen) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
-    return ClassGrades(stem, seed, sandbox.wall, students, of_class, variants)
+    return ClassGrades(stem, seed, sandbox.isolation, students, of_class, variants)
 
 
 def _grade_submissions(

@@ -1,4 +1,4 @@
-"""A stranger's notebook, run in a process of its own, behind a wall, with a package that lacks the answers.
+"""A stranger's notebook, run in an isolated process of its own, with a package that lacks the answers.
 
 parent (this file)  -- stdin: what to run; the library's source of what has been judged -->  worker (`runner.py`)
                     <-- stdout: the step that it is at; outcomes, as data --
@@ -23,7 +23,7 @@ from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.sandbox.walls import MAX_TASKS, MEMORY, behind, end_worker, kill_command, tasks_of
+from grpo_lab.sandbox.isolation import MAX_TASKS, MEMORY, end_worker, isolated_command, kill_command, tasks_of
 
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0
@@ -42,14 +42,16 @@ class Sandbox:
 
     Args:
         exercises: of the assignment, in order. The package that submissions import lacks them, until each is judged.
-        wall: as `walls.strongest_wall` names it.
+        isolation: The kind of isolation, as `strongest_isolation` names it.
         seconds: for a cell and for an exercise; an exercise's case has a fifth.
         hidden: paths that no submission may read, wherever they lie.
     """
 
-    def __init__(self, exercises: dict[str, Exercise], wall: str, seconds: float = 30.0, hidden: Iterable[Path] = ()):
+    def __init__(
+        self, exercises: dict[str, Exercise], isolation: str, seconds: float = 30.0, hidden: Iterable[Path] = ()
+    ):
         self.exercises = exercises
-        self.wall = wall
+        self.isolation = isolation
         self.seconds = seconds
         self._hidden = [Path(path).resolve() for path in hidden]
         self.stopped = threading.Event()
@@ -103,11 +105,11 @@ class Sandbox:
     def start(self, folder: Path, log) -> tuple[subprocess.Popen, list[str]]:
         """A worker, and the command that ends it where a signal is not enough."""
         name = f"grpo-lab-{uuid.uuid4().hex}"
-        command, settings = behind(self.wall, name, self._package, RUNNER, folder, self._hidden)
+        command, settings = isolated_command(self.isolation, name, self._package, RUNNER, folder, self._hidden)
         worker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, **settings
         )
-        return worker, kill_command(self.wall, name)
+        return worker, kill_command(self.isolation, name)
 
 
 class _Run:

@@ -29,7 +29,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 apt-get update
 apt-get install -y python3 python3-venv
-apt-get install -y bubblewrap || true  # a wall within the container, where the container allows one
+apt-get install -y bubblewrap || true  # a sandbox within the container, where the container allows one
 if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     echo "setup.sh: python3 is $(python3 --version); expected 3.11 or newer: choose the image Ubuntu 24.04" >&2
     exit 1
@@ -41,7 +41,7 @@ python="$root/venv/bin/python"
 "$python" -m uv pip install --python "$python" --torch-backend=cpu -c "$package/requirements.lock" torch ||
     echo "setup.sh: no build of torch for CPUs is to be had; the ordinary one is installed"
 "$python" -m pip install -c "$package/requirements.lock" "${package}[math]"
-# Where there is no wall within, submissions run as another user, who reads neither this folder nor the answers.
+# Where there is no sandbox within, submissions run as another user, who reads neither this folder nor the answers.
 chmod -R go-rwx "$root/source" "$("$python" -c 'import grpo_lab; print(grpo_lab.__path__[0])')"
 "$python" -c 'import sys, torch; print("installed: Python", sys.version.split()[0], "torch", torch.__version__)'
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
 from grpo_lab.sandbox import run_python, sqlite_tool
-from grpo_lab.sandbox.python import PYTHON_TOOL, check_walls
+from grpo_lab.sandbox.python import PYTHON_TOOL, check_sandbox
 
 SQLITE = "sqlite:"
 
@@ -37,7 +37,7 @@ def load_environment_arguments(tools: list[str] | None, environment: str | None)
 
 def _load_tool(name: str) -> Callable:
     if name == PYTHON_TOOL:
-        check_walls("tools", run_python)
+        check_sandbox("tools", run_python)
         return run_python
     if name.startswith(SQLITE):
         return sqlite_tool(name.removeprefix(SQLITE))
