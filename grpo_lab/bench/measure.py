@@ -131,7 +131,7 @@ def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 class StepValues(NamedTuple):
-    """What is measured of one step: for each of the phases, and in `rates` for the machine."""
+    """The measurements of one step, by phase; `rates` are those of the machine."""
 
     seconds: dict[str, float]
     flops: dict[str, float]  # operations of the matrix products
