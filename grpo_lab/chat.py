@@ -127,7 +127,7 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.task_spec import make_task_spec
-    from grpo_lab.tasks import data_options, with_system
+    from grpo_lab.tasks import data_options
 
     has_tiny_model = is_tiny(count_parameters(args.model, pick_device().type))
     number = 1 if args.problem is None else args.problem
@@ -138,8 +138,7 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
-    chosen = rows[number - 1 : number]
-    (row,) = with_system(chosen, task_spec.system_prompt, task_spec.replaces_system_prompt)
+    (row,) = task_spec.with_system(rows[number - 1 : number])
     return task_spec, row
 
 

@@ -166,11 +166,13 @@ def check_models() -> Check:
 
 def check_sandbox() -> Check:
     """Check that there is a sandbox for code that models and students write. No lesson needs one."""
-    from grpo_lab.sandbox.walls import strong_wall
+    from grpo_lab.sandbox.isolation import available_sandbox
 
-    wall, why = strong_wall()
-    if wall:
-        return Check("ok", f"{wall}, where `--tools python`, the rewards code and pass_rate, and grading run programs")
+    sandbox, why = available_sandbox()
+    if sandbox:
+        return Check(
+            "ok", f"{sandbox}, where `--tools python`, the rewards code and pass_rate, and grading run programs"
+        )
     message = f"none ({why}), so `--tools python` and the rewards code and pass_rate are refused, grading needs --trust"
     if shutil.which("bwrap"):
         return Check("warn", message, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")

@@ -40,6 +40,9 @@ from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 if TYPE_CHECKING:
     from grpo_lab.trainer.evaluation import ScoredCompletions
 
+# Options that this command takes over from a run.
+_OPTION_DEFAULTS = TASK_OPTION_DEFAULTS | dict.fromkeys(OPTIONS_THAT_IMPORT)
+
 
 def evaluate(
     model,
@@ -341,9 +344,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     from grpo_lab.trainer.run_checks import check_reward_arguments
 
     has_tiny_model = is_tiny(count_parameters(model, pick_device().type))
-    options = _with_run_settings(
-        model, {option: settings.pop(option) for option in TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT}
-    )
+    options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
     task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)
     environment = named_or_task_environment(environment_arguments, task_spec.task)
@@ -407,7 +408,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     if explicit.keys() & {"prompt_column", "prompt_template"}:  # either of them replaces both options of the run
         run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
-    for option, default in (TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT).items():
+    for option, default in _OPTION_DEFAULTS.items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_no_code_named(inherited, folder / SETTINGS_FILE)
@@ -416,7 +417,7 @@ def _with_run_settings(model: str, typed: dict) -> dict:
         for option, value in inherited.items():
             words += [f"--{option}", *(value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    options = TASK_OPTION_DEFAULTS | OPTIONS_THAT_IMPORT | inherited | explicit
+    options = _OPTION_DEFAULTS | inherited | explicit
     reward_funcs = run_settings.get("reward_funcs")
     has_rewards_of_run = explicit.get("reward_funcs", reward_funcs) == reward_funcs
     if has_rewards_of_run and run_settings.get("reward_weights") is not None:

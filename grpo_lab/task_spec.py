@@ -1,7 +1,7 @@
 """The task that a command trains on or measures, with its rewards and its system prompt, looked up by name."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ TASK_OPTION_DEFAULTS = {
     "chat_template": MODEL_TEMPLATE,
 }
 TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.DATA_OPTION_NAMES)
-# Options whose values name code to import, with their defaults. They are read from the command line, never from a file.
-OPTIONS_THAT_IMPORT = {"tools": None, "environment": None}
+# Options whose values name code to import. They are read from the command line, never from a file. None is the default.
+OPTIONS_THAT_IMPORT = ("tools", "environment")
 
 
 def check_no_code_named(options: dict[str, Any], file: Path) -> None:
@@ -134,10 +134,14 @@ class TaskSpec:
             for name, rows_of_split in own_data.rows_by_split.items():
                 if rows_of_split:
                     check_reward_columns(list(self.reward_names), rows_of_split, own_data.locations_by_split[name])
-        rows = with_system(rows, self.system_prompt, self.replaces_system_prompt)
+        rows = self.with_system(rows)
         if not self.has_plain_prompts:
             return rows
         return mapped(rows, lambda row: row | {"prompt": as_text(row["prompt"])})
+
+    def with_system(self, rows: Iterable[Row]) -> Sequence[Row]:
+        """Return the rows with the system prompt of this task."""
+        return with_system(rows, self.system_prompt, self.replaces_system_prompt)
 
     def description_lines(self, rows: Sequence[Row]) -> list[str]:
         """Describe the rewards, the prompt and the user's data; warn of problems that the tiny model cannot solve."""

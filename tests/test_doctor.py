@@ -11,7 +11,7 @@ import torch
 from grpo_lab import doctor as doctor_module
 from grpo_lab.doctor import Check, Report, doctor
 from grpo_lab.models import loading
-from grpo_lab.sandbox import walls
+from grpo_lab.sandbox import isolation
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_models_are_named_with_their_source_or_download_command(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("platform", "program", "wall", "status", "finding", "remedy"),
+    ("platform", "program", "sandbox", "status", "finding", "remedy"),
     [
         ("linux", "/usr/bin/bwrap", ("bubblewrap", ""), "ok", "bubblewrap, where `--tools python`", ""),
         ("linux", None, ("", "bubblewrap: cannot be started"), "ok", "none (bubblewrap: cannot", "`apt install bubble"),
@@ -126,14 +126,14 @@ def test_models_are_named_with_their_source_or_download_command(tmp_path, monkey
     ],
 )
 def test_a_sandbox_is_named_and_where_there_is_none_what_is_refused(
-    platform, program, wall, status, finding, remedy, monkeypatch
+    platform, program, sandbox, status, finding, remedy, monkeypatch
 ):
-    monkeypatch.setattr(walls, "strong_wall", lambda: wall)
+    monkeypatch.setattr(isolation, "available_sandbox", lambda: sandbox)
     monkeypatch.setattr(doctor_module.shutil, "which", lambda name: program)
     monkeypatch.setattr(doctor_module.sys, "platform", platform)
     check = doctor_module.check_sandbox()
     assert check.status == status and finding in check.finding and remedy in check.remedy
-    assert bool(check.remedy) == (not wall[0])
+    assert bool(check.remedy) == (not sandbox[0])
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     assert "沙箱" in repr(Report({"sandbox": check})) and "作业" in str(check)
     assert f"`{check.remedy.split('`')[1]}`" in str(check) if "`" in check.remedy else True

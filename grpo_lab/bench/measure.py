@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from statistics import median
+from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -24,7 +25,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import fit_to_cpu
 from grpo_lab.models import keep_freed_memory_if_large, load_policy
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.tasks import TASKS
+from grpo_lab.tasks import TASKS, Row
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.metrics import Clock
@@ -78,24 +79,32 @@ def _run_arguments(spec: dict) -> tuple:
     return model, tokenizer, rows, find_rewards(task.reward_funcs[:1])[0], config
 
 
-class MeasuredOptimizer(PolicyOptimizer):
-    """An optimizer that records its phases with a clock, and that can skip the update of the weights."""
+class TimedOptimizer(PolicyOptimizer):
+    """An optimizer that records its phases with a clock."""
 
-    def __init__(self, model, config: GRPOConfig):
-        super().__init__(model, config)
-        self.clock: Clock | None = None  # set before each step
-        self.skips_update = False
+    clock: Clock  # set before each step
 
     def backward(self, loss):
         with self.clock("backward"):
             super().backward(loss)
 
     def step(self, lr, loss):
-        if self.skips_update:
-            self.adamw.zero_grad()
-            return 0.0
         with self.clock("optimizer"):
             return super().step(lr, loss)
+
+
+class CountingOptimizer(TimedOptimizer):
+    """An optimizer that computes the gradients of a step and skips the update.
+
+    optimizer: The optimizer whose moments and loss scale it shares, so that they are in memory only once.
+    """
+
+    def __init__(self, optimizer: TimedOptimizer):
+        vars(self).update(vars(optimizer))
+
+    def step(self, lr, loss):
+        self.adamw.zero_grad()
+        return 0.0
 
 
 class TwoClocks(Clock):
@@ -121,6 +130,60 @@ def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: median(values[name] for values in steps) for name in steps[0]}
 
 
+class StepValues(NamedTuple):
+    """The measurements of one step, by phase; `rates` are those of the machine."""
+
+    seconds: dict[str, float]
+    flops: dict[str, float]  # operations of the matrix products
+    passes: dict[str, float]  # forward passes of the layers
+    rates: dict[str, float]  # the values of the function `rates`, before the step is timed
+
+
+class MeasuredRun:
+    """The steps of a run, each of which is first counted and then timed.
+
+    Args:
+        model, tokenizer, rows, reward_func, config: The values that `_run_arguments` returns.
+    """
+
+    def __init__(self, model, tokenizer, rows: Sequence[Row], reward_func: Callable, config: GRPOConfig):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.rows = rows
+        self.reward_func = reward_func
+        self.config = config
+        self.timed = TimedOptimizer(model, config)
+        self.counting = CountingOptimizer(self.timed)
+        self.forward_passes = 0
+        model.base_model.register_forward_pre_hook(self._count_forward_pass)
+
+    def _count_forward_pass(self, *_) -> None:
+        self.forward_passes += 1
+
+    def measure(self, index: int, matmul_dtype: torch.dtype) -> StepValues:
+        """Count the operations of a step, measure the rates of the machine, then time the step."""
+        flops, passes = self._count(index)
+        clock = Clock(self.model.device, time.process_time)
+        rates_before_step = rates(matmul_dtype)
+        self._run_step(index, self.timed, clock)
+        return StepValues(_by_phase(clock), flops, passes, rates_before_step)
+
+    def _count(self, index: int) -> tuple[dict[str, float], dict[str, float]]:
+        with FlopCounterMode(display=False) as counter:
+            clock = TwoClocks(self.model.device, counter.get_total_flops, lambda: self.forward_passes)
+            self._run_step(index, self.counting, clock)
+        return _by_phase(clock), _by_phase(clock.second)
+
+    def _run_step(self, index: int, optimizer: TimedOptimizer, clock: Clock) -> None:
+        torch.manual_seed(index)
+        optimizer.clock = clock
+        size, config = self.config.prompts_per_step, self.config
+        with clock("rest"):
+            batch = [self.rows[row] for row in range(index * size, (index + 1) * size)]
+            experience, _ = collect(self.model, self.tokenizer, batch, self.reward_func, config, clock)
+            update(self.model, optimizer, experience, config, config.learning_rate, clock)
+
+
 def phases(spec: dict) -> dict:
     """Measure the phases of a step: their CPU seconds, their operations, and the bytes that they read and write.
 
@@ -136,39 +199,15 @@ def phases(spec: dict) -> dict:
         "seconds", "flops" and "bytes" give the median over the steps for each of `PHASES`; "products" is the precision
         of the matrix products; "rates" are the medians of `rates`; "processor" describes the CPU.
     """
-    model, tokenizer, rows, reward_func, config = _run_arguments(spec)
-    optimizer = MeasuredOptimizer(model, config)
-    prompts_per_step = config.prompts_per_step
-    forward_passes = []
-    model.base_model.register_forward_pre_hook(lambda *_: forward_passes.append(1))
-
-    def run_step(index: int, clock: Clock) -> None:
-        torch.manual_seed(index)
-        optimizer.clock = clock
-        with clock("rest"):
-            batch = [rows[row] for row in range(index * prompts_per_step, (index + 1) * prompts_per_step)]
-            experience, _ = collect(model, tokenizer, batch, reward_func, config, clock)
-            update(model, optimizer, experience, config, config.learning_rate, clock)
-
-    def count_step(index: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Count the operations of the matrix products in each phase, and the forward passes of the layers."""
-        optimizer.skips_update = True
-        with FlopCounterMode(display=False) as counter:
-            clock = TwoClocks(model.device, counter.get_total_flops, lambda: len(forward_passes))
-            run_step(index, clock)
-        optimizer.skips_update = False
-        return _by_phase(clock), _by_phase(clock.second)
-
+    model, *other_arguments = _run_arguments(spec)
     mode = PRECISIONS[spec["precision"]]
     matmul_dtype = mode.autocast or mode.weights
-    measured_steps = []  # for each step: seconds, operations, forward passes, rates
+    run = MeasuredRun(model, *other_arguments)
+    measured_steps: list[StepValues] = []
     for index in range(spec["steps"] + EXTRA_STEPS):
-        flops, passes = count_step(index)
-        clock = Clock(model.device, time.process_time)
-        rates_before_step = rates(matmul_dtype)
-        run_step(index, clock)
-        if index > 0 and flops["time/logprobs"] > 0:
-            measured_steps.append((_by_phase(clock), flops, passes, rates_before_step))
+        values = run.measure(index, matmul_dtype)
+        if index > 0 and values.flops["time/logprobs"] > 0:
+            measured_steps.append(values)
         if len(measured_steps) == spec["steps"] - 1:
             break
     seconds, flops, passes, median_rates = map(_medians, zip(*measured_steps, strict=True))

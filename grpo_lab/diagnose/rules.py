@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from grpo_lab.diagnose.conditions import CLIPPED, CONDITIONS, GRADIENT, Evidence, updates_per_rollout
+from grpo_lab.diagnose.conditions import CONDITIONS
+from grpo_lab.diagnose.conditions.evidence import CLIPPED, GRADIENT, Evidence, updates_per_rollout
 from grpo_lab.diagnose.logs import Log, MissingMetric, read_log
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.sandbox.python import check_walls
+from grpo_lab.sandbox.python import check_sandbox
 
 # Columns of the dataset that are not passed to reward functions: the trainer's lists replace them, as in TRL.
 REPLACED_COLUMNS = ("prompt", "completion", "completion_ids")
@@ -83,7 +83,7 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
         *(name for name in columns if name not in REPLACED_COLUMNS),
     ]
     for function, name in zip(as_list(reward_funcs), reward_names(reward_funcs), strict=True):
-        check_walls("reward_funcs", function)
+        check_sandbox("reward_funcs", function)
         names = [keyword for keyword in all_names if receives(function, keyword)]
         try:
             inspect.signature(function).bind(**dict.fromkeys(names))

@@ -14,7 +14,7 @@ from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
 from grpo_lab.rewards.text import completion_text, expected_texts
-from grpo_lab.sandbox.python import check_walls
+from grpo_lab.sandbox.python import check_sandbox
 from grpo_lab.tasks import Row, has_thinking
 
 
@@ -134,7 +134,7 @@ def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Seque
     locations = locations or [f"row {index}" for index in range(len(rows))]
     functions = find_rewards(names)
     for function in functions:
-        check_walls("reward_funcs", function)
+        check_sandbox("reward_funcs", function)
     needs = {short_name(name): _required_parameters(function) for name, function in zip(names, functions, strict=True)}
     # Counted as available: whether a run has environments is checked later, when the environment is loaded.
     available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.rewards.text import check_column, completion_text, shortened
 from grpo_lab.sandbox.database import QueryError, query_database
-from grpo_lab.sandbox.python import SECONDS, execute, needs_walls
+from grpo_lab.sandbox.python import SECONDS, execute, needs_sandbox
 
 MAX_ROWS = 10_000  # of a query result that is compared
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -37,7 +37,7 @@ class Case(NamedTuple):
     stdout: str = ""
 
 
-@needs_walls
+@needs_sandbox
 def code_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs: Any) -> list[float | None]:
     """Return 1.0 for each completion whose program passes all tests, else 0.0; None if a row has no tests.
 
@@ -50,7 +50,7 @@ def code_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs
     return _score_programs("code", completions, tests, lambda code, cases: float(all(_passes(code, cases, seconds))))
 
 
-@needs_walls
+@needs_sandbox
 def pass_rate_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs: Any) -> list[float | None]:
     """Return the fraction of the tests that the program of each completion passes; None if a row has no tests.
 

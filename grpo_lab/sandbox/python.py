@@ -1,7 +1,7 @@
 """Run a Python program that a model wrote in a sandbox, without network and home folder.
 
 The CPU time, the time on the clock (four times the CPU time), the memory, the number of processes, the size of files
-and the size of the output are limited. On a machine without a sandbox (see walls.py) no program is run.
+and the size of the output are limited. On a machine without a sandbox (see isolation.py) no program is run.
 """
 
 import functools
@@ -17,7 +17,15 @@ from pathlib import Path
 
 from grpo_lab.base.checks import RunError, check_positive
 from grpo_lab.sandbox import first_lines
-from grpo_lab.sandbox.walls import behind, end_worker, kill_command, memory_of, private_places, strong_wall, tasks_of
+from grpo_lab.sandbox.isolation import (
+    available_sandbox,
+    end_worker,
+    isolated_command,
+    kill_command,
+    memory_of,
+    private_folders,
+    tasks_of,
+)
 
 SECONDS = 5.0  # limit of CPU time
 CLOCK_FACTOR = 4.0  # the limit of time on the clock is this many times the limit of CPU time
@@ -31,7 +39,7 @@ TOO_LONG = "it ran longer than {:g} seconds"
 OUT_OF_TIME = 128 + 24  # exit code after SIGXCPU, the signal at the limit of CPU time
 KILLED = 128 + 9  # exit code after SIGKILL, which follows if the program ignores SIGXCPU
 PYTHON_TOOL = "python"  # name of the tool `run_python` on the command line
-NO_WALLS = (
+NO_SANDBOX = (
     "what a model writes is run in a sandbox only, and there is none on this machine ({}). Install bubblewrap (Linux: "
     "apt install bubblewrap, or dnf install bubblewrap) or build the image of the Dockerfile"
 )
@@ -52,28 +60,28 @@ class Execution:
         return self.exit_code == 0 and not self.stopped
 
 
-def needs_walls(function: Callable) -> Callable:
-    """Mark a function that needs the sandbox, so that `check_walls` refuses it on a machine without one."""
-    function.__dict__["needs_walls"] = True
+def needs_sandbox(function: Callable) -> Callable:
+    """Mark a function that needs the sandbox, so that `check_sandbox` refuses it on a machine without one."""
+    function.__dict__["needs_sandbox"] = True
     return function
 
 
-def check_walls(argument: str, function: Callable) -> None:
+def check_sandbox(argument: str, function: Callable) -> None:
     """Raise RunError if a function needs the sandbox and this machine has none.
 
     argument: The name of the argument that holds the function, for the message.
     """
     while isinstance(function, functools.partial):
         function = function.func
-    if getattr(function, "needs_walls", False) and not wall()[0]:
+    if getattr(function, "needs_sandbox", False) and not machine_sandbox()[0]:
         name = getattr(function, "__name__", "a function")
-        raise RunError(argument, function, NO_WALLS.format(wall()[1]), found=f"has {name!r}")
+        raise RunError(argument, function, NO_SANDBOX.format(machine_sandbox()[1]), found=f"has {name!r}")
 
 
 @functools.cache
-def wall() -> tuple[str, str]:
-    """The wall that this machine uses, "bubblewrap" or "docker" ("" if it has none), and why others are missing."""
-    return strong_wall()
+def machine_sandbox() -> tuple[str, str]:
+    """Return what `available_sandbox` returns; only the first call examines the machine."""
+    return available_sandbox()
 
 
 def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float = SECONDS) -> Execution:
@@ -91,9 +99,9 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
         RunError: if this machine has no sandbox.
     """
     check_positive("seconds", seconds)
-    wall_name, why_missing = wall()
-    if not wall_name:
-        raise RunError("sandbox", found=f"is missing: {NO_WALLS.format(why_missing)}")
+    sandbox, why_missing = machine_sandbox()
+    if not sandbox:
+        raise RunError("sandbox", found=f"is missing: {NO_SANDBOX.format(why_missing)}")
     name, token = f"grpo-lab-{uuid.uuid4().hex}", uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="grpo-lab-program-", ignore_cleanup_errors=True) as folder_name:
         folder = Path(folder_name).resolve()
@@ -103,7 +111,9 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
             (folder / file_name).write_bytes(text.encode("utf-8", "replace"))
         if tests is not None:
             (folder / "stdin").write_text(f"{token}\n", encoding="ascii")
-        command, settings = behind(wall_name, name, folder, _first_lines(seconds), folder, private_places(), ("-s",))
+        command, settings = isolated_command(
+            sandbox, name, folder, _first_lines(seconds), folder, private_folders(), ("-s",)
+        )
         with open(folder / "stdin", "rb") as stdin_file:
             (folder / "stdin").unlink()  # the program must not be able to open this file, which may hold the token
             process = subprocess.Popen(
@@ -115,7 +125,7 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
                 **settings,
             )
             start = time.monotonic()
-        output, error, stopped = _watch(process, kill_command(wall_name, name), seconds)
+        output, error, stopped = _watch(process, kill_command(sandbox, name), seconds)
     if process.returncode == OUT_OF_TIME or (process.returncode == KILLED and time.monotonic() - start > seconds):
         stopped = stopped or TOO_LONG.format(seconds)
     exit_code, ending = process.returncode, f"{token}\n"
@@ -183,7 +193,7 @@ class _Stream:
         return self._read[:PRINTED].decode("utf-8", "replace")
 
 
-@needs_walls
+@needs_sandbox
 def run_python(code: str) -> str:
     """Run a Python program and return what it prints. Each call begins anew.
 

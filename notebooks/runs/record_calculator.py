@@ -32,7 +32,7 @@ from grpo_lab.rollout.environments.environment import sample_rows
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
-from grpo_lab.train import TRAINING_PROBLEMS
+from grpo_lab.tasks.table import NUM_TRAINING_SUMS
 from grpo_lab.trainer import collect, update
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.run import Run
@@ -110,7 +110,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
     environment = calculator(change["share_wrong"], seed)
     updates = []
     measures = []
-    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), rewards, config) as training:
+    with Run(model, tokenizer, problems("train", NUM_TRAINING_SUMS, seed), rewards, config) as training:
         for step in training.steps():
             if step % EVERY == 0:
                 measures.append(measure(model, tokenizer, config, change["share_wrong"]))

@@ -28,7 +28,8 @@ from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import compute_logprobs, sample_completions
 from grpo_lab.tasks import addition_problems
-from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
+from grpo_lab.tasks.table import NUM_TRAINING_SUMS
+from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.rewarding import reward_rollout
 
@@ -121,13 +122,13 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
             thinking.append(round(thinking_probability(model, tokenizer, rows), 4))
 
     config = GRPOConfig(
-        reward_weights=REWARD_WEIGHTS, max_steps=batches, seed=seed, disable_tqdm=True, **(COMMON | arm.change)
+        reward_weights=SUMS_WEIGHTS, max_steps=batches, seed=seed, disable_tqdm=True, **(COMMON | arm.change)
     )
-    problems = cached_problems("train", TRAINING_PROBLEMS, seed)
+    problems = cached_problems("train", NUM_TRAINING_SUMS, seed)
     # Without old log-probabilities, the current policy counts as the old one, so each ratio is 1.
     without_ratio = patch("grpo_lab.trainer.loop.logprobs_without_gradient", lambda *_: None)
     with contextlib.nullcontext() if arm.ratio else without_ratio:
-        train(model, tokenizer, problems, REWARDS, config, callback=measure_thinking)
+        train(model, tokenizer, problems, SUMS_REWARDS, config, callback=measure_thinking)
     return {"thinking": thinking} | answers(model, tokenizer, rows)
 
 
@@ -149,9 +150,9 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
     """
     base, tokenizer = load_tiny()
     torch.manual_seed(seed)
-    problems = cached_problems("train", TRAINING_PROBLEMS, seed)[:4]
-    config = GRPOConfig(reward_weights=REWARD_WEIGHTS, **COMMON)
-    batch, _ = collect(base, tokenizer, problems, REWARDS, config)
+    problems = cached_problems("train", NUM_TRAINING_SUMS, seed)[:4]
+    config = GRPOConfig(reward_weights=SUMS_WEIGHTS, **COMMON)
+    batch, _ = collect(base, tokenizer, problems, SUMS_REWARDS, config)
     rollout, mask = batch.rollout, batch.loss_mask
     inputs = (rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, mask, rollout.prompt_of_row)
     good = (batch.advantages > 0)[:, None]
@@ -186,7 +187,7 @@ def answers(model, tokenizer, rows: list[dict]) -> dict:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], 4, 64)
-    rewards, _, _ = reward_rollout(rollout, rows, REWARDS[0])
+    rewards, _, _ = reward_rollout(rollout, rows, SUMS_REWARDS[0])
     thinks = torch.tensor([text.startswith("<think>") for text in rollout.texts])
     checks = {"accuracy": rewards >= 1, "thinks": thinks}
     return {name: round(values.float().mean().item(), 4) for name, values in checks.items()}

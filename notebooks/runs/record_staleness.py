@@ -34,8 +34,9 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.tasks import addition_problems
+from grpo_lab.tasks.table import NUM_TRAINING_SUMS
+from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from grpo_lab.toys.scale import importance_weights, truncate_weights
-from grpo_lab.train import REWARD_WEIGHTS, REWARDS, TRAINING_PROBLEMS
 from grpo_lab.trainer import collect, logprobs_without_gradient, update
 from grpo_lab.trainer.run import Run
 
@@ -106,15 +107,15 @@ def run(arm: Arm, seed: int, updates: int, held_out: list[dict], **changes) -> d
         model, tokenizer = load_policy("tiny", device="cpu")
     sampler = copy.deepcopy(model)
     config = GRPOConfig(
-        reward_weights=REWARD_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON | changes
+        reward_weights=SUMS_WEIGHTS, max_steps=updates, seed=seed, disable_tqdm=True, **COMMON | changes
     )
     versions = deque(maxlen=arm.staleness + 1)
     curves = {"accuracy": [], "thinking": [], "difference": [], "cut": []}
-    with Run(model, tokenizer, problems("train", TRAINING_PROBLEMS, seed), REWARDS, config) as training:
+    with Run(model, tokenizer, problems("train", NUM_TRAINING_SUMS, seed), SUMS_REWARDS, config) as training:
         for step in training.steps():
             versions.append(copy.deepcopy(model.state_dict()))
             sampler.load_state_dict(versions[0])
-            experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), REWARDS, config)
+            experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), SUMS_REWARDS, config)
             mask, sampled = experience.loss_mask, experience.rollout.logp
             logp = logprobs_without_gradient(model, experience, config)
             if arm.correction == "clipped":

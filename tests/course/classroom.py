@@ -30,8 +30,8 @@ class InProcess(Sandbox):
     def __init__(self):
         self.before_run = lambda cells: None
 
-    def __call__(self, exercises, wall, *settings):
-        self.exercises, self.wall = exercises, wall
+    def __call__(self, exercises, isolation, *settings):
+        self.exercises, self.isolation = exercises, isolation
         return self
 
     def __exit__(self, *exception):

@@ -13,7 +13,7 @@ from tests.course.submitted import file_name, submit
 def sandbox(monkeypatch) -> InProcess:
     in_process = InProcess()
     monkeypatch.setattr(grade_module, "Sandbox", in_process)
-    monkeypatch.setattr(grade_module, "strongest_wall", lambda trust: "bubblewrap")
+    monkeypatch.setattr(grade_module, "strongest_isolation", lambda trust: "bubblewrap")
     return in_process
 
 

@@ -72,7 +72,7 @@ WRONG = [
 
 @pytest.mark.parametrize("tests", WRONG, ids=repr)
 def test_what_is_no_test_is_named_with_its_place(tests, monkeypatch):
-    monkeypatch.setattr(python, "wall", lambda: ("bubblewrap", ""))
+    monkeypatch.setattr(python, "machine_sandbox", lambda: ("bubblewrap", ""))
     with pytest.raises(InputError, match="^tests (is|has) .*; expected statements, or pairs of input and output"):
         read_tests(tests)
     rows = [{"prompt": "?", "tests": ["assert 1"]}, {"prompt": "?", "tests": tests}]
@@ -86,7 +86,7 @@ def test_calls_of_a_function_are_written_as_asserts():
 
 
 def test_rows_without_the_column_are_named(monkeypatch):
-    monkeypatch.setattr(python, "wall", lambda: ("bubblewrap", ""))
+    monkeypatch.setattr(python, "machine_sandbox", lambda: ("bubblewrap", ""))
     with pytest.raises(InputError, match="reward_funcs has 'code', which needs the column 'tests'; row 0 lacks it"):
         check_reward_columns(["code"], [{"prompt": "?", "answer": "1"}])
     check_reward_columns(["pass_rate"], [{"prompt": "?", "tests": None}, {"prompt": "?", "tests": "assert 1"}])
@@ -131,8 +131,8 @@ def test_after_the_first_failure_nothing_is_run_for_code(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["code", "pass_rate"])
-def test_without_walls_it_is_refused_before_anything_else(name, monkeypatch):
-    monkeypatch.setattr(python, "wall", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
+def test_without_sandbox_it_is_refused_before_anything_else(name, monkeypatch):
+    monkeypatch.setattr(python, "machine_sandbox", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
     words = f"reward_funcs has '{name}_reward'; what a model writes is run in a sandbox only, .*Install bubblewrap"
     with pytest.raises(RunError, match=words):
         check_reward_columns([name], [{"prompt": "?"}])

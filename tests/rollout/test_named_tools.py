@@ -328,9 +328,9 @@ def test_a_run_with_the_database_tool_and_a_reward_of_statements(tmp_path, monke
 @pytest.mark.parametrize(
     ("words", "name"), [(["--tools", "python"], "run_python"), (["--reward_funcs", "code"], "code_reward")]
 )
-def test_without_walls_the_commands_refuse_before_a_model_is_loaded(words, name, tmp_path, monkeypatch, capsys):
+def test_without_sandbox_the_commands_refuse_before_a_model_is_loaded(words, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(python, "wall", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
+    monkeypatch.setattr(python, "machine_sandbox", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
     loaded = []
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **settings: loaded.append(args))
     rows = "".join(json.dumps({"prompt": f"double {n}", "tests": "assert 1"}) + "\n" for n in range(12))

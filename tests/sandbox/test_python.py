@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.sandbox import python, walls
-from grpo_lab.sandbox.python import Execution, check_walls, execute, run_python
+from grpo_lab.sandbox import isolation, python
+from grpo_lab.sandbox.python import Execution, check_sandbox, execute, run_python
 from tests.support.bubblewrap import needs_bubblewrap
 
 
@@ -261,41 +261,42 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-# Without walls.
+# Without a sandbox.
 
 
 @pytest.fixture
-def no_walls(monkeypatch):
-    monkeypatch.setattr(python, "wall", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
+def no_sandbox(monkeypatch):
+    monkeypatch.setattr(python, "machine_sandbox", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
     monkeypatch.setattr(python.subprocess, "Popen", lambda *args, **settings: pytest.fail("it was run"))
 
 
-def test_without_walls_nothing_is_run(no_walls):
+def test_without_sandbox_nothing_is_run(no_sandbox):
     with pytest.raises(RunError, match=r"sandbox is missing: .*FileNotFoundError.* Install bubblewrap \(Linux: apt"):
         execute("print(1)")
     with pytest.raises(RunError, match="Install bubblewrap"):
         run_python("print(1)")
     for function in (run_python, functools.partial(run_python)):
         with pytest.raises(RunError, match="tools has 'run_python'; what a model writes is run in a sandbox only"):
-            check_walls("tools", function)
-    check_walls("tools", print)
+            check_sandbox("tools", function)
+    check_sandbox("tools", print)
 
 
-def test_the_strongest_wall_that_works_is_taken_and_the_reasons_are_kept(monkeypatch):
+def test_the_first_sandbox_that_works_is_taken_and_the_reasons_are_kept(monkeypatch):
     working = {"docker"}
-    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
-    assert walls.strong_wall() == ("docker", "bubblewrap: not there")
+    monkeypatch.setattr(isolation, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
+    assert isolation.available_sandbox() == ("docker", "bubblewrap: not there")
     working.clear()
-    assert walls.strong_wall() == ("", "bubblewrap: not there; docker: not there")
+    assert isolation.available_sandbox() == ("", "bubblewrap: not there; docker: not there")
 
 
 def test_a_container_is_started_with_the_program_and_ended_by_name(monkeypatch, tmp_path):
     """Only the command is checked; no container is started."""
-    command, settings = walls.behind("docker", "name", tmp_path, "run()", tmp_path, [], ("-s",))
+    command, settings = isolation.isolated_command("docker", "name", tmp_path, "run()", tmp_path, [], ("-s",))
     assert command[:2] == ["docker", "run"] and settings == {} and f"{tmp_path}:/package:ro" in command
-    assert command[command.index(walls.IMAGE) :][:3] == [walls.IMAGE, "python", "-s"] and command[-1].endswith("run()")
-    assert walls.kill_command("docker", "name") == ["docker", "kill", "name"]
-    assert walls.kill_command("bubblewrap", "name") == []
+    program = command[command.index(isolation.IMAGE) :]
+    assert program[:3] == [isolation.IMAGE, "python", "-s"] and program[-1].endswith("run()")
+    assert isolation.kill_command("docker", "name") == ["docker", "kill", "name"]
+    assert isolation.kill_command("bubblewrap", "name") == []
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from grpo_lab.sandbox import walls
+from grpo_lab.sandbox import isolation
 
-# `strong_wall` is not used, because it would also start Docker, in each process that collects the tests.
-NO_BUBBLEWRAP = walls._fails([*walls._bubblewrap([], "/"), "true"])
+# `available_sandbox` is not used, because it would also start Docker, in each process that collects the tests.
+NO_BUBBLEWRAP = isolation._fails([*isolation._bubblewrap([], "/"), "true"])
 needs_bubblewrap = pytest.mark.skipif(
     bool(NO_BUBBLEWRAP), reason="bubblewrap is not installed, or may not be used here"
 )

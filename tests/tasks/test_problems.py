@@ -12,7 +12,6 @@ from itertools import permutations
 import pytest
 
 from grpo_lab import tasks
-from grpo_lab.tasks.general import QUESTIONS, remembers
 from grpo_lab.tasks.rows import TEST_SHARE, chat_messages, check_problem_count
 from grpo_lab.tasks.short import short_sum_row, short_sum_split, short_sums
 
@@ -168,10 +167,3 @@ def test_short_sums_by_hand_and_by_seed():
 
 
 # The questions of general knowledge
-
-
-def test_an_answer_is_found_in_any_case_and_in_no_other_answer():
-    for index, (question, words) in enumerate(QUESTIONS):
-        assert all(remembers(index, f"I think it is {word.upper()}.") for word in words)
-        assert not any(word.casefold() in question.casefold() for word in words), "the question does not give it away"
-        assert not remembers(index, "17") and not remembers(index, "")

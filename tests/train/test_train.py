@@ -21,6 +21,8 @@ from grpo_lab.rewards.named import think_rate
 from grpo_lab.task_spec import BY_REWARDS
 from grpo_lab.tasks import addition_problems, find_task, table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
+from grpo_lab.tasks.table import NUM_TRAINING_SUMS
+from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import make_policy, same_weights, weights
@@ -113,11 +115,20 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
     choice, config, _ = train_command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
-    assert choice.reward_funcs == train_command.REWARDS == [accuracy_reward, think_rate]
-    assert train_command.REWARD_WEIGHTS == [1.0, 0.0] and train_command.TRAINING_PROBLEMS == 20_000
+    assert choice.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
+    assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
     monkeypatch.undo()
-    assert choice.rows("train", None, 2) == addition_problems("train", train_command.TRAINING_PROBLEMS, 2)
+    assert choice.rows("train", None, 2) == addition_problems("train", NUM_TRAINING_SUMS, 2)
     assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TRAINING_PROBLEMS", NUM_TRAINING_SUMS), ("REWARDS", SUMS_REWARDS), ("REWARD_WEIGHTS", SUMS_WEIGHTS)],
+)
+def test_the_old_names_of_the_run_on_sums_still_work(name, value):
+    with pytest.warns(DeprecationWarning, match=f"{name} is called grpo_lab"):
+        assert getattr(train_command, name) == value
 
 
 class TrainCalled(Exception):

@@ -26,7 +26,7 @@ from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmis
 from grpo_lab.course.grading.student_page import student_page
 from grpo_lab.course.grading.totals import WRITTEN_FILE, written_table
 from grpo_lab.course.variant import ClassKey
-from grpo_lab.sandbox.walls import STRONG
+from grpo_lab.sandbox.isolation import SANDBOXES
 
 
 def grade_class(
@@ -99,7 +99,7 @@ def page_names(students: list[str]) -> list[str]:
 def summary(grading: ClassGrades, folder: Path) -> str:
     """Return the lines that the command prints at the end."""
     lines = [f"to look at: {note}" for note in notes_on_submissions(grading)]
-    if grading.wall not in STRONG:
+    if grading.wall not in SANDBOXES:
         lines.insert(0, "note: without a sandbox: the submissions ran as ordinary processes of this machine")
     for mistake in mistakes_to_discuss(recognised_mistakes(grading)):
         numbers = f"(students: {mistake.num_students}, points: {mistake.lost_points:g})"

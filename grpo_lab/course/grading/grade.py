@@ -26,7 +26,7 @@ from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.release import number_of, of_notebook
 from grpo_lab.course.variant import ClassKey
-from grpo_lab.sandbox.walls import private_places, strongest_wall
+from grpo_lab.sandbox.isolation import strongest_isolation
 
 VISIBLE_SEED = 0  # the seed of the inputs that students see
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
@@ -117,7 +117,7 @@ class ClassGrades:
     Attributes:
         assignment: The file stem of the assignment, such as "02_baselines_and_advantages".
         seed: The seed of the last grading.
-        wall: The sandbox of the last grading, as `strongest_wall` names it.
+        wall: The sandbox of the last grading, as `strongest_isolation` names it.
         students: The graded submissions, one for each student.
         class_fingerprint: The fingerprint of the class's formulas (`ClassKey.fingerprint`); "" without variants.
         variants: The exercises with a formula of the class. The file leaves them out.
@@ -125,7 +125,7 @@ class ClassGrades:
 
     assignment: str
     seed: int
-    wall: str
+    wall: str  # the isolation, as `strongest_isolation` names it; saved files have this name
     students: list[GradedSubmission]
     class_fingerprint: str = ""
     variants: dict[str, Exercise] = field(default_factory=dict)
@@ -215,7 +215,7 @@ def grade(
     variants, fingerprint = (key.exercises(number), key.fingerprint(number)) if key else ({}, "")
     _note_other_variants(submissions, fingerprint)
     exercises = of_notebook(number) | variants
-    with Sandbox(of_notebook(number), strongest_wall(trust), seconds, hidden_paths) as sandbox:
+    with Sandbox(of_notebook(number), strongest_isolation(trust), seconds, hidden_paths) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
     return ClassGrades(stem, seed, sandbox.wall, students, fingerprint, variants)
 

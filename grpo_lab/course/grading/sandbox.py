@@ -23,7 +23,7 @@ from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.sandbox.walls import MAX_TASKS, MEMORY, behind, end_worker, kill_command, tasks_of
+from grpo_lab.sandbox.isolation import MAX_TASKS, MEMORY, end_worker, isolated_command, kill_command, tasks_of
 
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step
@@ -44,14 +44,16 @@ class Sandbox:
 
     Args:
         exercises: The exercises of the assignment in order, by name. The package that submissions import lacks them.
-        wall: The kind of sandbox, as `walls.strongest_wall` names it.
+        wall: The kind of sandbox, as `isolation.strongest_isolation` names it.
         seconds: The time limit for each cell and for each exercise. A case may take a fifth of it.
         hidden: Paths that no submission may read.
     """
 
-    def __init__(self, exercises: dict[str, Exercise], wall: str, seconds: float = 30.0, hidden: Iterable[Path] = ()):
+    def __init__(
+        self, exercises: dict[str, Exercise], isolation: str, seconds: float = 30.0, hidden: Iterable[Path] = ()
+    ):
         self.exercises = exercises
-        self.wall = wall
+        self.isolation = isolation
         self.seconds = seconds
         self._hidden = [Path(path).resolve() for path in hidden]
         self.stopped = threading.Event()
@@ -119,11 +121,11 @@ class Sandbox:
             log: The open file that receives its error output.
         """
         name = f"grpo-lab-{uuid.uuid4().hex}"
-        command, settings = behind(self.wall, name, self._package, RUNNER, folder, self._hidden)
+        command, settings = isolated_command(self.isolation, name, self._package, RUNNER, folder, self._hidden)
         worker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, **settings
         )
-        return worker, kill_command(self.wall, name)
+        return worker, kill_command(self.isolation, name)
 
 
 class _WorkerRun:

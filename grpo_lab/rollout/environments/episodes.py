@@ -11,7 +11,7 @@ import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
-from grpo_lab.rollout.decoding.sampling_params import SamplingRequest
+from grpo_lab.rollout.decoding.sampling_params import Samples, SamplingRequest
 from grpo_lab.rollout.decoding.turns import StopStrings, Turn, Turns
 from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
@@ -123,9 +123,24 @@ def sample_turns(
             by_generate=cache_implementation == "dynamic",
         )  # fmt: skip
         samples = sample_sequences(model, request)
-    completion_ids, mask, policy_mask, turn_of_token = turns.tensors(sampling.pad_token_id, model.device)
-    length = mask.shape[1]
-    prompt_of_row = torch.arange(num_rows, device=mask.device) // num_generations
+    texts = texts_for_rewards(tokenizer, turns.ids, encoded, eos_token_ids)
+    return _rollout_of_turns(prompts, turns, samples, texts, sampling.pad_token_id)
+
+
+def _rollout_of_turns(prompts: Prompts, turns: Turns, samples: Samples, texts: list[str], pad_token_id: int) -> Rollout:
+    """Return the rollout of episodes that have ended; the G episodes of a prompt are adjacent.
+
+    Args:
+        prompts: The P prompts, on the device of the model.
+        turns: The B = P * G episodes, as token ids.
+        samples: Their log-probabilities and entropies, also at the replies.
+        texts: Their texts for the rewards.
+        pad_token_id: The padding after shorter episodes.
+    """
+    device = prompts.ids.device
+    completion_ids, mask, policy_mask, turn_of_token = turns.tensors(pad_token_id, device)
+    num_rows, length = mask.shape
+    prompt_of_row = torch.arange(num_rows, device=device) // (num_rows // len(prompts.ids))
     return Rollout(
         prompt_ids=prompts.ids,
         prompt_mask=prompts.mask,
@@ -134,8 +149,8 @@ def sample_turns(
         mask=mask,
         logp=torch.where(policy_mask, samples.logp[:, :length], 0),
         entropy=torch.where(policy_mask, samples.entropy[:, :length], 0),
-        truncated=torch.tensor(turns.truncated, device=mask.device),
-        texts=texts_for_rewards(tokenizer, turns.ids, encoded, eos_token_ids),
+        truncated=torch.tensor(turns.truncated, device=device),
+        texts=texts,
         policy_mask=policy_mask,
         turn_of_token=turn_of_token,
         episodes=[

@@ -114,23 +114,36 @@ def train_sorting(
         is_measured = round_index % eval_every == 0
         if is_measured:
             measurements[round_index] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
-        for _ in range(num_iterations):
-            logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
-            total = len(seeds) * batch_loss(logp, batch, loss)  # the sum over seeds of their mean losses
-            optimizer.zero_grad()
-            total.backward()
-            optimizer.step()
-        if not total.isfinite():
+        logp, total_loss = _update(policy, optimizer, batch, loss, num_iterations, len(seeds))
+        if not total_loss.isfinite():
             raise FloatingPointError(
-                f"the loss is {total.item()} in round {round_index}; a smaller learning_rate may help"
+                f"the loss is {total_loss.item()} in round {round_index}; a smaller learning_rate may help"
             )
         if is_measured:
-            losses.append(_loss_of_each_seed(logp.detach(), batch, loss))
+            losses.append(_loss_of_each_seed(logp, batch, loss))
     measurements[rounds] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
     history = {
         name: torch.stack([metrics[name] for metrics in measurements.values()], dim=1) for name in measurements[rounds]
     }
     return SortingRun(policy.copy(), list(measurements), history, torch.stack(losses, dim=1))
+
+
+def _update(
+    policy: SortingPolicy,
+    optimizer: torch.optim.Optimizer,
+    batch: Experience,
+    loss: str | Loss,
+    num_iterations: int,
+    num_seeds: int,
+) -> tuple[Tensor, Tensor]:
+    """Make the inner steps on a batch; return the log-probabilities and the loss of the last one, before its update."""
+    for _ in range(num_iterations):
+        logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
+        total_loss = num_seeds * batch_loss(logp, batch, loss)  # the sum over seeds of their mean losses
+        optimizer.zero_grad()
+        total_loss.backward()
+        optimizer.step()
+    return logp.detach(), total_loss.detach()
 
 
 def _check_counts(**counts: int) -> None:

@@ -107,18 +107,24 @@ def train(
                 with our_response_template(tokenizer, environment):
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
                     trainer = make_trainer(trainer_inputs, steps, adapter, fsdp, vllm)
-                    # FSDP2 gathers parameters at the root module, which with adapters is peft's wrapper of the model.
-                    policy = model if adapter is None else trainer.model
-                    steps.evaluate = partial(
-                        evaluate_policy, policy, tokenizer, eval_dataset, reward_funcs, config, environment,
-                        cache_implementation="dynamic",  # the model's own forward pass
-                    )  # fmt: skip
+                    steps.evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
                     _run_steps(trainer, steps, steps_done, history)
                 _restore_model(trainer, model, adapter)
                 trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
                 if folder is not None:
                     folder.save_model(trained_model, tokenizer)
     return steps.history
+
+
+def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
+    """Return the function that evaluates the policy on the held-out problems of a run.
+
+    policy: The root module, at which FSDP2 gathers parameters: the model, or peft's wrapper of it with adapters.
+    """
+    return partial(
+        evaluate_policy, policy, inputs.tokenizer, inputs.eval_dataset, inputs.reward_funcs, inputs.config,
+        inputs.environment, cache_implementation="dynamic",  # the model's own forward pass
+    )  # fmt: skip
 
 
 def _tool_environment(config: GRPOConfig, environment, tools, environment_factory) -> ToolEnvironment | None:

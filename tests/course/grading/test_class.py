@@ -305,7 +305,7 @@ def test_the_page_of_a_student_has_a_name_that_every_file_system_takes():
 
 
 def test_without_a_sandbox_it_wants_to_be_trusted(folder, sandbox, monkeypatch, capsys):
-    monkeypatch.setattr(grade_module, "strongest_wall", lambda trust: "none")
+    monkeypatch.setattr(grade_module, "strongest_isolation", lambda trust: "none")
     assert run(folder, trust=True) == 0
     assert "note: without a sandbox" in capsys.readouterr().out
 

@@ -13,8 +13,8 @@ import yaml
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.grading.grade import ClassGrades, grade
 from grpo_lab.course.grading.sandbox import OVER_TIME, TOO_MANY_TASKS
-from grpo_lab.sandbox import walls
-from grpo_lab.sandbox.walls import AS_NOBODY, strongest_wall
+from grpo_lab.sandbox import isolation
+from grpo_lab.sandbox.isolation import AS_NOBODY, strongest_isolation
 from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
 from tests.support.bubblewrap import needs_bubblewrap
@@ -71,7 +71,8 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     paths["MARKS"].write_text("last week's", encoding="utf-8")
     (home / "secret").write_text("x", encoding="utf-8")
     known = [f"{name} = {str(path)!r}" for name, path in paths.items()]
-    visible = {Path(mounted).parts[1] for mounted in [*walls._SYSTEM, *(source for source, _ in walls._places())]}
+    mounts = [*isolation._SYSTEM, *(source for source, _ in isolation._python_mounts())]
+    visible = {Path(mounted).parts[1] for mounted in mounts}
     known += [
         f"SHOWN = {sorted(visible | {'proc', 'dev', 'tmp', 'package'})}",
         f"PARENT = {os.getpid()}",
@@ -185,42 +186,42 @@ def _mentions(path: Path, text: bytes) -> bool:
 
 
 @pytest.mark.slow
-def test_whom_the_teacher_trusts_runs_without_a_wall(tmp_path, monkeypatch):
+def test_whom_the_teacher_trusts_runs_without_a_sandbox(tmp_path, monkeypatch):
     """On macOS and Windows a submission still has its own process, limits, a clean environment and no answers."""
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
-    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "switched off")
-    monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
+    monkeypatch.setattr(isolation, "_fails", lambda command, **settings: "switched off")
+    monkeypatch.setattr(isolation.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
     (graded,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
     assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.failed_cells == {}
 
 
-def test_the_strongest_wall_is_used_and_root_drops_its_rights(monkeypatch):
-    monkeypatch.setattr(walls.os, "geteuid", lambda: 1000, raising=False)
+def test_the_strongest_isolation_is_used_and_root_drops_its_rights(monkeypatch):
+    monkeypatch.setattr(isolation.os, "geteuid", lambda: 1000, raising=False)
     working = {"bwrap", "docker"}
-    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
-    assert strongest_wall(trust=False) == "bubblewrap"
+    monkeypatch.setattr(isolation, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
+    assert strongest_isolation(trust=False) == "bubblewrap"
     working.remove("bwrap")
-    assert strongest_wall(trust=False) == "docker"
+    assert strongest_isolation(trust=False) == "docker"
     working.remove("docker")
-    assert strongest_wall(trust=True) == "none"
+    assert strongest_isolation(trust=True) == "none"
     with pytest.raises(InputError, match="bubblewrap: not there; docker: not there.*--trust"):
-        strongest_wall(trust=False)
-    monkeypatch.setattr(walls.os, "geteuid", lambda: 0)
+        strongest_isolation(trust=False)
+    monkeypatch.setattr(isolation.os, "geteuid", lambda: 0)
     with pytest.raises(InputError, match="you are root, and what students wrote is never run as root"):
-        strongest_wall(trust=True)
-    monkeypatch.setattr(walls, "_fails", lambda command, **settings: "" if settings else "not there")
-    assert strongest_wall(trust=True) == "another user"
+        strongest_isolation(trust=True)
+    monkeypatch.setattr(isolation, "_fails", lambda command, **settings: "" if settings else "not there")
+    assert strongest_isolation(trust=True) == "another user"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root starts others' processes")
 def test_in_a_container_where_the_teacher_is_root_it_belongs_to_nobody(tmp_path):
-    _, settings = walls.behind("another user", "name", Path("package"), "pass", tmp_path, [])
-    assert AS_NOBODY.items() <= settings.items() and tmp_path.stat().st_uid == walls.NOBODY
+    _, settings = isolation.isolated_command("another user", "name", Path("package"), "pass", tmp_path, [])
+    assert AS_NOBODY.items() <= settings.items() and tmp_path.stat().st_uid == isolation.NOBODY
 
 
 def test_a_container_has_no_network_and_only_the_package():
     """The command is compared as text, because the test machine need not have Docker."""
-    command = walls._docker("name", Path("package"))
+    command = isolation._docker("name", Path("package"))
     assert command[:3] == ["docker", "run", "--rm"] and command[-1] == "grpo-lab-grade"
     for option in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 100", "--user 65534:65534"):
         assert option in " ".join(command)

@@ -11,7 +11,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
 from grpo_lab.base.own_code import import_file
 from grpo_lab.sandbox import run_python, sqlite_tool
-from grpo_lab.sandbox.python import PYTHON_TOOL, check_walls
+from grpo_lab.sandbox.python import PYTHON_TOOL, check_sandbox
 
 SQLITE = "sqlite:"
 
@@ -36,7 +36,7 @@ def load_environment_arguments(tools: list[str] | None, environment: str | None)
 
 def _load_tool(name: str) -> Callable:
     if name == PYTHON_TOOL:
-        check_walls("tools", run_python)
+        check_sandbox("tools", run_python)
         return run_python
     if name.startswith(SQLITE):
         return sqlite_tool(name.removeprefix(SQLITE))

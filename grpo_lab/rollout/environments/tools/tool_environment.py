@@ -33,7 +33,7 @@ from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.rollout import Rollout
-from grpo_lab.sandbox.python import check_walls
+from grpo_lab.sandbox.python import check_sandbox
 from grpo_lab.tasks import Rows
 
 TOOL_TIMEOUT = 30.0  # seconds
@@ -65,7 +65,7 @@ class ToolEnvironment:
         self.tools = _list_of_tools(tools)
         self.environment_factory = environment_factory
         for tool in self.tools:
-            check_walls("tools", tool)
+            check_sandbox("tools", tool)
         self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
         self._threads: list[WorkerThread] = []
         self.environment_class: type | None = None

@@ -1,8 +1,8 @@
-"""The walls of the sandbox: which of them this machine has, and the commands that start Python behind them.
+"""Isolate code that others wrote: find the sandbox of this machine, and make the commands that start Python in it.
 
-A wall is bubblewrap on Linux, or a Docker container. Code that a model wrote runs behind one of them or not at all.
-Grading can run without a wall (`--trust`): a submission is then an ordinary process with a clean environment and
-limits, and belongs to the user "nobody" if the teacher is root.
+A sandbox is bubblewrap on Linux, or a Docker container. Code that a model wrote runs in a sandbox or not at all.
+Grading can run without one (`--trust`): a submission is then an ordinary process with a clean environment and limits,
+and belongs to the user "nobody" if the teacher is root.
 """
 
 import os
@@ -27,8 +27,8 @@ SHARED = 16_000_000  # bytes of /dev/shm, through which processes share memory
 IMAGE = "grpo-lab-grade"  # the image that the Dockerfile at the root of the repository builds
 NOBODY = 65534
 AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-STRONG = ("bubblewrap", "docker")
-NO_WALL = (
+SANDBOXES = ("bubblewrap", "docker")
+NO_SANDBOX_FOR_GRADING = (
     "there is no sandbox on this machine ({why}). Install bubblewrap (Linux) or build the image of the Dockerfile; or, "
     "if you trust those who handed in, give --trust: their code then runs as an ordinary process"
 )
@@ -42,8 +42,8 @@ _SYSTEM = (
 _PASSED_ON = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 
 
-def strongest_wall(trust: bool) -> str:
-    """Return the strongest wall on this machine: "bubblewrap" or "docker", else "another user" for root, else "none".
+def strongest_isolation(trust: bool) -> str:
+    """Return the strongest isolation on this machine: a sandbox, else "another user" for root, else "none".
 
     trust: True allows the last two.
 
@@ -51,11 +51,11 @@ def strongest_wall(trust: bool) -> str:
         InputError: if there is neither bubblewrap nor Docker and `trust` is False; or if this process runs as root, and
             another user cannot run Python.
     """
-    wall, why_missing = strong_wall()
-    if wall:
-        return wall
+    sandbox, why_missing = available_sandbox()
+    if sandbox:
+        return sandbox
     if not trust:
-        raise InputError(NO_WALL.format(why=why_missing))
+        raise InputError(NO_SANDBOX_FOR_GRADING.format(why=why_missing))
     if not (hasattr(os, "geteuid") and os.geteuid() == 0):
         return "none"
     import_torch = f"import sys; sys.path += {_libraries()!r}; import torch"
@@ -64,11 +64,11 @@ def strongest_wall(trust: bool) -> str:
     return "another user"
 
 
-def strong_wall() -> tuple[str, str]:
-    """Find the strong wall of this machine.
+def available_sandbox() -> tuple[str, str]:
+    """Find the sandbox of this machine.
 
     Returns:
-        "bubblewrap" or "docker", or "" if there is none; and the reasons why the walls tried before it cannot be used.
+        "bubblewrap" or "docker", or "" if there is none; and the reasons why those tried before cannot be used.
     """
     reasons: list[str] = []
     probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
@@ -90,8 +90,8 @@ def _fails(command: list[str], **settings) -> str:
     return "" if process.returncode == 0 else f"exit code {process.returncode} {process.stderr.strip()[-200:]}".strip()
 
 
-def behind(
-    wall: str,
+def isolated_command(
+    isolation: str,
     name: str,
     package: Path,
     code: str,
@@ -99,26 +99,26 @@ def behind(
     hidden: Iterable[Path],
     options: Iterable[str] = ("-I",),
 ) -> tuple[list[str], dict]:
-    """Return the command that starts Python behind a wall, and the settings for `Popen`.
+    """Return the command that starts Python in isolation, and the settings for `Popen`.
 
     Args:
-        wall: The name of the wall, as `strongest_wall` returns it.
+        isolation: The kind of isolation, as `strongest_isolation` returns it.
         name: The name of the container.
         package: A folder that the process can read, and that stands first on Python's path.
         code: The Python code to run.
-        folder: The working folder of the process, used by the walls "another user" and "none".
+        folder: The working folder of the process, used if there is no sandbox.
         hidden: Paths that are hidden from the process if they lie in a folder that it can read.
         options: The command-line options of Python.
     """
-    if wall == "bubblewrap":
-        mounts = [*_places(), (package, "/package")]
+    if isolation == "bubblewrap":
+        mounts = [*_python_mounts(), (package, "/package")]
         # The sandboxed code can read the environment of bubblewrap's own process, so that environment is empty.
         command = _bubblewrap(mounts, "/tmp", hidden) + _python("/package", code, options)
         return [shutil.which(command[0]) or command[0], *command[1:]], {"env": {}}
-    if wall == "docker":
+    if isolation == "docker":
         return _docker(name, package) + _python("/package", code, options, "python", []), {}
     settings = {"env": _environment(str(folder)), "cwd": folder}
-    if wall == "another user":
+    if isolation == "another user":
         os.chown(folder, NOBODY, NOBODY)
         settings |= AS_NOBODY
     return _python(str(package), code, options), settings
@@ -182,17 +182,17 @@ def _libraries() -> list[str]:
     return sorted({str(Path(str(module.__file__)).resolve().parents[1]) for module in (torch, einops, safetensors)})
 
 
-def _places() -> list[tuple[str, str]]:
+def _python_mounts() -> list[tuple[str, str]]:
     """The mounts of Python and its libraries, each at its own path.
 
-    grpo_lab may lie among them, so `private_places` has to be hidden.
+    grpo_lab may lie among them, so `private_folders` has to be hidden.
     """
     folders = {os.path.realpath(sys.base_prefix), *_libraries()}
     folders |= {folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isdir(folder)}
     return [(path, path) for path in sorted(folders) if not Path(path).is_relative_to("/usr")]
 
 
-def private_places() -> list[Path]:
+def private_folders() -> list[Path]:
     """The folder of grpo_lab and the home folder, which must be hidden even if they lie in a mounted folder."""
     return [Path(grpo_lab.__file__).resolve().parent, Path.home().resolve()]
 
@@ -218,9 +218,9 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
     )
 
 
-def kill_command(wall: str, name: str) -> list[str]:
-    """Return the command that ends the container `name`; an empty list for walls whose processes a signal ends."""
-    return ["docker", "kill", name] if wall == "docker" else []
+def kill_command(isolation: str, name: str) -> list[str]:
+    """Return the command that ends the container `name`; an empty list if a signal ends its processes."""
+    return ["docker", "kill", name] if isolation == "docker" else []
 
 
 def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:

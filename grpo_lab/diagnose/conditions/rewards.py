@@ -1,0 +1,132 @@
+"""Conditions of faults that show in the rewards, in the lengths, or in the held-out problems."""
+
+import numpy as np
+
+from grpo_lab.diagnose.conditions.evidence import (
+    LENGTH,
+    MIN_STEPS,
+    TRUNCATED,
+    ZERO_STD,
+    Evidence,
+    components,
+    condition,
+    is_solved,
+    last_rewards,
+    trend,
+)
+from grpo_lab.diagnose.logs import Log
+
+
+def no_spread(log: Log) -> Evidence:
+    """Look for a share of groups with equal rewards that is nearly 1 at last.
+
+    This is not a fault if the policy has learnt the task, so that its reward has risen and the task is solved.
+    """
+    share, reward = trend(log, ZERO_STD), trend(log, "reward")
+    if share.last < 0.95 or (reward.rises and is_solved(log)):
+        return None
+    return f"{ZERO_STD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
+
+
+@condition
+def no_spread_all_wrong(log: Log) -> Evidence:
+    """Look for groups without a spread whose completions are all wrong."""
+    return no_spread(log) if max(last_rewards(log)) <= 0.05 else None
+
+
+@condition
+def no_spread_all_right(log: Log) -> Evidence:
+    """Look for groups without a spread whose completions are all right."""
+    return no_spread(log) if is_solved(log) else None
+
+
+@condition
+def no_spread_equal(log: Log) -> Evidence:
+    """Look for groups without a spread whose completions are equally good, neither all wrong nor all right."""
+    return no_spread(log) if max(last_rewards(log)) > 0.05 and not is_solved(log) else None
+
+
+@condition
+def reward_component_still(log: Log) -> Evidence:
+    """Look for a reward function that gives the same reward in all steps while another one moves."""
+    values = {name: log.points(name, MIN_STEPS)[1] for name in components(log)}
+    moving = [name for name in values if np.ptp(values[name])]
+    if not moving:
+        return None
+    for name in values:
+        spread = log.points(name.replace("/mean", "/std"))[1]
+        if name not in moving and values[name][0] < 0.95 and not spread.any():
+            return f"{name} is {values[name][0]:.3g} in all {len(values[name])} steps, while {moving[0]} moves"
+    return None
+
+
+@condition
+def reward_component_falls(log: Log) -> Evidence:
+    """Look for a reward function that falls while the whole reward rises."""
+    trends = [trend(log, name) for name in components(log)]
+    reward = trend(log, "reward")
+    falling = [part for part in trends if part.change < -max(3 * part.error, 0.2 * abs(part.first))]
+    if not falling or len(trends) < 2 or not reward.rises:
+        return None
+    return f"{falling[0]}, while {reward}"
+
+
+@condition
+def not_centred(log: Log) -> Evidence:
+    """Look for advantages that do not sum to 0 in their group, which show as a loss far below 0.
+
+    If the advantages sum to 0, the loss differs from 0 only as far as advantages vary with length, by less than 1.
+    """
+    _, loss = log.points("loss", MIN_STEPS)
+    late_loss = np.median(loss[len(loss) // 2 :])
+    is_centred = log.settings.get("advantage", "group") == "group"
+    is_scaled = log.settings.get("scale_rewards", "group") != "none"
+    if not (is_centred and is_scaled) or late_loss > -0.75:
+        return None
+    return (
+        f"loss is {late_loss:.2g} in the median step of the later half (above -0.75 expected where advantages sum to 0)"
+    )
+
+
+@condition
+def truncation(log: Log) -> Evidence:
+    """Look for a share of truncated completions that is large at last and has not become much smaller."""
+    truncated = trend(log, TRUNCATED)
+    if truncated.last < 0.3 or not (truncated.rises or truncated.last > max(0.5, 0.8 * truncated.first)):
+        return None
+    return f"{truncated} (below 0.3 expected)"
+
+
+@condition
+def length_without_gain(log: Log) -> Evidence:
+    """Look for completions that grow longer while the first reward function gains nothing."""
+    log.points(LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
+    length, gain = trend(log, LENGTH), trend(log, components(log)[0])
+    if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
+        return None
+    return f"{length}, {gain}"
+
+
+@condition
+def held_out_falls_behind(log: Log) -> Evidence:
+    """Look for a training reward that is above the held-out reward in the later half of the evaluations.
+
+    Either the gap must be larger than in the earlier half, or the held-out reward must not have risen since.
+    """
+    eval_steps, held_out = log.points("eval/reward", 4)
+    steps, reward = log.points("reward", MIN_STEPS)
+    half = len(eval_steps) // 2
+    width = 2 * max(2, len(reward) // 10)  # number of steps around an evaluation that are compared with it
+    nearest_steps = [np.abs(steps - step).argsort()[:width] for step in eval_steps]
+    training_reward = np.array([reward[indices].mean() for indices in nearest_steps])
+    gap = training_reward - held_out
+    early_gap = gap[:half].mean()
+    late_gap = gap[-half:].mean()
+    error = np.diff(gap).std() / (2 * half) ** 0.5
+    if late_gap <= max(0.15 * abs(training_reward[-half:].mean()), 4 * error):
+        return None
+    gain = held_out[-half:].mean() - held_out[:half].mean()
+    if late_gap - early_gap < 2 * error and gain > 2 * np.diff(held_out).std() / half**0.5:
+        return None
+    gaps = f"{late_gap:.2g} above eval/reward in the last {half} evaluations, {early_gap:.2g} in the first {half}"
+    return f"reward is {gaps}"

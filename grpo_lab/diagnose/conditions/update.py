@@ -1,0 +1,149 @@
+"""Conditions of faults that show in the gradient, in the learning rate, or as weights that do not move."""
+
+import numpy as np
+
+from grpo_lab.base.names import LOGP_DIFFERENCE_MAX
+from grpo_lab.diagnose.conditions.evidence import (
+    GRADIENT,
+    LOGP_DIFFERENCE_MEAN,
+    MIN_STEPS,
+    Evidence,
+    condition,
+    is_still,
+    metric_names,
+    trend,
+    updates_per_rollout,
+)
+from grpo_lab.diagnose.logs import Log, MissingMetric
+
+MUST_BE_FINITE = ("kl", "entropy", "ratio", LOGP_DIFFERENCE_MAX, LOGP_DIFFERENCE_MEAN, "reward")
+
+
+@condition
+def nonfinite_steps(log: Log) -> Evidence:
+    """Look for a metric that is not finite, or else for updates with a loss or gradient that was not finite."""
+    if evidence := _nonfinite_metric(log):
+        return evidence
+    if not any(log.has(metric) for metric in ("loss", GRADIENT, "nonfinite_steps")):
+        raise MissingMetric("loss")
+    nonfinite_rows = [row for row in log.rows if not np.isfinite([row.get("loss", 0), row.get(GRADIENT, 0)]).all()]
+    cumulative_count = log.points("nonfinite_steps")[1]  # our trainer counts these updates over all steps so far
+    count = max(len(nonfinite_rows), int(cumulative_count.max(initial=0)))
+    has_loss_scale = log.settings.get("precision") == "fp16" or log.settings.get("fp16")
+    # A loss scale is adjusted by overflows, so a few of them are expected.
+    is_expected = has_loss_scale and count <= max(3, len(log.rows) // 10)
+    if not count or is_expected:
+        return None
+    return f"{count} updates in {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
+
+
+def _nonfinite_metric(log: Log) -> Evidence:
+    """Look for a metric that is NaN or infinite.
+
+    For a mean over tokens one such step is enough. A reward is NaN in a step in which it applies to no completion, so
+    it has to be NaN or infinite in all steps.
+    """
+    rewards = [name for name in metric_names(log) if name.startswith("rewards/") and name.endswith("/mean")]
+    for metric in (*MUST_BE_FINITE, *rewards, *(f"eval/{name}" for name in MUST_BE_FINITE)):
+        values = [row[metric] for row in log.rows if metric in row]
+        num_nonfinite = int((~np.isfinite(values)).sum())
+        least_steps = MIN_STEPS if metric in rewards else 1
+        in_all_steps = num_nonfinite == len(values) >= least_steps
+        is_reward = metric in rewards or metric.endswith("reward")
+        if num_nonfinite and (in_all_steps or not is_reward):
+            count = "all" if num_nonfinite == len(values) else num_nonfinite
+            return f"{metric} is NaN or infinite in {count} of {len(values)} steps"
+    return None
+
+
+@condition
+def gradient_spikes(log: Log) -> Evidence:
+    """Look for a gradient that is far larger in one step than in the median step."""
+    steps, norms = log.points(GRADIENT)
+    steps, norms = steps[norms > 0], norms[norms > 0]
+    if len(norms) < MIN_STEPS:
+        raise MissingMetric(GRADIENT)
+    typical_norm = max(np.median(norms), np.median(norms[: len(norms) // 4]))
+    if norms.max() <= max(20 * typical_norm, 1):  # a norm below 1 may come from the first group with a spread
+        return None
+    return (
+        f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {typical_norm:.3g} in the median step"
+    )
+
+
+def no_weight_moves(log: Log) -> Evidence:
+    """Look for learning rates that are too low to change a weight: Adam moves a weight by about the rate per update."""
+    rates = log.points("learning_rate")[1]
+    largest_move = rates.sum() * (updates_per_rollout(log) or 1)
+    is_in_warm_up = len(rates) < MIN_STEPS or rates[-1] > rates[:-1].max()  # higher rates may follow
+    if is_in_warm_up or largest_move >= 1e-6 or not rates.any():
+        return None
+    steps = f"in {len(rates)} steps no weight has moved by more than {largest_move:.1g}"
+    return f"learning_rate is {np.median(rates):.2g}: {steps}"
+
+
+def nothing_moves(log: Log) -> Evidence:
+    """Look for weights that cannot have moved, or for a policy that does not change."""
+    if evidence := no_weight_moves(log):
+        return evidence
+    log.points("reward", 3 * MIN_STEPS)  # raises for a short log, in which a slow run has not changed yet
+    if not is_still(log):
+        return None
+    rate, reward = log.points("learning_rate")[1], trend(log, "reward")
+    at_rate = f" at a learning rate of {np.median(rate):.2g}" if len(rate) else ""
+    return f"the policy stays as it was{at_rate}: {reward}"
+
+
+@condition
+def updates_swallowed(log: Log) -> Evidence:
+    """Look for a policy that does not change because bf16 weights are rounded back after each update."""
+    has_bf16_weights = log.settings.get("precision") == "bf16-naive" or log.settings.get("dtype") == "bfloat16"
+    return nothing_moves(log) if has_bf16_weights else None
+
+
+@condition
+def learning_rate_too_low(log: Log) -> Evidence:
+    """Look for a policy that does not change at a low learning rate.
+
+    If the log has no KL, only very low rates count, because entropy and length show a change late.
+    """
+    sum_of_rates = log.points("learning_rate")[1].sum() * (updates_per_rollout(log) or 1)
+    is_uncertain = sum_of_rates > 5e-4 and not log.points("kl")[1].any()
+    return None if is_uncertain or updates_swallowed(log) else nothing_moves(log)
+
+
+def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the means over a window of an eighth of the steps, at least three, and the width of the window."""
+    width = max(3, len(values) // 8)
+    return np.convolve(values, np.ones(width) / width, "valid"), width
+
+
+@condition
+def learning_rate_too_high(log: Log) -> Evidence:
+    """Look for a reward that falls far below its best, or that is lost while the entropy halves or doubles."""
+    return falls_from_its_best(log) or is_lost_from_the_start(log)
+
+
+def falls_from_its_best(log: Log) -> Evidence:
+    """Look for a reward that ends far below its best running mean."""
+    steps, reward = log.points("reward", MIN_STEPS)
+    means, width = running_mean(reward)
+    earlier_means, last_mean = means[:-width], means[-1]
+    best = earlier_means.max()
+    if best - last_mean <= max(4 * np.diff(reward).std() / width**0.5, 0.3 * abs(best)):
+        return None
+    step = int(steps[earlier_means.argmax() + width - 1])
+    return f"reward falls from {best:.3g} around step {step} to {last_mean:.3g} at the end"
+
+
+def is_lost_from_the_start(log: Log) -> Evidence:
+    """Look for a reward that falls below a quarter of its first value while the entropy halves or doubles."""
+    reward, entropy = log.points("reward", MIN_STEPS)[1], log.points("entropy")[1]
+    if len(entropy) != len(reward) or not entropy[0]:
+        return None
+    means = running_mean(reward)[0]
+    entropy_ratio = running_mean(entropy)[0] / entropy[0]
+    is_lost = (means < reward[0] - 0.75 * abs(reward[0])) & ((entropy_ratio < 0.5) | (entropy_ratio > 2))
+    if not is_lost.any():
+        return None
+    return f"reward falls from {reward[0]:.3g} in the first step to {means[is_lost][0]:.3g}"
