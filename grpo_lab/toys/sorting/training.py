@@ -131,7 +131,7 @@ def train_sorting(
 def _update(
     policy: SortingPolicy,
     optimizer: torch.optim.Optimizer,
-    batch: Experience,
+    batch: SortingBatch,
     loss: str | Loss,
     num_iterations: int,
     num_seeds: int,
