@@ -24,7 +24,7 @@ from grpo_lab.rewards.text import check_column, completion_text, shortened
 from grpo_lab.sandbox.database import QueryError, query_database
 from grpo_lab.sandbox.python import SECONDS, execute, needs_sandbox
 
-MAX_ROWS = 10_000  # of a query result that is compared
+MAX_ROWS = 10_000  # most rows of a query result that are compared
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _EXPECTED_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
 

@@ -182,7 +182,7 @@ def _read_clause(clause: str) -> str | None:
 
     The result is "unclear" for any other clause with a verdict word, or one that is a condition; otherwise None.
     """
-    if leading := re.match(r"(yes|no) (?=(?:it|this|that|the)\b)", clause):  # as in "no it does not"
+    if leading := re.match(r"(yes|no) (?=(?:it|this|that|the)\b)", clause):  # example: "no it does not"
         rest_reading = _read_clause(clause[leading.end() :])
         return leading[1] if rest_reading in (None, "unclear", leading[1]) else "unclear"
     if match := _CLAUSE.fullmatch(clause):

@@ -66,7 +66,7 @@ CUT_OFF = [
 
 @pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])
 def test_a_text_that_was_cut_off_answers_nothing(reward):
-    if reward is last_number_reward:  # it ignores a single tag that is not closed
+    if reward is last_number_reward:  # this reward ignores a single tag that is not closed
         assert reward(CUT_OFF[:-1], answer=["5"] * 5) == [0.0] * 5
     else:
         assert reward(CUT_OFF, answer=["5"] * 6) == [0.0] * 6

@@ -18,8 +18,8 @@ from torch import Tensor
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import MAX_DEPTH, MAX_TENSOR_BYTES, Other, plain
 
-MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # of everything together
-MAX_JSON_BYTES = 32 * 2**20  # of the JSON text
+MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # limit of all tensors and the text together
+MAX_JSON_BYTES = 32 * 2**20  # limit of the JSON text
 MAX_OUTCOMES = 200
 # Fields of `Outcome` whose keys in the JSON text have another name.
 _STORED_KEYS = {"has_gradient": "attached", "changed_arguments": "changed"}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 MAX_DEPTH = 20  # levels of nested lists and dictionaries in a result
 MAX_NODES = 10_000  # parts of a result, at all levels
-MAX_TENSOR_BYTES = 64 * 2**20  # of all tensors of a result together
+MAX_TENSOR_BYTES = 64 * 2**20  # limit of all tensors of a result together
 MAX_TEXT_LENGTH = 20_000  # characters of one text; the rest is cut off
 MAX_KEY_LENGTH = 200  # characters of a key of a dictionary; the rest is cut off
 MAX_TOTAL_TEXT_LENGTH = 2**20  # characters of all texts of a result

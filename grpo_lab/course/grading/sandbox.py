@@ -28,7 +28,7 @@ from grpo_lab.sandbox.isolation import MAX_TASKS, MEMORY, end_worker, isolated_c
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step
 MAX_STARTS = 12  # workers that are started for one notebook
-MAX_LINE_BYTES = 1_000_000  # of a line from a worker
+MAX_LINE_BYTES = 1_000_000  # longest line from a worker
 POLL_SECONDS = 0.05  # the interval at which a worker is observed
 OVER_TIME = "took longer than the time limit"
 TOO_MANY_TASKS = f"started more than {MAX_TASKS} threads or processes"

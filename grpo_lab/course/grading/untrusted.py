@@ -15,8 +15,8 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError
 
-MAX_NOTEBOOK_BYTES = 32_000_000  # of a file that is read
-MAX_ARCHIVE_BYTES = 256_000_000  # of an archive within an archive
+MAX_NOTEBOOK_BYTES = 32_000_000  # largest file that is read
+MAX_ARCHIVE_BYTES = 256_000_000  # largest archive within an archive
 MAX_DEPTH = 12  # folders within folders
 MAX_FILES = 20_000  # files below one entry of the folder
 MAX_MEMBERS = 200_000  # files in an archive
