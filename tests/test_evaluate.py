@@ -265,7 +265,7 @@ def test_other_tasks_and_what_is_right_there(base, evaluated_with, capsys):
         captured = capsys.readouterr()
         assert ("no problem is held out" in captured.err) == (task.name == "chat-zh")
         assert '"accuracy": null' in captured.out
-        assert f"there is no accuracy: {right[0]} gives none, or others than 0 to 1" in captured.err
+        assert f"there is no accuracy: {right[0]} gives no rewards, or values other than 0 to 1" in captured.err
 
 
 def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, evaluated_with, capsys, tmp_path):

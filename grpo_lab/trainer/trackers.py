@@ -115,7 +115,7 @@ class Trackers:
             tracker.store_init_configuration(plain_settings(self._config))
 
     def _attempt(self, name: str, action) -> None:
-        """Call `action` with a tracker; if it raises, leave the tracker out from then on."""
+        """Call `action` with a tracker; if that raises, leave the tracker out from then on."""
         try:
             action(self._running[name])
         except FAILURES as error:

@@ -43,7 +43,7 @@ def test_a_captured_step_does_what_the_step_does(settings, tapes):
 
 @pytest.mark.parametrize(("length", "every"), [(6, 4), (8, 4), (3, 16), (33, 16), (1, 1)])
 def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
-    monkeypatch.setattr(static_module, "CHECK_EVERY", every)
+    monkeypatch.setattr(static_module, "STEPS_PER_CHECK", every)
     world, steps = make_world(), []
     assert_same_rollouts(sample(*world, length=length, cache_implementation="dynamic"), static(world, length=length))
     model, tokenizer = world

@@ -60,7 +60,7 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (BOTH_GONE, {"system": "drops the system", "thoughts": "strips the thoughts"}),
         (DATED, {"time": "writes the date: it is 26 Jul 2024 in every prompt"}),
         (TIMED, {"time": "writes the date"}),
-        (BY_CHANCE, {"chance": "writes another prompt each time"}),
+        (BY_CHANCE, {"chance": "writes a different prompt each time"}),
         (PLAIN + "[THINK]", {"opened": "the chat template opens [THINK] itself"}),
         (PLAIN + "◁think▷\n", {"opened": "the chat template opens ◁think▷ itself"}),
         (PLAIN + "<seed:think>", {"opened": "the chat template opens <seed:think> itself"}),
