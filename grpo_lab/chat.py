@@ -288,20 +288,24 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.chat", description=description)
     add: Callable = parser.add_argument
     add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
-    add("--prompt", help="one question; its reply is printed, and that is all")
+    add("--prompt", help="one question: print its reply and exit")
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
-    plain = '"none" has your text continued as it is typed, as a base model needs it (default: model, its own)'
-    add("--chat_template", default="model", choices=("model", "none"), help=plain)
-    about = (
-        "what it may call: FILE:function, python or sqlite:FILE; what that returns stands between angle quotation marks"
+    template_help = (
+        '"none": the model continues your text as it is typed, which a base model needs (default: model, its own)'
     )
-    add("--tools", nargs="+", metavar="TOOL", help=about)
-    about = "the environment that it plays in, started again for each question; its reward is printed at the end"
-    add("--environment", metavar="FILE:CLASS", help=about)
-    about = "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
-    add("--task", metavar="TASK", help=f"{about}; with --prompt, the columns for the environment")
-    add("--problem", type=int, metavar="N", help="which of its problems to train on (default 1, the first)")
-    add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
+    add("--chat_template", default="model", choices=("model", "none"), help=template_help)
+    tools_help = "what it may call: FILE:function, python or sqlite:FILE; results are printed in angle quotation marks"
+    add("--tools", nargs="+", metavar="TOOL", help=tools_help)
+    environment_help = (
+        "the environment that it plays in, started again for each question; its reward is printed at the end"
+    )
+    add("--environment", metavar="FILE:CLASS", help=environment_help)
+    task_help = (
+        "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
+    )
+    add("--task", metavar="TASK", help=f"{task_help}; with --prompt, the columns for the environment")
+    add("--problem", type=int, metavar="N", help="number of a problem in its training split (default 1, the first)")
+    add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
     add_data_options(parser)
     return parser

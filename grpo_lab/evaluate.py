@@ -350,7 +350,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.has_held_out:
-        print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
+        print(f"task {task_spec.task.name}: no problem is held out; these are the ones used in training")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(is_tiny)
     settings["batch_size"] = settings["batch_size"] or (512 if is_tiny else 64)
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
@@ -382,7 +382,7 @@ def _remarks(metrics: dict, records: list[dict], task_spec: TaskSpec) -> Iterato
     distinct_rewards = {(record["problem"], record["reward"]) for record in records}
     if records and metrics["num_generations"] > 1 and len(distinct_rewards) == metrics["n"]:
         yield (
-            "all rewards were equal within each problem, so a training on these would have no gradient; take problems "
+            "all rewards were equal within each problem, so training on them would have no gradient; take problems "
             "with right and wrong completions, or more of each (num_generations); --output shows them"
         )
     if metrics["accuracy"] is None:
@@ -425,8 +425,8 @@ def _with_run_settings(model: str, typed: dict) -> dict:
 def _parser() -> Parser:
     description = (
         "Sample completions of problems that the training does not see, and count the right ones. "
-        f"{', '.join(TASK_OPTION_DEFAULTS)} and the rewards' weights are those of the run, where the model is its "
-        "folder and you give none."
+        f"{', '.join(TASK_OPTION_DEFAULTS)} and the weights of the rewards default to those of the run, if the "
+        "model is its folder."
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
@@ -435,7 +435,7 @@ def _parser() -> Parser:
     add_tool_options(parser)
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
-    add("--n", type=int, help="problems (default: 1000, or as many as there are)")
+    add("--n", type=int, help="number of problems (default: 1000, or as many as there are)")
     add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
     add("--num_generations", type=int, default=4, help="completions per problem (default 4)")
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")

@@ -186,7 +186,7 @@ def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, ca
     assert main([*quick, "--reward_funcs", "accuracy"]) == 0, "the weights belong to the rewards of the run"
     captured = capsys.readouterr()
     assert "reward" not in json.loads(captured.out)
-    assert "all rewards were equal within each problem, so a training on these would have no gradient" in captured.err
+    assert "all rewards were equal within each problem, so training on them would have no gradient" in captured.err
 
 
 def test_lengths_count_the_end_token_and_global_random_state_stays():

@@ -74,7 +74,7 @@ class _MicrobatchMetrics(NamedTuple):
     token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
     max_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
-    differing_tokens: Int[Tensor, "2"]  # number of tokens that differ by more than LOGP_TOLERANCE; number of all
+    differing_tokens: Int[Tensor, "2"]  # numbers of tokens: those that differ by more than LOGP_TOLERANCE, and all
     trained_reply_tokens: Int[Tensor, "2"] | None  # number of reply tokens in the loss, and of all reply tokens
 
 

@@ -67,7 +67,7 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (PLAIN + "<think>\nI have thought.\n</think>\n", {"opened": "opens <think> itself and closes it at once"}),
         (PLAIN + "<|im_end|>", {"ends_with_eos": "ends with the end token '<|im_end|>', after which"}),
         (PLAIN.replace(OPEN, ""), {"ends_with_eos": "opens no turn of its own: the prompt ends with the end token"}),
-        (PLAIN + "<think>\n", {"opened": "the chat template opens <think> itself: what the rewards see"}),
+        (PLAIN + "<think>\n", {"opened": "the chat template opens <think> itself: the text that the rewards see"}),
         (PLAIN + "<think>\n\n</think>\n\n", {"opened": "opens <think> itself and closes it at once"}),
     ],
 )

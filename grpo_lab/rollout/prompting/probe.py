@@ -54,7 +54,7 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
             subject = "the prompt" if isinstance(prompt, str) else "the chat template"
             closing = " and closes it at once" if "/" in prefix else ""
             tag = opening_tag(prefix)
-            line = f"{subject} opens {tag} itself{closing}: the text that the rewards see begins with it"
+            line = f"{subject} opens {tag} itself{closing}: the text that the rewards see begins with this tag"
             quirks = {"opened": line} | quirks
     return quirks
 

@@ -65,7 +65,7 @@ def explain_disk_errors(method: Callable) -> Callable:
             if self.manifest:
                 remedy = f"go on with {RESUME}. {self.saved()}"
             problem = f"{path!r} could not be read or written ({os.strerror(number)})"
-            raise OSError(number, f"{problem}: mend that, then {remedy}") from error
+            raise OSError(number, f"{problem}: fix that, then {remedy}") from error
 
     return wrapper
 

@@ -279,7 +279,7 @@ def _schemas(functions: list[Callable]) -> list[dict]:
             schemas[name] = get_json_schema(function)
         except Exception as error:  # transformers raises exceptions that it does not export
             expected = "expected a type and, in the docstring, a description of each argument"
-            problem = f"has {name!r}, of which the model cannot be told: {' '.join(str(error).split()):.200}"
+            problem = f"has {name!r}, which cannot be described to the model: {' '.join(str(error).split()):.200}"
             argument = "environment_factory" if inspect.ismethod(function) else "tools"
             raise InputTypeError(argument, function, expected, found=problem) from error
     return list(schemas.values())
