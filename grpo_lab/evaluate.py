@@ -291,6 +291,8 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     c = \frac{p + z^2 / 2n}{1 + z^2 / n} \tag{7.5}
     h = \frac{z}{1 + z^2 / n} \sqrt{\frac{p (1 - p)}{n} + \frac{z^2}{4 n^2}} \tag{7.6}
 
+    z: Quantile of the normal distribution; the default is that of a 95% interval.
+
     Returns:
         [c - h, c + h].
 
