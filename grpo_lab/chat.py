@@ -1,7 +1,7 @@
 """Talk to a policy: the function `reply`, and the command `python -m grpo_lab.chat --model DIR`.
 
 Replies are greedy unless a temperature is given: to compare a policy before and after training, you want to see its
-most likely reply, not a random one. Modules that need transformers are imported when they are used, so that --help is
+most likely tokens, not random ones. Modules that need transformers are imported when they are used, so that --help is
 quick.
 """
 
@@ -46,7 +46,7 @@ def reply(
         write: A function that gets each piece of the reply as soon as it is generated.
 
     Raises:
-        InputError: If a setting is out of its range, or if the prompt leaves no room in the context.
+        InputError: if a setting is out of its range, or if the prompt leaves no room in the context.
     """
     from transformers import GenerationConfig, TextStreamer
 
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         row=row or {},
         row_name=_row_name(row),
         system_messages=system_messages,
-        begins_anew=args.environment is not None,
+        forgets_questions=args.environment is not None,
         reward_spec=task_spec if is_rewarded else None,
     )
     if row is not None and args.prompt is None:
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
-    """The task of --task and the problem of --problem, with the system prompt of training, or that of --system."""
+    """Return the task of --task and the problem of --problem, with the system prompt of training or of --system."""
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.task_spec import make_task_spec
@@ -156,7 +156,7 @@ def _check_environment(environment, args: Namespace, row: dict | None) -> None:
 
 
 def _row_name(row: dict | None) -> str:
-    """The name, in errors, of the row of data that an environment begins with."""
+    """Return the name, in errors, of the row of data that an environment begins with."""
     return "row without --task" if row is None else "task"
 
 
@@ -173,7 +173,7 @@ class _Chat:
     row: dict  # columns of the problem, which the environment gets; empty without a problem
     row_name: str  # name of the row in errors
     system_messages: list[dict]  # messages before the first question
-    begins_anew: bool  # True if the environment forgets earlier questions
+    forgets_questions: bool  # True if each question begins a new episode, without the earlier questions
     reward_spec: "TaskSpec | None"  # the task whose rewards are printed; None prints the environment's own
 
     def answer(self, messages: list[dict]) -> str | list[dict]:
@@ -203,7 +203,7 @@ class _Chat:
         from grpo_lab.rollout.environments.environment import abilities
         from grpo_lab.rollout.rollout import turns_as_text
 
-        if self.begins_anew:
+        if self.forgets_questions:
             messages = [*self.system_messages, messages[-1]]
         row = self.row | {"prompt": self._prompt(messages)}
         sampling = {"temperature": self.temperature} if self.temperature else {"top_k": 1}
@@ -227,7 +227,7 @@ class _Chat:
 
 
 def _without_end_tokens(turns: list[dict[str, str]], model, tokenizer) -> list[dict[str, str]]:
-    """The turns without the end tokens at the end of the policy's turns."""
+    """Remove the end tokens at the end of the policy's turns."""
     from grpo_lab.rollout import end_token_ids
 
     end_tokens = tuple(tokenizer.decode([token]) for token in end_token_ids(model, tokenizer))
@@ -236,7 +236,7 @@ def _without_end_tokens(turns: list[dict[str, str]], model, tokenizer) -> list[d
 
 
 def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
-    """A line on the reward of an episode, in total and by function: "reward: 1.1 (accuracy 1, format 1)"."""
+    """Describe the reward of an episode, in total and by function: "reward: 1.1 (accuracy 1, format 1)"."""
     from grpo_lab.trainer.rewarding import reward_rollout
 
     rewards = reward_rollout(rollout, [row], task_spec.reward_funcs, task_spec.reward_weights)
@@ -272,7 +272,7 @@ def converse(answer: Callable[[list[dict]], str | list[dict]], system_messages: 
 
 
 def printable(text: str) -> str:
-    """The text with a replacement character for each control character: a policy may write any."""
+    """Replace each control character by a replacement character: a policy may write any."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -287,20 +287,24 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m grpo_lab.chat", description=description)
     add: Callable = parser.add_argument
     add("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
-    add("--prompt", help="one question; its reply is printed, and that is all")
+    add("--prompt", help="one question: print its reply and exit")
     add("--system", default="", help="what the model is told first (default: what its chat template says)")
-    plain = '"none" has your text continued as it is typed, as a base model needs it (default: model, its own)'
-    add("--chat_template", default="model", choices=("model", "none"), help=plain)
-    about = (
-        "what it may call: FILE:function, python or sqlite:FILE; what that returns stands between angle quotation marks"
+    template_help = (
+        '"none": the model continues your text as it is typed, which a base model needs (default: model, its own)'
     )
-    add("--tools", nargs="+", metavar="TOOL", help=about)
-    about = "the world that it plays in, begun anew for each question, and the reward that this gives at the end"
-    add("--environment", metavar="FILE:CLASS", help=about)
-    about = "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
-    add("--task", metavar="TASK", help=f"{about}; with --prompt, the columns for the environment")
-    add("--problem", type=int, metavar="N", help="which of its problems to train on (default 1, the first)")
-    add("--max_new_tokens", type=int, default=256, help="a reply ends there (default 256)")
+    add("--chat_template", default="model", choices=("model", "none"), help=template_help)
+    tools_help = "what it may call: FILE:function, python or sqlite:FILE; results are printed in angle quotation marks"
+    add("--tools", nargs="+", metavar="TOOL", help=tools_help)
+    environment_help = (
+        "the environment that it plays in, started again for each question; its reward is printed at the end"
+    )
+    add("--environment", metavar="FILE:CLASS", help=environment_help)
+    task_help = (
+        "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
+    )
+    add("--task", metavar="TASK", help=f"{task_help}; with --prompt, the columns for the environment")
+    add("--problem", type=int, metavar="N", help="number of a problem in its training split (default 1, the first)")
+    add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default 256)")
     add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
     add_data_options(parser)
     return parser

@@ -106,7 +106,7 @@ def check_gpu() -> Check:
 
 
 def find_gpu() -> str | None:
-    """The name and driver of the first GPU, from nvidia-smi; None if there is none."""
+    """Return the name and driver of the first GPU, from nvidia-smi; None if there is none."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         first_line = subprocess.check_output(query, text=True, timeout=20).splitlines()[0]
@@ -131,7 +131,7 @@ def check_space() -> Check:
 
 
 def check_allocator() -> Check:
-    """Report whether the process keeps the memory of freed tensors, with which a real model is faster on a CPU."""
+    """Report whether the process keeps the memory of freed tensors, which makes a real model faster on a CPU."""
     from grpo_lab.base.allocator import is_set_by_environment, uses_glibc
 
     if not uses_glibc():
@@ -151,7 +151,7 @@ def check_tiny() -> Check:
 
 
 def check_models() -> Check:
-    """List the models on this machine: those fetched out of packages, and Qwen2-0.5B-Instruct in the hubs' caches."""
+    """List the models on this machine: those fetched from packages, and Qwen2-0.5B-Instruct in the hubs' caches."""
     from grpo_lab.models.folders import QWEN2, find_in_caches
     from grpo_lab.models.packaged import PACKAGED, is_converted, source
 
@@ -182,7 +182,7 @@ def check_sandbox() -> Check:
 
 
 def install() -> str:
-    """The command that installs what the course needs."""
+    """Return the command that installs what the course needs."""
     if CONDA:
         return "`conda env update -f environment.yml`"
     packages = "-r requirements.lock" if (ROOT / "requirements.lock").is_file() else "grpo-lab[notebooks]"

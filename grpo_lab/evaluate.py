@@ -63,22 +63,21 @@ def evaluate(
 ) -> dict:
     """Sample completions for each problem, and compute accuracy, rewards and other metrics.
 
-    The result is `evaluation_metrics(sample_problems(...), ...)`: call the two if you want the completions, too.
+    The result is `evaluation_metrics(sample_problems(...), ...)`: call these two to get the completions as well.
 
     Args:
-        model: The policy.
-        tokenizer: The policy's tokenizer.
+        model, tokenizer: The policy and its tokenizer.
         rows: The problems: dicts with "prompt" and the columns that the reward functions read.
         num_generations: Number of completions per problem.
-        max_completion_length: Longest completion in tokens.
-        temperature: Temperature of the sampler.
+        max_completion_length: Maximum number of tokens of a completion.
+        temperature: Temperature of the sampler, greater than 0.
         reward_funcs: One or several reward functions, called as in training. A completion is right if the first
             function gives 1.
         batch_size: Number of completions that are sampled at a time.
         seed: Seed from which the completions are drawn.
-        disable_tqdm: True shows no progress bar.
-        reward_weights: The weights of the training, with which the mean of the total reward is reported; an
-            environment's own reward has the weight 1. None reports no total reward.
+        disable_tqdm: Whether to hide the progress bar.
+        reward_weights: The weights of the rewards in the total reward, as in training; an environment's own reward has
+            the weight 1. None: the total reward is not reported.
         samples: Deprecated: a list to which the records of `sample_records` are appended.
         environment: A `TextEnvironment` or a `ToolEnvironment`; None if the policy writes the whole completion.
         correct: Deprecated: the former name of `reward_funcs`.
@@ -146,10 +145,11 @@ def evaluation_metrics(
             reported.
 
     Returns:
-        A dict of metrics, ready for JSON. The first three are None if the first function gives values other than 0 to
-        1, or -1 for wrong answers, since 1 then does not mean right.
+        A dict of metrics, ready for JSON. The first reward is that of the first function, or of its `without_penalty`
+        if it has one. The first three metrics are None if it has values other than 0 to 1, or -1 for wrong answers,
+        since 1 then does not mean right.
 
-        - accuracy: share of right completions among those to which the first function applies
+        - accuracy: share of right completions among those to which the first reward applies
         - accuracy_ci95: Wilson interval of the accuracy with one trial per *problem*, since completions of the same
           problem are not independent
         - pass_at_k: {"1": ..., "2": ..., ...}, each over the problems with at least k completions
@@ -195,7 +195,7 @@ def evaluation_metrics(
 
 
 def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:
-    """The mean of `pass_at_k` for k = 1, 2, 4 ..., over the problems with at least k completions that have a reward.
+    """Return the mean of `pass_at_k` for k = 1, 2, 4 ..., over the problems with at least k completions with a reward.
 
     correctness: Shape (problems, G). A completion is right if its value is at least 1; minus infinity means that the
         reward did not apply.
@@ -226,8 +226,8 @@ def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
             "problem": number // G,
             "prompt": rows[number // G]["prompt"],
             "completion": text,
-            "rewards": {name: _known(value) for name, value in zip(names, row_rewards, strict=True)},
-            "reward": _known(reward),
+            "rewards": {name: _none_if_nan(value) for name, value in zip(names, row_rewards, strict=True)},
+            "reward": _none_if_nan(reward),
             "length": length,
             "truncated": truncated,
         }
@@ -240,13 +240,13 @@ def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
     return records
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
 @torch.no_grad()
 def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512) -> float:
-    """The exact probability that a completion begins with `<think>`, as the mean over the prompts of the rows.
+    """Compute the exact probability that a completion begins with `<think>`, as the mean over the prompts of the rows.
 
     The probability is read from the logits after each prompt at temperature 1. Nothing is sampled, so there is no
     sampling variance. For a model whose first token decides whether it reasons, this is the expected share of
@@ -274,7 +274,7 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    r"""The chance that at least one of k completions is right, estimated without bias from c right ones among n >= k.
+    r"""Estimate without bias the chance that at least one of k completions is right, from c right ones among n >= k.
 
     \mathrm{pass@}k = 1 - \binom{n - c}{k} \Big/ \binom{n}{k} \tag{7.2}
 
@@ -289,10 +289,12 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
-    r"""The 95% interval of a share seen in n independent trials; it stays within [0, 1].
+    r"""Compute the 95% interval of a share seen in n independent trials; it stays within [0, 1].
 
     c = \frac{p + z^2 / 2n}{1 + z^2 / n} \tag{7.5}
     h = \frac{z}{1 + z^2 / n} \sqrt{\frac{p (1 - p)}{n} + \frac{z^2}{4 n^2}} \tag{7.6}
+
+    z: Quantile of the normal distribution; the default is that of a 95% interval.
 
     Returns:
         [c - h, c + h].
@@ -323,7 +325,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _measure(model: str, split: str, n: int | None, seed: int, output: Path | None, **settings) -> dict:
-    """Evaluate a model with the options of the command, and return the metrics with task and split.
+    """Evaluate a model with the options of the command; return the metrics with task and split.
 
     Args:
         model: The name of the model, as `load_policy` takes it.
@@ -351,7 +353,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task_spec.task.has_held_out:
-        print(f"task {task_spec.task.name}: no problem is held out; these are the ones that a training sees")
+        print(f"task {task_spec.task.name}: no problem is held out; these are the ones used in training")
     settings["max_completion_length"] = settings["max_completion_length"] or task_spec.task.completion_length(
         has_tiny_model
     )
@@ -381,16 +383,16 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
 
 
 def _remarks(metrics: dict, records: list[dict], task_spec: TaskSpec) -> Iterator[str]:
-    """Yield remarks on an evaluation: training on its rows would have no gradient, or there is no accuracy."""
+    """Yield remarks on an evaluation, if training on its rows would have no gradient or there is no accuracy."""
     distinct_rewards = {(record["problem"], record["reward"]) for record in records}
     if records and metrics["num_generations"] > 1 and len(distinct_rewards) == metrics["n"]:
         yield (
-            "all rewards were equal within each problem, so a training on these would have no gradient; take problems "
+            "all rewards were equal within each problem, so training on them would have no gradient; take problems "
             "with right and wrong completions, or more of each (num_generations); --output shows them"
         )
     if metrics["accuracy"] is None:
         first = reward_names(task_spec.reward_funcs)[0]
-        reason = f"{first} gives none, or others than 0 to 1 (-1 for wrong)"
+        reason = f"{first} gives no rewards, or values other than 0 to 1 (-1 for wrong)"
         yield f"there is no accuracy: {reason}; see rewards/{first}/mean"
 
 
@@ -428,8 +430,8 @@ def _with_run_settings(model: str, typed: dict) -> dict:
 def _parser() -> Parser:
     description = (
         "Sample completions of problems that the training does not see, and count the right ones. "
-        f"{', '.join(TASK_OPTION_DEFAULTS)} and the rewards' weights are those of the run, where the model is its "
-        "folder and you give none."
+        f"{', '.join(TASK_OPTION_DEFAULTS)} and the weights of the rewards default to those of the run, if the "
+        "model is its folder."
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
@@ -438,13 +440,13 @@ def _parser() -> Parser:
     add_tool_options(parser)
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
-    add("--n", type=int, help="problems (default: 1000, or as many as there are)")
+    add("--n", type=int, help="number of problems (default: 1000, or as many as there are)")
     add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
     add("--num_generations", type=int, default=4, help="completions per problem (default 4)")
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
-    output_help = "write each completion with its prompt, its rewards and the turns of an episode, a JSON object a line"
+    output_help = "write completions with prompts, rewards and the turns of episodes, one JSON object per line"
     add("--output", type=writable_file, metavar="FILE", help=output_help)
     return parser
 

@@ -22,8 +22,8 @@ from grpo_lab.teaching.plots.style import DASHES, DPI, LOOK, OKABE_ITO, finish
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 SUFFIXES = (".png", ".svg", ".pdf")
-FEW_POINTS = 25  # a curve with at most this number of points has a marker at each point and is not smoothed
-COLUMNS = 3
+MAX_MARKED_POINTS = 25  # a curve with at most this number of points has a marker at each point and is not smoothed
+MAX_COLUMNS = 3
 
 
 class Panel(NamedTuple):
@@ -93,7 +93,7 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
-    """A short name for each run: the shortest end of its path by which all runs differ."""
+    """Return a short name for each run: the shortest end of its path by which all runs differ."""
     parts_by_path = [Path(path).absolute().parts for path in paths]
     for num_parts in range(1, max(map(len, parts_by_path)) + 1):
         names = ["/".join(path_parts[-num_parts:]) for path_parts in parts_by_path]
@@ -103,7 +103,7 @@ def run_names(paths: Sequence[str]) -> list[str]:
 
 
 def centred_mean(values: Float[np.ndarray, " N"], window: int) -> Float[np.ndarray, " N"]:
-    """The mean of each value and its (window - 1) // 2 neighbours on either side; fewer neighbours at the ends."""
+    """Return the mean of each value and its (window - 1) // 2 neighbours on either side; fewer at the ends."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))
     num_neighbours = (window - 1) // 2
@@ -119,7 +119,7 @@ def _draw_figure(panels: Sequence[Panel], logs: Sequence[Log], names: Sequence[s
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    columns = 2 if len(panels) in (2, 4) else min(COLUMNS, len(panels))
+    columns = 2 if len(panels) in (2, 4) else min(MAX_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     with style.context(LOOK):
         figure = Figure(figsize=(3.6 * columns, 2.8 * rows + 0.3 * (len(names) > 1)), layout="constrained")
@@ -133,7 +133,7 @@ def _draw_figure(panels: Sequence[Panel], logs: Sequence[Log], names: Sequence[s
             axes.remove()
         if len(names) > 1:
             handles = [_legend_line(line_style) for line_style in _line_styles()[: len(names)]]
-            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), COLUMNS))
+            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), MAX_COLUMNS))
         heading = list(names) if len(names) == 1 else []
         if smoothing := _describe_smoothing(panels, logs, smooth):
             heading.append(smoothing)
@@ -142,7 +142,7 @@ def _draw_figure(panels: Sequence[Panel], logs: Sequence[Log], names: Sequence[s
 
 
 def _line_styles() -> list[dict]:
-    """The line styles of the runs, which differ in colour, in dashes and in markers."""
+    """Return the line styles of the runs, which differ in colour, in dashes and in markers."""
     keys = ("color", "linestyle", "marker")
     return [dict(zip(keys, values, strict=True)) for values in zip(OKABE_ITO.values(), DASHES, MARKERS, strict=True)]
 
@@ -154,10 +154,10 @@ def _draw_curve(axes, steps, values, line_style: dict, smooth: int) -> None:
     """
     if not len(steps):
         return
-    if smooth > 2 and len(steps) > FEW_POINTS:
+    if smooth > 2 and len(steps) > MAX_MARKED_POINTS:
         axes.plot(steps, values, color=line_style["color"], linestyle="-", linewidth=0.7, alpha=0.3)
         values = centred_mean(values, smooth)
-    marker_distance = 1 if len(steps) <= FEW_POINTS else max(1, len(steps) // 6)
+    marker_distance = 1 if len(steps) <= MAX_MARKED_POINTS else max(1, len(steps) // 6)
     axes.plot(steps, values, markevery=marker_distance, markersize=4, linewidth=1.6, **line_style)
 
 
@@ -171,7 +171,7 @@ def _describe_smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: in
     """Describe how the curves are smoothed; "" if no curve is."""
     longest = max(len(log.points(panel.metric)[0]) for log in logs for panel in panels)
     window = 2 * ((smooth - 1) // 2) + 1
-    if window == 1 or longest <= FEW_POINTS:
+    if window == 1 or longest <= MAX_MARKED_POINTS:
         return ""
     return f"thin and pale: each step; thick: the centred mean of {window} steps, of fewer at the ends"
 
@@ -212,9 +212,9 @@ def _parser() -> Parser:
     add("runs", nargs="+", metavar="RUN", help=runs_help)
     output_help = f"the picture, {', '.join(SUFFIXES)}; one of this name is replaced (default %(default)s)"
     add("--output", type=writable_file, default=Path("curves.png"), metavar="FILE", help=output_help)
-    metrics_help = "others than these, by their names in metrics.jsonl, such as loss grad_norm"
+    metrics_help = "the metrics to draw instead, by their names in metrics.jsonl, such as loss grad_norm"
     add("--metrics", nargs="+", metavar="NAME", help=metrics_help)
-    smooth_help = "steps of the centred mean; 1: none (default: a tenth of the longest run, at most 20)"
+    smooth_help = "number of steps of the centred mean; 1: none (default: a tenth of the longest run, at most 20)"
     add("--smooth", type=int, metavar="N", help=smooth_help)
     return parser
 

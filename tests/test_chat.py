@@ -147,7 +147,7 @@ def test_without_a_template_a_text_is_continued_as_it_is_typed(loaded, tiny, mon
     assert tiny[1].chat_template is None and capsys.readouterr().out == expected
 
 
-def test_a_chat_starts_anew_and_forgets_stopped_messages(loaded, recorded_prompts, monkeypatch, capsys):
+def test_a_chat_starts_again_and_forgets_stopped_messages(loaded, recorded_prompts, monkeypatch, capsys):
     prompts, faults = recorded_prompts
     type_lines(monkeypatch, "a", " ", "b", "/new", "c", "/quit", "never")
     assert chat.main(["--model", "tiny", "--system", "S"]) == 0

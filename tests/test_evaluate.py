@@ -186,7 +186,7 @@ def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, ca
     assert main([*quick, "--reward_funcs", "accuracy"]) == 0, "the weights belong to the rewards of the run"
     captured = capsys.readouterr()
     assert "reward" not in json.loads(captured.out)
-    assert "all rewards were equal within each problem, so a training on these would have no gradient" in captured.err
+    assert "all rewards were equal within each problem, so training on them would have no gradient" in captured.err
 
 
 def test_lengths_count_the_end_token_and_global_random_state_stays():
@@ -265,7 +265,7 @@ def test_other_tasks_and_what_is_right_there(base, evaluated_with, capsys):
         captured = capsys.readouterr()
         assert ("no problem is held out" in captured.err) == (task.name == "chat-zh")
         assert '"accuracy": null' in captured.out
-        assert f"there is no accuracy: {right[0]} gives none, or others than 0 to 1" in captured.err
+        assert f"there is no accuracy: {right[0]} gives no rewards, or values other than 0 to 1" in captured.err
 
 
 def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, evaluated_with, capsys, tmp_path):

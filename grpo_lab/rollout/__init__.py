@@ -3,6 +3,8 @@
 `sample.py` goes from prompts to a `Rollout`. In the folders: `prompting/` turns prompts into token ids, `decoding/`
 draws tokens, `forward/` computes log-probabilities, and `environments/` samples episodes in which an environment or
 tools reply.
+
+`# [name]` at the end of a line is an address used by the exercises and mutation tests (formulas/lines.py).
 """
 
 from grpo_lab.base.renamed import renamed_in_module

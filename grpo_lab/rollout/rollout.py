@@ -1,4 +1,4 @@
-"""What sampling returns: a `Rollout`, and the `Episode` of each of its rows if an environment replied."""
+"""The result of sampling: a `Rollout`, and the `Episode` of each of its rows if an environment replied."""
 
 import itertools
 from dataclasses import dataclass, field, replace
@@ -13,10 +13,10 @@ from grpo_lab.base.renamed import renamed_attribute
 
 @dataclass
 class Episode:
-    """The record of one episode besides its tokens: calls, messages, environment and rewards."""
+    """The record of one episode apart from its tokens: calls, messages, environment and rewards."""
 
     calls: int = 0  # number of calls of tools, or of replies of a text environment
-    failures: int = 0  # number of calls that failed: unknown tool, wrong arguments, exception, or timeout
+    failures: int = 0  # number of calls that failed: unreadable, unknown tool, wrong arguments, exception or timeout
     prompt: Any = None  # the prompt, if `reset` changed it; None if it is the prompt of the data row
     messages: list[dict] | None = None  # the completion with its tool calls and results; None for a text environment
     environment: Any = None  # the environment object of this episode
@@ -29,16 +29,16 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """P prompts with G completions each, B = P*G rows. `rollout[rows]` is a rollout of some rows, with all prompts."""
+    """P prompts with G completions each, B = P*G rows. `rollout[rows]` selects rows and keeps all prompts."""
 
     prompt_ids: Int[Tensor, "P L"]  # padded on the left
     prompt_mask: Bool[Tensor, "P L"]  # False at padding
     prompt_of_row: Int[Tensor, " B"]  # index of the prompt that a row answers
     completion_ids: Int[Tensor, "B T"]  # padded on the right
-    mask: Bool[Tensor, "B T"]  # True up to and including the first end token
+    mask: Bool[Tensor, "B T"]  # True at all tokens of the completion, including its end token; False at padding
     logp: Float[Tensor, "B T"]  # log-probabilities recorded while sampling; 0 where `policy_mask` is False
     entropy: Float[Tensor, "B T"]  # entropies recorded while sampling; 0 where `policy_mask` is False
-    truncated: Bool[Tensor, " B"]  # True for a row that the length limit cut off
+    truncated: Bool[Tensor, " B"]  # True for a row that a limit of tokens or of turns cut off
     texts: list[str]  # the completions as the rewards see them (`text_for_rewards`)
     policy_mask: Bool[Tensor, "B T"]  # True at tokens of the policy; `mask` is True at the environment's tokens, too
     turn_of_token: Int[Tensor, "B T"]  # index of the turn that a token belongs or replies to; -1 at padding
@@ -59,7 +59,7 @@ class Rollout:
         truncated: Bool[Tensor, " B"],
         texts: list[str],
     ) -> "Rollout":
-        """A rollout in which the policy wrote all tokens, in one turn. The arguments are the fields of these names."""
+        """Make a rollout in which the policy wrote all tokens, in one turn. The arguments are fields of the rollout."""
         return cls(
             prompt_ids=prompt_ids,
             prompt_mask=prompt_mask,
@@ -89,7 +89,7 @@ class Rollout:
         return replace(self, **selected)
 
     def episode_per_row(self) -> list[Episode]:
-        """The episode of each row; without an environment, an empty `Episode` for each."""
+        """Return the episode of each row; without an environment, an empty `Episode` for each."""
         return [Episode() for _ in self.texts] if self.episodes is None else self.episodes
 
     def turn_texts(self, tokenizer) -> list[list[dict[str, str]]]:

@@ -1,8 +1,6 @@
 """Sampling G completions of each prompt, with the log-probability of each token recorded when it is drawn.
 
 `sample_completions` goes from prompts as text to a `Rollout`; `dispatch.py` chooses the sampler that draws the tokens.
-
-A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 import torch
@@ -45,16 +43,16 @@ def sample_completions(
         temperature: The temperature of the softmax, greater than 0.
         top_k: Number of most likely tokens to draw from; 0 draws from all.
         top_p: Total probability of the most likely tokens to draw from; 1 draws from all.
-        repetition_penalty: transformers' penalty for tokens that have occurred; 1 is no penalty.
-        cache_implementation: "dynamic" samples by transformers' `generate`, whatever the model: use it for a model that
-            a wrapper has changed. None takes a faster sampler for the models of `fast_paths.py`.
+        repetition_penalty: transformers' penalty for tokens that have occurred; 1 means no penalty.
+        cache_implementation: "dynamic" samples by transformers' `generate`, whatever the model; a model that a wrapper
+            has changed needs it. None takes a faster sampler for the models of `fast_paths.py`.
 
     Returns:
         A `Rollout`. Its `logp` is the log-probability under the distribution that the tokens were drawn from. With
-        top_k, top_p or a penalty, it differs from the recomputed log-probability.
+        top_k, top_p or a penalty, this differs from the recomputed log-probability.
 
     Raises:
-        ValueError: If a setting is out of its range, or if a prompt cannot be encoded or leaves no room in the context.
+        ValueError: if a setting is out of its range, or if a prompt cannot be encoded or leaves no room in the context.
             It is raised before anything is sampled.
     """
     sampling = make_sampling_params(
@@ -74,7 +72,8 @@ def sample_completions(
     completion_ids, mask, truncated, _ = read_sequences(samples.sequences, prompt_length, eos_token_ids, tokenizer)
     rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
     unpadded_ids = [ids[in_completion].tolist() for ids, in_completion in rows]
-    # The rewards see more than the texts of `read_sequences`: tags that are special tokens, and the prompt's thought.
+    # The rewards see more than the texts of `read_sequences`: tags that are special tokens, and the opening <think> tag
+    # if the prompt ends with it.
     texts = texts_for_rewards(tokenizer, unpadded_ids, encoded, eos_token_ids)
     return Rollout.without_environment(
         prompt_ids=encoded_on_device.ids,
@@ -92,7 +91,7 @@ def sample_completions(
 def make_sampling_params(
     model, tokenizer, num_generations: int, max_completion_length: int, cache_implementation: str | None, **settings
 ) -> SamplingParams:
-    """The `SamplingParams` of a model and its tokenizer. Raise InputError if an argument is out of its range.
+    """Return the `SamplingParams` of a model and its tokenizer; raise InputError if an argument is out of its range.
 
     settings: Any of temperature, top_k, top_p and repetition_penalty.
     """
@@ -103,7 +102,7 @@ def make_sampling_params(
 
 
 def prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
-    """The prompts on the model's device. Raise InputError for a prompt that leaves no room in the context."""
+    """Move prompts to the model's device; raise InputError for a prompt that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
         check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
     return prompts.to(model.device)
@@ -112,12 +111,12 @@ def prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Pr
 def read_sequences(
     sequences: Int[Tensor, "B S"], prompt_length: int, eos_token_ids: list[int], tokenizer
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, " B"], list[str]]:
-    """Split generated sequences into completion ids, their mask, which rows were truncated, and texts.
+    """Split generated sequences into completion ids, masks, truncation flags and texts.
 
     The completion ids are the sampled ids themselves. They are never decoded and encoded again: encoding the text may
-    give other tokens (the tokens "a" and "b" read "ab", which may be one token), and the policy would be rewarded for
-    tokens that it did not sample. The texts are only for reading and for rewards. The end token belongs to the
-    completion, since the policy chose to stop.
+    give other tokens (the tokens "a" and "b" have the text "ab", which may be one token), and the policy would be
+    rewarded for tokens that it did not sample. The texts are only for reading and for rewards. The end token belongs to
+    the completion, since the policy chose to stop.
 
     Args:
         sequences: Prompt and completion of each row, shape (B, S) with S = L + T. The prompts are padded on the left,

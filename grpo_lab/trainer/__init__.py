@@ -1,4 +1,7 @@
-"""The training loop: sample, reward, compute advantages and log-probabilities, step."""
+"""The training loop: sample, reward, compute advantages and log-probabilities, update.
+
+`# [name]` at the end of a line is an address used by the exercises and mutation tests (formulas/lines.py).
+"""
 
 from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.config import GRPOConfig

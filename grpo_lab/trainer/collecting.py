@@ -1,7 +1,4 @@
-"""Collecting experience: sample completions, reward them, compute advantages and metrics.
-
-A comment such as `# [complete]` labels a line that exercises and mutation tests break (formulas/lines.py).
-"""
+"""Collecting experience: sample completions, reward them, compute advantages and metrics."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,13 +33,12 @@ def collect(
     """Sample G completions for each row, reward them, and compute the advantage of each within its group.
 
     Args:
-        model: The policy that samples.
-        tokenizer: The tokenizer of the policy.
+        model, tokenizer: The policy and its tokenizer.
         rows: P rows of the data with a "prompt" and the columns that the reward functions read, such as
             `run.rows_of_step(step)`.
         reward_funcs: One reward function or several. None if the environment computes the reward.
         config: The settings of the run.
-        clock: Clock of this step, to which the seconds of each phase are added; `train` writes them beside the metrics.
+        clock: Clock of this step, to which the seconds of each phase are added; `train` adds them to the metrics.
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
         trainer_state: Progress of the run for reward functions that read it, such as `run.trainer_state(step)`.
 
@@ -92,8 +88,8 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
     where scale is `config.scale_rewards`: "group", "batch" or "none".
 
     A completion to which no reward applies (NaN) is left out of its group, and its own advantage is zero. If only one
-    completion of a prompt is left, it has no baseline, and its advantage is zero, too. (With the advantage "none" it
-    keeps its reward.) "batch" takes the standard deviation of all rewards that apply.
+    completion of a prompt is left, it has no baseline, and its advantage is zero as well. (With the advantage "none" it
+    keeps its reward.) With scale "batch" the deviation is taken over all rewards that apply.
 
     rewards: Total rewards of B = P * G completions, NaN where no reward function applies. `score_completions` refuses
         rewards so large that the sum of their squares overflows.

@@ -10,7 +10,7 @@ from grpo_lab.tasks import Rows
 
 
 def rows_of_training_step(dataset: Rows, config: GRPOConfig, step: int) -> list[dict]:
-    """Return the rows of a step; every epoch has a new random order, computed from the seed and the epoch alone.
+    """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch.
 
     step: Index of the step, counted from 0.
     """

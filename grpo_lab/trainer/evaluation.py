@@ -35,7 +35,7 @@ class ScoredCompletions(NamedTuple):
     texts: list[str]
     rewards: Rewards
     lengths: Int[Tensor, " B"]  # number of tokens of the policy
-    truncated: Bool[Tensor, " B"]  # True where the length limit ended the completion
+    truncated: Bool[Tensor, " B"]  # True where a limit of tokens or of turns ended the completion
     correctness: Float[Tensor, " B"]  # reward by the first function, or by its `without_penalty` if it has one
     logged: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # records of the episodes; None without an environment
@@ -47,15 +47,14 @@ def sample_and_reward(
     reward_weights: list[float] | None = None, precision_context: AbstractContextManager | None = None,
     disable_tqdm: bool = True, environment=None, trainer_state: Any = None, **sampling,
 ) -> ScoredCompletions:  # fmt: skip
-    """Sample completions of every row and reward them, with a random stream of its own.
+    """Sample completions of every row from a separate random stream, and reward them.
 
     Args:
-        model: The policy that samples.
-        tokenizer: The tokenizer of the policy.
+        model, tokenizer: The policy and its tokenizer.
         rows: Rows with a "prompt" and the columns that the reward functions read.
         reward_funcs: One reward function or several. None if the environment computes the reward.
         num_generations: Number of completions per row.
-        batch_size: Number of completions that are sampled at once, at least those of one row.
+        batch_size: Number of completions that are sampled at once; all completions of a row are, even if it is smaller.
         seed: Seed of the random stream; the caller's random state is restored.
         reward_weights: Weights of the reward functions in the total reward. None: each weight is 1.
         precision_context: Context in which the policy samples, entered once for each batch, such as
@@ -110,8 +109,7 @@ def evaluate_policy(
     "eval/accuracy" is computed from the first reward function, or from its `without_penalty` if it has one.
 
     Args:
-        model: The policy that is evaluated.
-        tokenizer: The tokenizer of the policy.
+        model, tokenizer: The policy that is evaluated, and its tokenizer.
         rows: The held-out rows.
         reward_funcs: One reward function or several. None if the environment computes the reward.
         config: The settings of the run.
@@ -151,7 +149,7 @@ def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
-    """Estimate KL(policy || reference) per token from all sampled tokens, as the loss reports it if beta is not 0."""
+    """Estimate KL(policy || reference) per token, from the tokens in the loss; the loss reports it if beta is not 0."""
     logp, ref_logp = (logprobs_without_gradient(policy, experience, config) for policy in (model, reference))
     kl = torch.where(experience.loss_mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
     return (kl.sum() / experience.loss_mask.sum().clamp(min=1)).item()

@@ -19,7 +19,7 @@ from grpo_lab.rollout import Rollout
 class Experience:
     """B completions of T tokens with their rewards, advantages and loss mask.
 
-    `experience[rows]` selects rows. `replace(experience, advantages=mine)` puts in advantages of your own.
+    `experience[rows]` selects rows. `replace(experience, advantages=mine)` replaces the advantages.
     """
 
     rollout: Rollout

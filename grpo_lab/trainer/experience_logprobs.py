@@ -1,9 +1,7 @@
 """The log-probabilities of an experience, computed by `compute_logprobs` at the temperature and precision of the run.
 
 `completion_logprobs` computes all rows at once and keeps the gradient. `logprobs_without_gradient` computes one
-micro-batch after the other. Rows are ordered and trimmed so that as little padding as possible is computed.
-
-A comment such as `# [temperature]` labels a line that exercises and mutation tests break (formulas/lines.py).
+micro-batch after the other. Rows are ordered and trimmed so that little padding is computed.
 """
 
 import torch
@@ -60,7 +58,7 @@ def logprobs_without_gradient(
 
 
 def cheapest_order(model, rollout: Rollout, row_mask: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """Return the order of the rows in which the micro-batches compute the fewest tokens.
+    """Return an order of the rows in which the micro-batches compute few tokens.
 
     The rows of a prompt are adjacent: their shared prompt is computed once, and a micro-batch of whole groups holds no
     other prompt. A model without the fast path (`is_fast`) gets rows sorted by length, which saves padding.

@@ -56,8 +56,8 @@ def formula_fingerprints(config: GRPOConfig) -> dict:
 def check_same_ingredients(old_fingerprints: dict, new_fingerprints: dict, folder: str) -> None:
     """Raise InputError for the first input that differs from that of the run in the folder.
 
-    A fingerprint that is None in one of the two is not compared: a run may begin or stop to evaluate, your own loop may
-    have no reward functions, and an older version may have stored fewer fingerprints.
+    A fingerprint that is None in one of the two is not compared: a run may begin or stop evaluating, a user's own loop
+    may have no reward functions, and an older version may have stored fewer fingerprints.
 
     Args:
         old_fingerprints: The fingerprints with which the run began, by name.

@@ -7,7 +7,7 @@ from torch import nn
 
 
 def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
-    r"""A callback for `train` that measures how far step 1 moves a weight on average, in learning rates.
+    r"""Return a callback for `train` that measures how far step 1 moves a weight on average, in learning rates.
 
     m = \frac{1}{n \, \eta} \sum_{i=1}^{n} | w_{1,i} - w_{0,i} | \tag{8.8}
 
@@ -17,7 +17,7 @@ def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
 
     Args:
         policy: The model, with the weights w_0 before its first step. The callback reads its weights again as w_1. They
-            may be in bf16: subtract and sum in float32.
+            may be in bf16, and are subtracted and summed in float32.
 
     Returns:
         A function of (step, metrics). For step 1 it prints and returns m, with \eta = metrics["learning_rate"]. For any

@@ -1,8 +1,8 @@
 """The training loop: sample, reward, compute advantages and log-probabilities, update.
 
-Read `train` first; each of its lines is a phase of notebook 07.
+Read `train` first; the statements of its loop are the phases of notebook 07.
 
-Without a KL term and an entropy bonus, a row whose advantage is zero has no gradient. The loop skips such rows, and
+Without a KL term or an entropy bonus, a row whose advantage is zero has no gradient. The loop skips such rows, and
 still counts them in every denominator. Each step has its own random stream, seeded by the seed of the run and the step.
 That is why a resumed run continues bit for bit on the CPU.
 """
@@ -103,19 +103,17 @@ def update(
     """Make all updates of one step: `num_iterations` passes over the experience, `update_batch_size` rows at a time.
 
     Args:
-        model: The policy.
-        optimizer: The optimizer of the policy.
-        experience: The B rows of the step.
-        config: The settings of the run.
-        lr: The learning rate of the step.
-        clock: Clock to which the seconds of each phase are added. None: they are not returned.
+        model, optimizer, config: The policy, its optimizer, and the settings of the run.
+        experience: The B rows of the step. Without `old_logp` it is computed here if the step has several updates.
+        lr: The learning rate of all updates of the step.
+        clock: Clock to which the seconds of each phase are added. None: they are not recorded.
 
     Returns:
         The mean metrics of the updates, by name.
     """
     clock = clock or Clock(model.device)
     updates: list[dict] = []
-    sampled_experience = experience
+    experience_as_given = experience
     has_gradient = experience.rows_with_gradient(config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
@@ -126,7 +124,7 @@ def update(
             # In the first update the policy is still the one that sampled. Without `old_logp` its ratio is exactly 1;
             # with it, the ratio would be 1 only up to rounding.
             is_first = not updates
-            batch = sampled_experience[rows] if is_first else experience[rows]
+            batch = experience_as_given[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
     return mean_of_updates(updates) | {
@@ -171,7 +169,7 @@ def accumulate_gradient(
 
 
 def _rows_of_updates(count: int, config: GRPOConfig) -> Iterator[Int[Tensor, " R"]]:
-    """Yield the row indices of each update; every pass over the rows draws a new order when it begins."""
+    """Yield the row indices of each update; unless an update takes all rows, every pass over them draws a new order."""
     rows = torch.arange(count)
     for _ in range(config.num_iterations):
         if count > config.update_batch_size:

@@ -36,7 +36,7 @@ def now(device: torch.device) -> float:
 
 
 def is_added_later(name: str) -> bool:
-    """Return True if a step writes a metric of this name after `collect`, which would replace a logged one."""
+    """Return True if a step writes a metric of this name after `collect`: it would replace a logged one."""
     return name in ADDED_METRICS or name.startswith(ADDED_PREFIXES)
 
 
@@ -74,7 +74,7 @@ class _MicrobatchMetrics(NamedTuple):
     token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
     max_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
-    differing_tokens: Int[Tensor, "2"]  # number of tokens that differ by more than LOGP_TOLERANCE, and of all tokens
+    differing_tokens: Int[Tensor, "2"]  # numbers of tokens: those that differ by more than LOGP_TOLERANCE, and all
     trained_reply_tokens: Int[Tensor, "2"] | None  # number of reply tokens in the loss, and of all reply tokens
 
 
@@ -160,7 +160,7 @@ def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:
 def mean_of_updates(updates: list[dict]) -> dict:
     """Return the mean of each metric over the updates of a step.
 
-    The two differences from the sampler are taken from the first update: after it, the policy has changed.
+    The two metrics of differences from the sampler are those of the first update: after it, the policy has changed.
     """
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
     return mean | {name: updates[0][name] for name in (LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE)}

@@ -1,7 +1,4 @@
-"""The optimizer of a run, in every precision mode, and the guard around its steps.
-
-A comment such as `# [rounding]` labels a line that exercises and mutation tests break (formulas/lines.py).
-"""
+"""The optimizer of a run, in every precision mode, and the guard around its steps."""
 
 import math
 

@@ -59,7 +59,7 @@ class Reports:
             self._warn_without_signal()
 
     def finish(self) -> None:
-        """Report at the end of a run once more that it had no signal."""
+        """If the run had no signal, report this once more at its end."""
         if self._steps > STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 

@@ -1,7 +1,4 @@
-"""The rewards of a rollout, computed by the reward functions of the run and by its environment.
-
-A comment such as `# [rows]` labels a line that exercises and mutation tests break (formulas/lines.py).
-"""
+"""The rewards of a rollout, computed by the reward functions of the run and by its environment."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,4 @@
-"""A training run from its first step to its end: data order, reference model, files, progress and resuming.
-
-A comment such as `# [refresh]` labels a line that exercises and mutation tests break (formulas/lines.py).
-"""
+"""A training run from its first step to its end: data order, reference model, files, progress and resuming."""
 
 import time
 import warnings
@@ -49,8 +46,7 @@ class Run:
         model: A causal language model; its parameters that require a gradient are trained in place.
         tokenizer: The tokenizer of the model.
         dataset: The training rows, each a dict with a "prompt" and the columns that the reward functions read.
-        reward_funcs: One reward function or several. None if the environment computes the reward, or if your own loop
-            computes the rewards.
+        reward_funcs: One reward function or several. None if the environment or the caller's loop computes the rewards.
         config: The settings of the run.
         eval_dataset: Held-out rows for evaluations. None: the run has no evaluations.
         environment: The environment that replies to the policy within an episode. None: the policy writes each
@@ -167,7 +163,7 @@ class Run:
                 self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
 
     def rows_of_step(self, step: int) -> list[dict]:
-        """Return the rows of a step; every epoch has a new random order, computed from the seed and the epoch alone."""
+        """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch."""
         return rows_of_training_step(self.dataset, self.config, step)
 
     def trainer_state(self, step: int) -> TrainerState:
@@ -223,7 +219,7 @@ class Run:
         return self.measure_and_log(step, experience, clock)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
-        """Evaluate, write the metrics of a step to all reports, and save a checkpoint, each when it is due.
+        """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.
 
         Args:
             step: Index of the current step, as `steps` yielded it.
@@ -232,7 +228,7 @@ class Run:
             callback: Function that is called with the number of completed steps and their last metrics.
         """
         if step != self._current_step:
-            raise InputError("step", step, "expected each step of `run.steps()` once, while it is at hand")
+            raise InputError("step", step, "expected each step of `run.steps()` once, while it is the current one")
         completed_steps = step + 1
         metrics = plain_numbers(metrics)
         self._current_step = None

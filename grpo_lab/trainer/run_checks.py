@@ -24,7 +24,7 @@ from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
-MEASURED_PROMPTS = 200  # number of prompts whose tokens are counted
+MAX_MEASURED_PROMPTS = 200  # prompts whose tokens are counted
 
 
 def check_run_inputs(inputs: RunInputs) -> None:
@@ -103,7 +103,7 @@ def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig)
     """Describe the attention of rows that are too long for a mask; None if no row of the first prompts is that long."""
     if not is_fast(model):
         return None
-    prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), MEASURED_PROMPTS))]
+    prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), MAX_MEASURED_PROMPTS))]
     length = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts) + config.max_completion_length
     with autocast(model, config):
         return describe_attention(length, model.device.type, attention_dtype(model))

@@ -1,6 +1,6 @@
 """Stopping a run by Ctrl-C or SIGTERM: the current step is finished and saved; a second signal stops at once.
 
-In a notebook the button that interrupts the kernel sends the same signal as Ctrl-C.
+In a notebook, the button that interrupts the kernel sends the same signal as Ctrl-C.
 """
 
 import contextlib
@@ -55,6 +55,6 @@ class Stopping:
     def _handle_signal(self, number: int, frame) -> None:
         is_second, self.number = self.requested, signal.Signals(number)
         if is_second:
-            self.stop("at once, in the midst of a step,")
+            self.stop("at once, in the middle of a step,")
         with contextlib.suppress(RuntimeError):  # raised if the signal interrupted another print
-            print(f"\n{SIGNALS[number]}: finishing this step; once more, and it stops at once", file=sys.stderr)
+            print(f"\n{SIGNALS[number]}: finishing this step; a second one stops at once", file=sys.stderr)

@@ -117,7 +117,7 @@ class Trackers:
             tracker.store_init_configuration(plain_settings(self._saved_options | self._config.saved()))
 
     def _attempt(self, name: str, action) -> None:
-        """Call `action` with a tracker; if it raises, leave the tracker out from then on."""
+        """Call `action` with a tracker; if that raises, leave the tracker out from then on."""
         try:
             action(self._running[name])
         except FAILURES as error:

@@ -78,5 +78,5 @@ def test_a_designed_reward_is_learnt_and_the_plain_one_is_not():
 def test_old_names_of_exercises_warn():
     with pytest.warns(DeprecationWarning, match="exercise is called find_exercise now"):
         assert exercises.exercise is exercises.find_exercise
-    with pytest.warns(DeprecationWarning, match=re.escape("EXERCISES is the function all_exercises() now")):
+    with pytest.warns(DeprecationWarning, match=re.escape("EXERCISES is called all_exercises() now")):
         assert exercises.all_exercises() == exercises.EXERCISES

@@ -109,7 +109,7 @@ def test_json_that_is_nested_without_end_is_an_error_that_the_policy_reads(turn,
     assert "recursion" in problem and message == {"role": "assistant", "content": turn}
 
 
-def test_a_bare_call_is_answered_behind_the_ids_that_were_sampled(monkeypatch, policy):
+def test_a_bare_call_is_answered_after_the_ids_that_were_sampled(monkeypatch, policy):
     """The ids of the turn stay as they were sampled, without tags; the template writes the prompt and the reply."""
     model, tokenizer = policy
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)

@@ -51,7 +51,7 @@ def test_a_captured_step_does_what_the_step_does(settings, tapes):
 
 @pytest.mark.parametrize(("length", "every"), [(6, 4), (8, 4), (3, 16), (33, 16), (1, 1)])
 def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
-    monkeypatch.setattr(static_module, "CHECK_EVERY", every)
+    monkeypatch.setattr(static_module, "STEPS_PER_CHECK", every)
     policy, steps = make_policy(), []
     assert_same_rollouts(sample(*policy, length=length, cache_implementation="dynamic"), static(policy, length=length))
     model, tokenizer = policy

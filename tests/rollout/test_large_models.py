@@ -22,7 +22,7 @@ def as_large(monkeypatch):
     for (name, modules), value in zip(MODULES.items(), (4, 5, 3), strict=True):
         for module in modules:
             monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(cpu_decoder, "LARGE_ROW", 0)
+    monkeypatch.setattr(cpu_decoder, "LARGE_ROW_BYTES", 0)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

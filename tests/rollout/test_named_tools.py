@@ -175,7 +175,7 @@ def test_a_question_of_ones_own_takes_the_columns_of_a_problem(game, capsys):
 
 
 def test_each_question_is_an_episode_of_its_own(game, monkeypatch, capsys):
-    """An environment begins anew for each question, without the earlier ones; with tools alone, they are kept."""
+    """An environment starts again for each question, without the earlier ones; with tools alone, they are kept."""
     lines, played, sample = [], [], ToolEnvironment.sample
     monkeypatch.setattr("builtins.input", lambda prompt: lines.pop(0))
     monkeypatch.setattr(

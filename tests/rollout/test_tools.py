@@ -407,7 +407,7 @@ class NoDocstring(AsyncReset):
         ({"tools": ["add"]}, "expected a list of functions"),
         (
             {"tools": [untyped]},
-            "tools has 'untyped', of which the model cannot be told: Argument a is missing a type hint",
+            "tools has 'untyped', which cannot be described to the model: Argument a is missing a type hint",
         ),
         ({"tools": [undescribed]}, "tools has 'undescribed', .* no docstring"),
         ({"tools": [add, another()]}, "tools has 'add' twice; expected one of each name"),
@@ -424,7 +424,7 @@ class NoDocstring(AsyncReset):
         ({"environment_factory": NoReset}, "makes a NoReset, which has no method reset"),
         ({"environment_factory": AsyncReset}, "whose reset is asynchronous"),
         ({"environment_factory": Broken}, "environment_factory cannot be made: OSError: no such device"),
-        ({"environment_factory": NoDocstring}, "has 'step', of which the model cannot be told"),
+        ({"environment_factory": NoDocstring}, "has 'step', which cannot be described to the model"),
         ({"tools": [add], "max_tool_calling_iterations": 0}, "it must be at least 1"),
         ({"tools": [add], "tool_timeout": 0}, "tool_timeout is 0; it must be positive"),
     ],

@@ -65,7 +65,7 @@ def capture_on_the_cpu(monkeypatch):
 
     def capture(step, device):
         with torch.random.fork_rng(devices=[]):
-            for _ in range(static.WARM_UP):
+            for _ in range(static.WARM_UP_STEPS):
                 step()
             with Tape() as tape:
                 step()

@@ -38,7 +38,7 @@ def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, und
         f"Stopped after step {last} of 4 by {NAMES[number]}. '{saved}' is saved. "
         f"Go on with {RESUME} and everything else as it was."
     )
-    assert f"{NAMES[number]}: finishing this step; once more, and it stops at once" in capsys.readouterr().err
+    assert f"{NAMES[number]}: finishing this step; a second one stops at once" in capsys.readouterr().err
     assert before == {name: signal.getsignal(name) for name in NAMES}, "handlers are put back"
     assert not (folder / "config.json").exists(), "there is no trained model yet"
     end = cheap_run(folder)
@@ -57,7 +57,7 @@ def test_a_signal_in_the_last_step_lets_the_run_end(undisturbed, tmp_path):
 
 
 def test_a_second_signal_stops_at_once_with_nothing_lost(undisturbed, tmp_path):
-    with pytest.raises(Stopped, match=r"^Stopped at once, in the midst of a step, by .*checkpoint-2' is saved. Go on"):
+    with pytest.raises(Stopped, match=r"^Stopped at once, in the middle of a step, by .*checkpoint-2' is saved. Go on"):
         cheap_run(tmp_path / "out", callback=send(signal.SIGTERM, 3, times=2))
     assert newest(tmp_path / "out") == "checkpoint-2"
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)

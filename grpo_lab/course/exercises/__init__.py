@@ -110,6 +110,6 @@ def __getattr__(name: str) -> Any:
         warn_renamed(name, "find_exercise")
         return find_exercise
     if name == "EXERCISES":
-        warnings.warn("EXERCISES is the function all_exercises() now", DeprecationWarning, stacklevel=2)
+        warn_renamed(name, "all_exercises()")
         return all_exercises()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

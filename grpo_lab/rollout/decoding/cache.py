@@ -1,4 +1,4 @@
-"""The key-value cache of decoding, and attention with one query per head, with few copies in memory.
+"""The key-value cache of decoding, and attention with one query per head; both make few copies in memory.
 
 - The cache is written in place. The index of the column to write is one tensor that all layers share.
 - Keys and values are never repeated for the query heads that share them (7 heads in Qwen2-0.5B). If there is a mask,
@@ -70,7 +70,7 @@ class RoomyCache(SlotCache):
     """A cache with memory for more rows than it holds, so that a row keeps its place when others come or go.
 
     Args:
-        num_rows: Number of rows at first.
+        num_rows: Number of rows at the start.
         max_rows: Number of rows in memory.
         model, capacity, slot: The arguments of `SlotCache`.
     """
@@ -93,15 +93,15 @@ class RoomyCache(SlotCache):
 
 
 def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """An order of the new rows of a batch in which as many as possible keep the place of their parent.
+    """Return an order of the new rows of a batch in which as many as possible keep the place of their parent.
 
     The first child of a row takes its place, if that is one of the first B places. The other children take the places
-    of rows without children. So no place is read after it was written.
+    of rows without children. So no place is read after it has been written.
 
     parent: Index of the old row that each new row continues, in ascending order.
 
     Returns:
-        A permutation: the new row that stands in each place.
+        A permutation: the index of the new row that takes each place.
     """
     count = len(parent)
     is_first = torch.ones_like(parent, dtype=torch.bool)
@@ -116,7 +116,7 @@ def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):
-    """Attention with one query per head. The R heads that share a key head are stacked, so no key is repeated."""
+    """Attend with one query per head. The R heads that share a key head are stacked, so no key is repeated."""
     rows, heads, _, head_dim = query.shape
     grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
     out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
@@ -130,7 +130,7 @@ AttentionInterface.register("grpo_lab_one_query", attend)
 def decoding(model):
     """Decode inside this context with `attend`, and without autocast's weight cache.
 
-    A CUDA graph would read copies of the weight cache that were freed.
+    A CUDA graph would read the copies in the weight cache after they have been freed.
     """
     device_type = model.device.type
     autocast = torch.autocast(
@@ -141,7 +141,7 @@ def decoding(model):
 
 
 def autocast_copies(model) -> dict[str, Tensor]:
-    """Copies of the weights of linear layers in autocast's precision, made once per rollout and not at every step."""
+    """Copy the weights of linear layers in autocast's precision, once per rollout and not at every step."""
     if not torch.is_autocast_enabled(model.device.type):
         return {}
     return {

@@ -19,7 +19,7 @@ from grpo_lab.rollout.decoding.decoder import Decoder
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import head_dim
 
-LARGE_ROW = 2**20  # bytes; larger rows of the cache are not copied when other rows come or go
+LARGE_ROW_BYTES = 2**20  # larger rows of the cache are not copied when other rows come or go
 SEARCH_BLOCK = 128  # tokens
 
 
@@ -31,7 +31,7 @@ class CpuDecoder(Decoder):
     def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
         config = self.model.config
         numbers_per_row = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config) * columns
-        if numbers_per_row * attention_dtype(self.model).itemsize < LARGE_ROW:
+        if numbers_per_row * attention_dtype(self.model).itemsize < LARGE_ROW_BYTES:
             return super()._new_cache(num_prefixes, num_rows, columns)
         return RoomyCache(self.model, num_prefixes, num_rows, columns, self.slot)
 
@@ -47,7 +47,7 @@ class CpuDecoder(Decoder):
         for steps in range(1, max_steps + 1):
             if steps > 1:
                 self.regroup_rows()
-            self.cache.columns = int(self.slot) + 1  # the columns that are written
+            self.cache.columns = int(self.slot) + 1  # columns that are written, with the column of this step
             self.step()
             self.take_turns()
             if self.done.all():
@@ -74,7 +74,7 @@ class CpuDecoder(Decoder):
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row with one random number per row.
 
-        Rows that have left use up a random number, too, so that the draws of the other rows do not change.
+        A random number is drawn for rows that have left as well, so that the draws of the other rows do not change.
         """
         u = torch.rand(self.rollout_rows, dtype=torch.float64)
         u = u if self.rows_in_rollout is None else u[self.rows_in_rollout]
@@ -86,13 +86,13 @@ def inverse_cdf(
 ) -> Int[Tensor, " B"]:
     """Draw one token per row with one random number u: the first token whose cumulative probability is above u.
 
-    The M cumulative distributions are stacked into one ascending sequence, the m-th from m to m + 1, so that one search
+    The M cumulative distributions are stacked into one ascending sequence, number m from m to m + 1, so that one search
     serves all rows.
 
     Args:
         pi: Probabilities of M distributions; each is scaled here so that its sum is 1.
         u: Uniform random numbers in [0, 1), one per row, in float64: with the 24 bits of a float32, rare tokens would
-            come too seldom.
+            be drawn too seldom.
         distribution: Index of the distribution that each row draws from, 0 to M - 1.
 
     Returns:
@@ -120,7 +120,7 @@ def inverse_cdf(
 def _first_above(
     pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
 ) -> tuple[Int[Tensor, " B"], Float64[Tensor, " B"], Float64[Tensor, " MV"]]:
-    """The first index whose cumulative probability is above u, with the values of the search behind it.
+    """Return the first index whose cumulative probability is above u, and the values used in the search.
 
     Returns:
         The index for each row, shape (B,); the point m + u that is searched for, shape (B,); and the stacked cumulative

@@ -1,11 +1,9 @@
 """The plain decoder, which draws token by token with a key-value cache.
 
-`Decoder` is the loop of every sampler: read the last token of each row, draw the next token, record its
+`Decoder` is the loop of every sampler but `generate`: read the last token of each row, draw the next token, record its
 log-probability. Each row stays a row of the batch until all rows have ended, and attention reads all columns of the
 cache; a mask hides the columns that are not written yet. `CpuDecoder` (cpu_decoder.py) draws from the same
 distributions with less work, and `GraphDecoder` (static.py) repeats the step as a CUDA graph.
-
-A comment such as `# [padding]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from transformers import Cache
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies, decoding
 from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingParams, entropy_of
-from grpo_lab.rollout.decoding.turns import DRAWN, Turns
+from grpo_lab.rollout.decoding.turns import NOT_FORCED, Turns
 from grpo_lab.rollout.inputs import Prompts
 
 
@@ -71,9 +69,9 @@ class Decoder:
         self.sequences = zeros(num_rows, spec.columns)
         self.logp = zeros(num_rows, spec.columns, dtype=torch.float32)
         self.entropy = zeros(num_rows, spec.columns, dtype=torch.float32)
-        self.forced = None if turns is None else zeros(num_rows) + DRAWN  # the next token of a reply, or DRAWN
+        self.forced = None if turns is None else zeros(num_rows) + NOT_FORCED  # the next token of a reply
 
-        # The rows that still write, one entry per such row:
+        # The rows of the batch, one entry per row; a subclass drops rows that have ended:
         self.rows = torch.arange(num_rows, device=model.device)  # row numbers
         self.done = zeros(num_rows, dtype=torch.bool)
         self.prefix_index = self.rows // rows_per_prefix  # index of the row's prefix
@@ -89,7 +87,7 @@ class Decoder:
         self.rows_in_rollout = None if self.rollout_rows == num_rows else self.rows.clone()  # their numbers in it
 
     def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
-        """A new cache for the prefixes of the prompts. Later there is at most one prefix per row."""
+        """Return a new cache for the prefixes of the prompts; later it may have to hold up to `num_rows` prefixes."""
         return SlotCache(self.model, num_prefixes, columns, self.slot)
 
     @torch.no_grad()
@@ -116,7 +114,7 @@ class Decoder:
         self.slot.fill_(prompt_length - 1)
         self.done.zero_()
         if self.forced is not None:
-            self.forced.fill_(DRAWN)
+            self.forced.fill_(NOT_FORCED)
         self.cache.load(prompt_cache, prefixes_per_prompt)
 
     @torch.no_grad()
@@ -127,7 +125,7 @@ class Decoder:
             rounded.copy_(self.model.get_parameter(name))
 
     def run(self, max_steps: int) -> int:
-        """Take at most `max_steps` steps, fewer if all rows end before; return the number of steps taken."""
+        """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken."""
         for steps in range(1, max_steps + 1):
             next_token = self.step()
             self.take_turns()
@@ -145,7 +143,7 @@ class Decoder:
         next_token = self.draw(log_pi, pi)
         if self.turns is not None:
             forced = self.forced[self.rows]
-            next_token = torch.where(forced == DRAWN, next_token, forced)
+            next_token = torch.where(forced == NOT_FORCED, next_token, forced)
         self.slot.add_(1)
         self.position.add_(1)
         token_index = (self.rows, self.slot)
@@ -157,7 +155,10 @@ class Decoder:
         return next_token
 
     def take_turns(self) -> None:
-        """Pass the tokens of this step to `turns`, if there are any. Each time the host waits for the device."""
+        """Pass the drawn tokens to `turns`, and read back which tokens are forced next and which rows are done.
+
+        This waits for the device. Without an environment there is nothing to do.
+        """
         if self.turns is not None:
             self.turns.append(self.rows.tolist(), self.sequences[self.rows, self.slot].tolist())
             self.forced.copy_(torch.tensor(self.turns.forced()))
@@ -178,12 +179,12 @@ class Decoder:
         return self.sampling.warp(ids, logits.float())
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
-        """The model's logits after the last token of each prefix."""
+        """Return the model's logits after the last token of each prefix."""
         out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
         return out.logits[:, -1]
 
     def _mask(self) -> Float[Tensor, "M 1 R S"]:
-        """The attention mask of one step, 0 or minus infinity, computed once for all layers."""
+        """Return the attention mask of one step, 0 or minus infinity, computed once for all layers."""
         config = self.model.config
         heads_per_key = config.num_attention_heads // config.num_key_value_heads
         visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, heads_per_key, -1)

@@ -36,9 +36,9 @@ def sample_sequences(model, request: SamplingRequest) -> Samples:
 
 
 def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples:
-    """Draw the completions in `num_parts` parts. They are the same as if all were drawn at once.
+    """Draw the completions in `num_parts` parts; they are the same as if all were drawn at once.
 
-    To this end, each part begins with the same random state and draws the random numbers of all rows. The random state
+    For this, each part begins with the same random state and draws the random numbers of all rows. The random state
     after the rollout is the one after the part that took the most steps.
     """
     samples: list[Samples] = []
@@ -60,7 +60,7 @@ def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples
 
 
 def _stacked(parts: list[Tensor], padding: int) -> Tensor:
-    """The rows of all parts as one tensor, padded on the right to the longest part."""
+    """Join the rows of all parts into one tensor, padded on the right to the longest part."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
 
@@ -80,8 +80,7 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
     """Draw the completions of a request that is a whole rollout, or a part of one.
 
     Args:
-        model: The model to sample from.
-        request: The prompts, and how to draw their completions.
+        model, request: The arguments of `sample_sequences`.
         rollout_rows: Number of rows of the whole rollout, if the request is a part of it; None if it is all of it.
         first_row: Index of the first row of the request in the rollout.
     """
@@ -111,12 +110,12 @@ def _run_decoder(decoder: Decoder, prompt_length: int, max_steps: int) -> Sample
     """Run a decoder that has loaded its prompts; return views of its tensors up to the last token of any row.
 
     Args:
-        decoder: The decoder.
+        decoder: A decoder after its `load`.
         prompt_length: L, number of columns of the prompts.
         max_steps: Maximum number of token steps.
 
     Raises:
-        RunError: If the log-probability of a token of the policy is not finite.
+        RunError: if the log-probability of a token of the policy is not finite.
     """
     steps = decoder.run(max_steps)
     if decoder.turns is None:

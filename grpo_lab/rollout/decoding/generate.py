@@ -1,7 +1,7 @@
 """The sampler for any model: transformers' `generate`, with a record of each token's log-probability.
 
-The checkpoint's own generation_config is set aside: with its top_k, top_p and repetition penalty, the sampler would be
-another policy than the one that is trained. The recorded log-probabilities are those of the distribution that the
+The checkpoint's own generation_config is set aside: its top_k, top_p and repetition penalty would make the sampler a
+different policy from the one that is trained. The recorded log-probabilities are those of the distribution that the
 tokens are drawn from.
 """
 
@@ -12,7 +12,7 @@ from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, SamplingRequest, entropy_of
-from grpo_lab.rollout.decoding.turns import DRAWN, Turns
+from grpo_lab.rollout.decoding.turns import NOT_FORCED, Turns
 from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
 
@@ -75,7 +75,7 @@ class _Recorder(LogitsProcessor):
             forced = torch.tensor(self.turns.forced(), device=logits.device)[:, None]
             is_forced = torch.arange(logits.shape[1], device=logits.device) == forced
             forced_logits = torch.zeros_like(logits).masked_fill(~is_forced, -torch.inf)
-            logits = torch.where(forced == DRAWN, logits, forced_logits)
+            logits = torch.where(forced == NOT_FORCED, logits, forced_logits)
         return logits
 
     def _record_logp(self, token):

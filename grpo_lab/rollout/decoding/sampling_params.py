@@ -33,7 +33,7 @@ class SamplingParams:
     temperature: float = 1.0
     top_k: int = 0  # number of most likely tokens to draw from; 0 draws from all
     top_p: float = 1.0  # total probability of the most likely tokens to draw from; 1 draws from all
-    repetition_penalty: float = 1.0  # 1 is no penalty
+    repetition_penalty: float = 1.0  # 1 means no penalty
 
     def __post_init__(self):
         check_sampling(self.temperature, self.top_k, self.top_p, self.repetition_penalty)
@@ -49,10 +49,10 @@ class SamplingParams:
         return [warper(value) for warper, value, neutral in settings if value != neutral]
 
     def warp(self, ids: Int[Tensor, "B S"], logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        """The logits of the distribution that tokens are drawn from: minus infinity at tokens that are excluded.
+        """Return the logits of the distribution that tokens are drawn from: minus infinity at excluded tokens.
 
-        ids: The tokens of each row so far, which the repetition penalty needs. Replace padding by a token of the row,
-            or the padding token is penalised, too.
+        ids: The tokens of each row so far, for the repetition penalty. Padding must be replaced by a token of the row;
+            otherwise the padding token is penalised as well.
         logits: The logits of the model for the next token.
         """
         for warper in self._warpers:
@@ -77,7 +77,7 @@ class SamplingRequest:
         return len(self.prompts.ids) * self.num_generations
 
     def chunks(self, parts: int) -> list["SamplingRequest"]:
-        """The request cut into parts with a share of the prompts each."""
+        """Split the request into requests for consecutive prompts, `parts` of them or fewer."""
         prompts = zip(self.prompts.ids.chunk(parts), self.prompts.mask.chunk(parts), strict=True)
         return [replace(self, prompts=Prompts(ids, mask)) for ids, mask in prompts]
 
@@ -92,7 +92,7 @@ class Samples(NamedTuple):
 
 
 def entropy_of(log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Float[Tensor, " B"]:
-    """The entropy of each row in nats. A token of probability 0 (log-probability minus infinity) adds nothing."""
+    """Return the entropy of each row in nats; a token of probability 0 (log-probability -infinity) adds nothing."""
     return -log_pi.clamp(min=-1e9).mul_(pi).sum(-1)
 
 

@@ -5,12 +5,12 @@ Python needs 20 to 30 to launch them. So here a step reads and writes only tenso
 no value on the host. Such a step can be captured as a CUDA graph, which a single call repeats.
 
 Attention reads all columns of the cache, since lengths must not change; a mask hides the columns that are not written
-yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, which waits for the host. Rows that have
-ended go on drawing, and nobody reads what they draw. This costs little: the weights are read in any case, and only the
-columns of such a row are read in addition.
+yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, which synchronises host and GPU. Rows that
+have ended go on drawing, and nobody reads what they draw. This costs little: the weights are read in any case, and only
+the columns of such a row are read in addition.
 
 A capture takes longer than sampling many short answers. Within a run (`reuse_graphs`), the graph is kept for later
-rollouts, as long as they have the same sizes and the GPU has room for it beside everything else.
+rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,9 +28,9 @@ from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import head_dim
 
 CAPACITY_STEP = 64  # the number of columns of the cache is a multiple of this: then kernels take a mask without a copy
-CHECK_EVERY = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
-WARM_UP = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
-FREE_MEMORY_FACTOR = 4  # a graph is kept if this many times its size is free beside the run's peak of memory
+STEPS_PER_CHECK = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
+WARM_UP_STEPS = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
+FREE_MEMORY_FACTOR = 4  # a graph is kept if this many times its size is free in addition to the run's peak memory
 CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise, ...) that a captured step reserves
 
 
@@ -42,7 +42,7 @@ class GraphDecoder(Decoder):
         self.replay = _capture(self.step, self.model.device)
 
     def run(self, max_steps: int) -> int:
-        check_every = CHECK_EVERY if self.turns is None else 1
+        check_every = STEPS_PER_CHECK if self.turns is None else 1
         for steps in range(1, max_steps + 1):
             self.replay()
             self.take_turns()
@@ -84,7 +84,7 @@ class CapturedGraph:
         self.num_rollouts = 0
 
     def decoder_for(self, model, spec: DecoderSpec, turns: Turns | None) -> GraphDecoder:
-        """The kept decoder if it fits these arguments of `GraphDecoder`, else a new one."""
+        """Return the kept decoder if it fits these arguments of `GraphDecoder`, else a new one."""
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         precision = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
         key = (id(model), spec, turns is None, precision, addresses)
@@ -114,7 +114,7 @@ class CapturedGraph:
 
 
 def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) -> int:
-    """Number of equal parts to cut a rollout into so that each part fits into free GPU memory; 1 without a GPU."""
+    """Return the number of equal parts of a rollout such that each part fits into free GPU memory; 1 without a GPU."""
     device = model.device
     config = model.config
     if device.type != "cuda":
@@ -130,7 +130,7 @@ def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) 
 
 
 def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free_bytes: int) -> int:
-    """The smallest number of equal parts of a rollout such that each part fits into free memory; a divisor of P.
+    """Return the smallest number of equal parts of a rollout such that each part fits into free memory; it divides P.
 
     Args:
         num_prompts, num_generations: P and G.
@@ -152,7 +152,7 @@ def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_b
 
 
 def has_room(device: torch.device, size: int) -> bool:
-    """True if `size` bytes can stay on a GPU besides the most memory that torch has reserved so far, with a margin."""
+    """Return True if a GPU has room for `size` bytes in addition to torch's peak memory so far, with a margin."""
     needed = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * size + GIB
     return needed <= torch.cuda.mem_get_info(device)[1]
 
@@ -172,9 +172,9 @@ def reuse_graphs() -> Iterator[None]:
 
 @contextmanager
 def graph_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
-    """The decoder of a rollout: the one of the previous rollout, or a new one.
+    """Provide the decoder of a rollout: that of the previous rollout, or a new one.
 
-    Copy the tensors that it returns: the next rollout overwrites them.
+    The next rollout overwrites the tensors of the decoder, so they must be copied.
     """
     graph = _open_graphs[-1] if _open_graphs else CapturedGraph()
     try:
@@ -211,7 +211,7 @@ def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) 
 
 
 def fixed_columns(prompt_length: int, completion_length: int) -> int:
-    r"""Number of columns of a cache in fixed memory: the columns that may be needed, rounded up to a multiple of 64.
+    r"""Round the number of columns that a cache in fixed memory may need up to a multiple of 64.
 
     S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.19}
     """
@@ -220,7 +220,7 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
 
 @cache
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of all captures. It is one, since cuBLAS keeps a workspace per stream, 32 MiB on a large GPU."""
+    """Return the stream of all captures; there is only one, since cuBLAS keeps 32 MiB per stream on a large GPU."""
     return torch.cuda.Stream(device)
 
 
@@ -233,7 +233,7 @@ def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], Non
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.device(device), torch.random.fork_rng(devices=[device]):
         with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP_STEPS):
                 step()
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-DRAWN = -1  # stands for a token id that the policy has to draw
+NOT_FORCED = -1  # in place of a token id: the policy draws the token
 
 
 class Turn(NamedTuple):
@@ -27,7 +27,7 @@ class Turn(NamedTuple):
 class StopStrings:
     """Strings that end a turn as soon as the policy's text in this turn contains one of them.
 
-    They are searched in the decoded text, so it does not matter how the tokenizer splits them. A turn ends with the
+    They are searched for in the decoded text, so it does not matter how the tokenizer splits them. A turn ends with the
     token that completes a stop string. The turn keeps this token whole, even if it goes on after the stop string.
     """
 
@@ -40,11 +40,11 @@ class StopStrings:
         self._can_complete_by_id: dict[int, bool] = {}
 
     def completed_by(self, ids: list[int]) -> bool:
-        """True if the last of these tokens completes a stop string."""
+        """Return True if the last of these tokens completes a stop string."""
         return self._can_complete(ids[-1]) and any(text in self._text(ids) for text in self.stop_strings)
 
     def _can_complete(self, token_id: int) -> bool:
-        """False for a token without the last character of any stop string: the text need not be decoded then."""
+        """Return False for a token without the last character of any stop string: then the text need not be decoded."""
         if token_id not in self._can_complete_by_id:
             text = self._text([token_id])
             # A replacement character stands for a part of a character; the other parts are in other tokens.
@@ -69,8 +69,8 @@ class Turns:
         stop_strings: The strings that end a turn.
         reply: A function that gets the turns that have just ended, and returns for each of them the ids to append, or
             None if its episode has ended.
-        max_turns: Maximum number of turns of the policy. The last one ends the episode without a call of `reply`. None
-            sets no limit.
+        max_turns: Maximum number of turns of the policy. The last one ends the episode without a call of `reply`,
+            truncated unless it ends with an end token. None sets no limit.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Turns:
         self.num_replies = [0] * num_rows  # number of the environment's replies
 
     def forced(self) -> list[int]:
-        """The id that each row has to write next; `DRAWN` for a row in which the policy draws it."""
-        return [queue[0] if queue else DRAWN for queue in self.reply_queue]
+        """Return the id that each row has to write next; `NOT_FORCED` for a row in which the policy draws it."""
+        return [queue[0] if queue else NOT_FORCED for queue in self.reply_queue]
 
     def append(self, rows: Iterable[int], tokens: Iterable[int]) -> None:
         """Append the token that each of these rows has just written, and get replies for the turns that it ended.
@@ -163,7 +163,7 @@ class Turns:
     def tensors(
         self, pad_token_id: int, device
     ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """The episodes as tensors of shape (B, T), padded on the right.
+        """Return the episodes as tensors of shape (B, T), padded on the right.
 
         Returns:
             The token ids; the mask of tokens that exist; the mask of tokens that the policy wrote; the turn of each

@@ -31,8 +31,8 @@ def pick_environment(
         tool_timeout: Limit of a call of a tool in seconds.
 
     Raises:
-        InputError: If an environment object and tools or a factory are given, or if there is a limit of turns without
-            an environment.
+        InputError: if an environment object is given together with tools or a factory, or a limit of turns without an
+            environment.
     """
     limit = max_tool_calling_iterations
     if tools or environment_factory is not None:
@@ -49,7 +49,7 @@ def pick_environment(
 
 
 def named_or_task_environment(environment_arguments: dict[str, Any], task: Task | None) -> Environment | None:
-    """Return the environment of the tools and the class that were named, or else that of the task; None without any.
+    """Return the environment of the named tools and the named class, or else that of the task; None without any.
 
     environment_arguments: The arguments that `load_environment_arguments` returns; empty if nothing was named.
     """

@@ -48,7 +48,7 @@ class Environment(Protocol):
             rows: Rows of the data, P of them.
             num_generations: G, number of episodes of each row.
             max_completion_length: Maximum number of tokens of an episode, including the replies.
-            by_turn: True records the reward so far and the state of each environment object after every turn, if it
+            by_turn: True records after every turn the reward so far and the state of each environment object, if it
                 has them. Passed only to an environment with `has_instances`.
             sampling: The keyword arguments of `sample_completions`, from `temperature` on.
         """
@@ -83,8 +83,8 @@ def sample_rows(
         num_generations: G, number of completions or episodes of each row.
         max_completion_length: Maximum number of tokens of a completion, or of an episode including the replies.
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
-        by_turn: True records the reward so far and the state of each environment object after every turn, if each
-            episode has an object of its own.
+        by_turn: True records after every turn the reward so far and the state of each environment object, if each
+            episode has such an object.
         sampling: The keyword arguments of `sample_completions`, from `temperature` on.
     """
     if environment is None:
@@ -104,7 +104,7 @@ class Abilities(NamedTuple):
 
 
 def abilities(environment: Environment | None) -> Abilities:
-    """The abilities of an environment; all are False for None."""
+    """Return the abilities of an environment; all are False for None."""
     return Abilities(
         has_instances=getattr(environment, "has_instances", False),
         has_reward=getattr(environment, "has_reward", False),

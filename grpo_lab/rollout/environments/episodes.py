@@ -1,8 +1,8 @@
 """Sampling episodes: the policy writes, an environment replies within the completion, and the policy goes on.
 
 The environment gets text, but training uses token ids: sampled ids are never decoded and encoded again, and a reply is
-encoded alone. Messages and tools are not known here; they are in `tools/`. A calculator inside a thought, for example,
-needs only a stop string and a function.
+encoded alone. Messages and tools are left to `tools/`. A calculator inside a thought, for example, needs only a stop
+string and a function.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,19 +46,19 @@ def sample_episodes(
         max_completion_length: Maximum number of tokens of an episode, including the replies. An episode that reaches it
             is truncated. A reply that has no room left is not appended, and the episode ends before it, truncated.
         respond: A function that gets the texts of the episodes whose turn has just ended, each with everything that was
-            written after the prompt. It returns a text to append for each of them: "" appends nothing and lets the
+            written after the prompt. For each of them it returns a text to append: "" appends nothing and lets the
             policy go on; None ends the episode. It may be called for a few rows at a time.
         stop_strings: A turn ends as soon as its text contains one of these strings, however it is split into tokens.
-        max_turns: Maximum number of turns of the policy; `respond` is not called after the last one. None sets no
-            limit.
+        max_turns: Maximum number of turns of the policy. `respond` is not called after the last one, and the episode is
+            truncated unless this turn ends with an end token. None sets no limit.
         sampling: The keyword arguments of `sample_completions`, from `temperature` on.
 
     Returns:
         A `Rollout`. Its `mask` is True at all tokens of an episode, its `policy_mask` at the tokens that the policy
-        wrote. Only these have a log-probability in `logp`.
+        wrote. Only the latter have a log-probability in `logp`.
 
     Raises:
-        ValueError: If an argument is out of its range (before anything is sampled), or if `respond` returns anything
+        ValueError: if an argument is out of its range (before anything is sampled), or if `respond` returns anything
             but a list of texts and None.
     """
     if isinstance(stop_strings, str) or not all(isinstance(text, str) and text for text in stop_strings):
@@ -162,7 +162,7 @@ def _rollout_of_turns(prompts: Prompts, turns: Turns, samples: Samples, texts: l
 
 
 def encode_reply(tokenizer, text: str) -> list[int]:
-    """The token ids of a reply, encoded alone: they do not depend on the text before or after it."""
+    """Return the token ids of a reply, encoded alone: they do not depend on the text before or after it."""
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
 
@@ -170,8 +170,8 @@ def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
     """Call `respond` and check the replies that it returns.
 
     Raises:
-        RunError: If `respond` raises an exception.
-        InputError: If it does not return one text or None for each of the texts.
+        RunError: if `respond` raises an exception.
+        InputError: if it does not return one text or None for each of the texts.
     """
     try:
         replies = respond(list(texts))

@@ -12,7 +12,7 @@ from grpo_lab.tasks import Rows
 
 @dataclass(frozen=True)
 class TextEnvironment:
-    """An environment that is a function from texts to replies, called when a stop string ends the policy's turn.
+    """An environment that replies by one function from texts to texts, called when a stop string ends a turn.
 
     respond, stop_strings, max_turns: The arguments of `sample_episodes`.
     """

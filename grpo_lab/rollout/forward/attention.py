@@ -18,7 +18,7 @@ _ALIGNMENT = 8  # rows of the mask start at multiples of this number of columns;
 def additive_mask(
     is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype, heads_per_key: int = 1
 ) -> Float[Tensor, "B 1 RQ S"]:
-    """Additive attention mask: 0 where a query may attend, minus infinity elsewhere.
+    """Return the additive attention mask: 0 where a query may attend, minus infinity elsewhere.
 
     A query attends to the tokens up to its own position, and always to itself, so that no row of the mask is empty.
 
@@ -38,12 +38,12 @@ def additive_mask(
 
 
 def aligned_columns(length: int) -> int:
-    """Number of columns that a row of the mask takes in memory, so that kernels need no copy of it."""
+    """Return the number of columns that a row of the mask takes in memory, so that kernels need no copy of it."""
     return -(-length // _ALIGNMENT) * _ALIGNMENT
 
 
 def attention_dtype(model) -> torch.dtype:
-    """The precision that attention is computed in: autocast's if it is on, else that of the weights."""
+    """Return the precision in which attention is computed: autocast's if it is on, else that of the weights."""
     device_type = model.device.type
     return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else model.dtype
 
@@ -51,14 +51,14 @@ def attention_dtype(model) -> torch.dtype:
 def gather_tokens(
     x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, "B S"], dtype: torch.dtype
 ) -> Float[Tensor, "B H S D_h"]:
-    """Gather the keys (or queries, or values) of each head at the tokens with these indices in a packed sequence."""
+    """Gather from a packed sequence the keys (or queries, or values) of each head at the tokens with these indices."""
     by_token = x[0].transpose(0, 1).to(dtype).index_select(0, index.flatten())
     return by_token.view(*index.shape, *by_token.shape[1:]).transpose(1, 2)
 
 
 @contextmanager
 def use_attention(model, name: str):
-    """Let the model compute attention, inside this context, by the function that is registered under `name`."""
+    """Inside this context, let the model compute attention by the function that is registered under `name`."""
     previous, model.config._attn_implementation = model.config._attn_implementation, name
     try:
         with _kernels(model.device.type):

@@ -1,7 +1,7 @@
 """The models that take the fast paths, and what sampling and log-probabilities read from model configurations.
 
 On the fast paths, a common prefix of several rows is computed once (packing.py), layers share a mask, and decoding has
-a cache of its own (decoder.py). They are right for Llama, Qwen2 and Qwen3 if every layer attends to all earlier tokens.
+its own cache (cache.py). These paths are right for Llama, Qwen2 and Qwen3 if every layer attends to all earlier tokens.
 Any other model takes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows
 gives the log-probabilities. Before a model is trained, `models/selfcheck.py` compares the two ways.
 """
@@ -11,7 +11,7 @@ FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # kinds of rotary embeddin
 
 
 def is_fast(model) -> bool:
-    """True if the fast paths are right for a model."""
+    """Return True if the fast paths are right for a model."""
     config = model.config
     has_full_attention = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
     is_standard = config._attn_implementation in ("sdpa", "eager") and _adapting_rope(config) is None
@@ -19,16 +19,16 @@ def is_fast(model) -> bool:
 
 
 def head_dim(model_config) -> int:
-    """D_h, the width of an attention head; computed if an older configuration does not name it."""
+    """Return D_h, the width of an attention head; computed if an older configuration does not name it."""
     return getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
 
 
 def context_length(model_config) -> int | None:
-    """Maximum number of tokens of prompt and completion together; None if the configuration names no limit.
+    """Return the maximum number of tokens of prompt and completion together; None if there is no limit.
 
     If the rotary embedding adapts to the length of the sequence, this is the length up to which it stays the same.
-    Beyond it, the keys that are already in the cache would keep the old embedding, so that the sampler would be another
-    policy than the one that is trained.
+    Beyond it, the keys that are already in the cache would keep the old embedding, so that the sampler would be a
+    different policy from the one that is trained.
     """
     text_config = model_config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
@@ -39,7 +39,7 @@ def context_length(model_config) -> int | None:
 
 
 def _adapting_rope(model_config) -> dict | None:
-    """The settings of a rotary embedding that depends on the length of the sequence, if there is one."""
+    """Return the settings of a rotary embedding that depends on the length of the sequence; None if there is none."""
     rope = getattr(model_config.get_text_config(), "rope_parameters", None) or {}
     by_layer_type = [settings for settings in rope.values() if isinstance(settings, dict)]
     every_rope = by_layer_type or [rope]

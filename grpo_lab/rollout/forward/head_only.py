@@ -25,7 +25,7 @@ _has_head_only: dict[tuple, bool] = {}  # results of the trial: (class of the mo
 
 
 def has_head_only(model) -> bool:
-    """True if the model's logits at a token depend only on the last hidden state of its layers at this token.
+    """Return True if the model's logits at a token depend only on the last hidden state of its layers at this token.
 
     If they do not, the first call warns: the logits of all tokens will be in memory at once.
     """
@@ -56,7 +56,7 @@ class HeadOnly:
     """The part of a model after its layers, which turns hidden states into logits.
 
     Args:
-        model: The model.
+        model: A model for which `has_head_only` is True.
         output: Any output of `model.base_model`, the layers; its hidden states are replaced at each call.
     """
 
@@ -65,7 +65,7 @@ class HeadOnly:
         self.output = output
 
     def logits(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-        """The logits that the model computes from these hidden states."""
+        """Return the logits that the model computes from these hidden states."""
         output = type(self.output)(**(dict(self.output) | {"last_hidden_state": hidden}))
         with _layers_that_return(self.model.base_model, output):
             ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)  # not read
@@ -100,7 +100,7 @@ class HeadOnly:
 
 @contextmanager
 def _layers_that_return(layers, output) -> Iterator[None]:
-    """Let the module `layers` return `output` inside this context, whatever its arguments are."""
+    """Inside this context, let the module `layers` return `output`, whatever its arguments are."""
     instance_forward = vars(layers).get("forward")  # set on the instance by a wrapper; None if it is the class's
     layers.forward = lambda *_, **__: output
     try:

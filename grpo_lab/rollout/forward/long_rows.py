@@ -20,12 +20,12 @@ VARLEN_PRECISIONS = (torch.bfloat16, torch.float16)  # the precisions that `varl
 
 
 def kernel_of_long_rows(device_type: str, dtype: torch.dtype) -> str:
-    """The name of the kernel for long rows: `VARLEN` on a GPU in half precision, else `BY_ROW`."""
+    """Return the name of the kernel for long rows: `VARLEN` on a GPU in half precision, else `BY_ROW`."""
     return VARLEN if device_type == "cuda" and dtype in VARLEN_PRECISIONS else BY_ROW
 
 
 def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:
-    """Number of copies of each key that the kernel for long rows needs in memory.
+    """Return the number of copies of each key that the kernel for long rows needs in memory.
 
     It is 1 if the kernel lets several query heads share a key head, else `heads_per_key`.
     """
@@ -34,7 +34,7 @@ def key_copies(device_type: str, dtype: torch.dtype, heads_per_key: int) -> int:
 
 
 def describe_attention(length: int, device_type: str, dtype: torch.dtype) -> str | None:
-    """A line on the attention of a run whose rows have at most `length` tokens; None if it uses a mask."""
+    """Describe, in a line, the attention of a run whose rows have at most `length` tokens; None if it uses a mask."""
     if length <= LONGEST_MASKED:
         return None
     kernel = kernel_of_long_rows(device_type, dtype)
@@ -44,7 +44,7 @@ def describe_attention(length: int, device_type: str, dtype: torch.dtype) -> str
 
 @dataclass(frozen=True)
 class LongRows:
-    """Rows of tokens of a packed sequence; the tokens of a row attend to each other.
+    """Rows of tokens of a packed sequence; each token attends to itself and the earlier tokens of its row.
 
     The queries of a row are its last tokens, its keys are all of its tokens. Both are listed row after row, without
     padding. With E = number of rows + 1, offsets say where each row begins and where the last one ends.
@@ -61,7 +61,7 @@ class LongRows:
     padded_queries: int  # C, number of queries of all rows with padding
 
     def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H D_h"]:
-        """The output of attention for each query; zeros at padding."""
+        """Return the output of attention for each query; zeros at padding."""
         key, value = (_tokens(x, self.key_index, self.dtype) for x in (key, value))
         query = _tokens(query, self.query_index, self.dtype)
         attend = attend_varlen if kernel_of_long_rows(query.device.type, self.dtype) == VARLEN else attend_by_row
@@ -107,7 +107,7 @@ def attend_varlen(
     rows: LongRows,
     scaling: float | None = None,
 ) -> Float[Tensor, "N H D_h"]:
-    """Attention of all rows by one call of `varlen_attn`, which aligns the last query of a row with its last key."""
+    """Attend in all rows with one call of `varlen_attn`, which aligns the last query of a row with its last key."""
     from torch.nn.attention.varlen import varlen_attn
 
     keywords = {}
@@ -126,7 +126,7 @@ def attend_by_row(
     rows: LongRows,
     scaling: float | None = None,
 ) -> Float[Tensor, "N H D_h"]:
-    """Attention of all rows by torch's `scaled_dot_product_attention`, one row at a time.
+    """Attend in one row at a time with torch's `scaled_dot_product_attention`.
 
     It aligns the first query of a row with its first key. So the queries are padded with zeros in front, to as many
     queries as keys.
@@ -151,7 +151,7 @@ def _tokens(x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, " S"], dtype: torc
 
 @cache
 def varlen_shares_key_heads() -> bool:
-    """True if several query heads may share a key head in `varlen_attn` of the installed torch (2.11: not yet)."""
+    """Return True if query heads may share a key head in `varlen_attn` of the installed torch (2.11: not yet)."""
     from torch.nn.attention.varlen import varlen_attn
 
     return "enable_gqa" in inspect.signature(varlen_attn).parameters

@@ -43,7 +43,7 @@ def compute_logprobs(
     with_entropy: bool = True,
     policy_mask: Bool[Tensor, "B T"] | None = None,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """Log-probability and entropy of given completions under the model, with gradient if it is enabled.
+    """Compute the log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
         model: The policy.
@@ -97,7 +97,7 @@ def _head_logits(head, hidden: Float[Tensor, "1 N D"]) -> Float[Tensor, "1 N V"]
 
 
 def adds_head_gradient_in_place(vocab_size: int, autocast: bool) -> bool:
-    """True if logits that are not made in chunks are made by `_LargeHead`.
+    """Return True if logits that are not computed in chunks are computed by `_LargeHead`.
 
     Autograd adds the weight's gradient of `_LargeHead` in place to that of a tied embedding. The plan of a run's memory
     depends on it (memory/phases.py).
@@ -106,7 +106,7 @@ def adds_head_gradient_in_place(vocab_size: int, autocast: bool) -> bool:
 
 
 class _LargeHead(torch.autograd.Function):
-    """The linear map of a head, with a gradient of the weight that is a product and not a transposed view of one.
+    """The linear map of a head; the gradient of its weight is a product and not a transposed view of one.
 
     If input and output embedding share one weight, autograd adds up two gradients. It adds in place, but not to a view:
     then it would allocate a third tensor of the size of the embedding.
@@ -132,7 +132,7 @@ def _logprobs_and_entropy(
 
 
 def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
-    """Number of tokens of a chunk, whose logits are computed at the same time; None if all tokens fit into one.
+    """Return the number of tokens whose logits are computed at the same time; None if all tokens fit into one chunk.
 
     On a GPU, each chunk ends with the addition of a product of the size of the embedding. So few large chunks are much
     faster than many small ones. A chunk has half as many tokens as the model is wide: then two float32 copies of its
@@ -153,7 +153,7 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
 def _plain_logprobs(
     model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], logprobs_and_entropy: Callable
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """Log-probabilities by the model's own forward pass over whole rows, padded on the right.
+    """Compute log-probabilities by the model's own forward pass over whole rows, padded on the right.
 
     Args:
         model: Any causal language model.

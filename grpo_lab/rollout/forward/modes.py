@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 
 @contextmanager
 def evaluating(model):
-    """Put a model into evaluation mode inside this context; afterwards restore the mode of each module.
+    """Inside this context, put a model into evaluation mode; afterwards restore the mode of each module.
 
     In evaluation mode there is no dropout, and layers with gradient checkpointing keep their keys and values. In
     training mode, transformers only warns that such layers keep no cache, and each new token would see only itself.
@@ -24,9 +24,9 @@ def evaluating(model):
 
 @contextmanager
 def training_mode(model, training: bool) -> Iterator[None]:
-    """Set the model to training mode or to evaluation mode inside this context; afterwards restore its mode.
+    """Inside this context, set the model to training mode or to evaluation mode; afterwards restore its mode.
 
-    The mode of the model itself is restored for all its modules, unlike in `evaluating`.
+    Afterwards all modules get the mode that the model itself had, whereas `evaluating` restores that of each module.
     """
     was_training = model.training
     model.train(training)
@@ -38,7 +38,7 @@ def training_mode(model, training: bool) -> Iterator[None]:
 
 @contextmanager
 def set_aside_generation_config(model):
-    """Give the model a neutral generation_config inside this context; afterwards restore the checkpoint's own.
+    """Inside this context, give the model a neutral generation_config; afterwards restore the checkpoint's own.
 
     So `generate` adds no top_k, top_p or penalty of the checkpoint.
     """

@@ -1,11 +1,9 @@
-"""Prompts and their completions in one forward pass: a packed sequence that holds each common prefix once, unpadded.
+"""Prompts and completions in one forward pass: a packed sequence holds each common prefix once, without padding.
 
 The hidden states of a token depend only on the token and on those before it. So rows that begin with the same tokens
 share them up to where they part: the chat template, the prompt of a group, the first words of its completions. All
 operations but attention treat each token alone, so they take the packed sequence as it is. Attention gathers rows from
 it again: the prompts in one block, and the completions with their prompts in another.
-
-A comment such as `# [aligned]` labels a line that exercises and mutation tests break (formulas/lines.py).
 """
 
 from contextlib import nullcontext
@@ -27,7 +25,7 @@ PACKED_ATTENTION = "grpo_lab_packed"  # the name of `attend_packed` in transform
 
 
 def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
-    """The last hidden state after each of M prefixes, and the prefix that predicts each token.
+    """Compute the last hidden state after each of M prefixes, and find the prefix that predicts each token.
 
     Returns:
         hidden: The last hidden states, shape (M, D).
@@ -60,7 +58,7 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
 
 
 def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "P L"]]:
-    """Compute the keys and values of prompts, those of a common prefix once.
+    """Compute the keys and values of prompts, computing each common prefix only once.
 
     Returns:
         A cache with the keys and values of M prefixes, and the prefix that each token of the prompts ends, shape
@@ -75,7 +73,7 @@ def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "
 
 
 def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M D"]:
-    """The last hidden states of the packed sequence, which consists of the last token of each prefix."""
+    """Return the last hidden states of the packed sequence, which consists of the last token of each prefix."""
     with use_attention(model, PACKED_ATTENTION):
         position_ids = positions(is_token).take(first_index)[None]
         packed_ids = ids.take(first_index)[None]
@@ -85,11 +83,11 @@ def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M 
 def unique_prefixes(
     ids: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"]
 ) -> tuple[Int[Tensor, "B S"], Int[Tensor, " M"]]:
-    """Number the prefixes of rows. Two rows have the same number at a token if all their tokens up to it are the same.
+    """Number the prefixes of rows; two rows have the same number at a token if all their tokens up to it are equal.
 
     Returns:
         prefix_index: The number of the prefix that ends at each token, shape (B, S); undefined at padding.
-        first_index: The first index of each number in the flattened ids, shape (M,).
+        first_index: Where the last token of each prefix first occurs in the flattened ids, shape (M,).
     """
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)
     aligned = ids.masked_fill(~is_token, -1).gather(1, tokens_first)
@@ -107,16 +105,17 @@ def unique_prefixes(
 
 
 class MaskedRows(NamedTuple):
-    """Rows of tokens of a packed sequence; the tokens of a row attend to each other, and its last Q are the queries.
+    """Rows of tokens of a packed sequence; each token attends to itself and the earlier tokens of its row.
 
-    The R query heads that share a key head are stacked, so no key is repeated.
+    The last Q tokens of a row are its queries. The R query heads that share a key head are stacked, so no key is
+    repeated.
     """
 
     token_index: Int[Tensor, "B S"]  # index of each token in the packed sequence; any number at padding
     mask: Float[Tensor, "B 1 RQ S"]  # added to the scores; hides padding and later tokens
 
     def attend(self, query, key, value, scaling: float | None) -> Tensor:
-        """The output of attention for each query, one row after the other, shape (B*Q, H, D_h)."""
+        """Return the output of attention for each query, one row after the other, shape (B*Q, H, D_h)."""
         heads, key_heads, head_dim = query.shape[1], key.shape[1], query.shape[3]
         rows = len(self.token_index)
         queries = self.mask.shape[2] * key_heads // heads
@@ -130,7 +129,7 @@ class MaskedRows(NamedTuple):
 def _attending_rows(
     model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
 ) -> MaskedRows | LongRows:
-    """The rows of one block of attention, whose queries are the last `queries` columns. Long rows have no mask."""
+    """Return the rows of one block, whose queries are the last `queries` columns; long rows have no mask."""
     if is_token.shape[1] > LONGEST_MASKED:
         return long_rows(prefix_index, is_token, queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
@@ -139,7 +138,7 @@ def _attending_rows(
 
 
 def attend_packed(module, query, key, value, attention_mask, scaling=None, *, blocks, outputs, **_):
-    """Attention of a packed sequence: each token attends within its row of one of the blocks.
+    """Attend in a packed sequence: each token attends to the earlier tokens of its row, in one of the blocks.
 
     blocks: `MaskedRows` or `LongRows`.
     outputs: For each token of the sequence, the index of its output among the outputs of all blocks.
@@ -165,10 +164,10 @@ def _recompute_with_same_attention(model) -> None:
 
 
 def _checkpoint_contexts(model):
-    """The context of the forward pass, and the context of its repetition in the backward pass."""
+    """Return the context of the forward pass, and the context of its repetition in the backward pass."""
     return nullcontext(), use_attention(model, model.config._attn_implementation)
 
 
 def positions(is_token: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """The position of each token. Padding is not counted, so padding on the left does not shift positions."""
+    """Return the position of each token. Padding is not counted, so padding on the left does not shift positions."""
     return (is_token.long().cumsum(-1) - 1).clamp(min=0)

@@ -1,7 +1,7 @@
 """Quirks of a tokenizer and its chat template, found on the prompts of a run before its first step.
 
-Most quirks are repaired by `templates.py` and `tags.py`; a line describes each. A template that leaves out the question
-is an error.
+`templates.py` and `tags.py` repair most quirks, and a line describes each. A template that leaves out the question is
+an error.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from grpo_lab.rollout.prompting.templates import (
     render_prompt,
 )
 
-KINDS_OF_PROMPTS = 8  # maximum number of prompts that are examined, the first one of each order of roles
+MAX_EXAMINED_PROMPTS = 8  # the first prompt of each order of roles is examined
 # The quirks that are repaired in the prompts, and that an engine which renders prompts itself would not repair.
 PROMPT_QUIRKS = ("system", "thoughts", "appended_eos")
 
@@ -33,7 +33,7 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
         eos_token_ids: The tokens that end a completion.
 
     Raises:
-        InputError: If the template leaves out the question.
+        InputError: if the template leaves out the question.
     """
     quirks: dict[str, str] = {}
     if tags := tag_tokens(tokenizer, eos_token_ids):
@@ -54,7 +54,7 @@ def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> di
             subject = "the prompt" if isinstance(prompt, str) else "the chat template"
             closing = " and closes it at once" if "/" in prefix else ""
             tag = opening_tag(prefix)
-            line = f"{subject} opens {tag} itself{closing}: what the rewards see of a completion begins so"
+            line = f"{subject} opens {tag} itself{closing}: the text that the rewards see begins with this tag"
             quirks = {"opened": line} | quirks
     return quirks
 
@@ -63,7 +63,7 @@ def _one_per_role_order(prompts: Iterable) -> list:
     first_by_roles: dict[tuple, object] = {}
     for prompt in prompts:
         roles = () if isinstance(prompt, str) else tuple(message.get("role") for message in prompt)
-        if roles not in first_by_roles and len(first_by_roles) < KINDS_OF_PROMPTS:
+        if roles not in first_by_roles and len(first_by_roles) < MAX_EXAMINED_PROMPTS:
             first_by_roles[roles] = prompt
     return [*first_by_roles.values()]
 
@@ -97,7 +97,7 @@ def _chat_quirks(tokenizer, prompt: list[dict]) -> dict[str, str]:
     if lost_content:
         quirks["message"] = f"the chat template changes or drops a message, {lost_content!r:.60}"
     if any(apply_template(tokenizer, prompt) != template_text for _ in range(4)):
-        quirks["chance"] = "the chat template writes another prompt each time: a resumed run has others"
+        quirks["chance"] = "the chat template writes a different prompt each time, so a resumed run has other prompts"
     elif template_text != apply_template(
         tokenizer, prompt, date=TEMPLATE_DATE + timedelta(days=400, hours=5, minutes=7, seconds=9)
     ):

@@ -38,7 +38,7 @@ def check_prompts(
 ) -> None:
     """Raise InputTypeError for the first prompt that cannot be encoded, or that is too long for the model's context.
 
-    Prompts whose text is so short that they fit in any case are not encoded.
+    A prompt is not encoded if its text is so short that it fits in any case.
 
     Args:
         model_config: The configuration of the model.
@@ -64,12 +64,12 @@ def check_prompts(
 
 
 def _surely_fits(text: str, max_prompt_length: int) -> bool:
-    """True if a text fits however it is encoded: it has at most one token per byte, and one that opens the sequence."""
+    """Return True if a text fits however it is encoded: at most one token per byte, and one that opens the sequence."""
     return 0 < len(text.encode()) < max_prompt_length
 
 
 def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: list[dict] | None) -> Iterator[int]:
-    """Yield the index of each prompt that has to be checked by itself. All texts are rendered together for this."""
+    """Yield the index of each prompt that has to be checked individually. For this, all texts are rendered together."""
     try:
         for prompt in prompts:
             check_prompt(tokenizer, prompt, "prompt")

@@ -16,7 +16,7 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
         tools: JSON schemas of the functions that the chat template describes to the model.
 
     Raises:
-        ValueError: If a prompt has no token, if a message has no role or no content, if a content is not a string, or
+        ValueError: if a prompt has no token, if a message has no role or no content, if a content is not a string, or
             if the tokenizer has no chat template for messages.
     """
     if not prompts:
@@ -30,7 +30,7 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:
-    """The token ids of a prompt. No special tokens are added to the text of a chat template, which writes its own.
+    """Encode a prompt. No special tokens are added to the text of a chat template, which writes its own.
 
     Args:
         tokenizer: The tokenizer of the policy.
@@ -48,7 +48,7 @@ def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | N
 
 
 def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
-    """The ids of a text without the special tokens that the tokenizer appends, since a completion follows the text."""
+    """Cut off the special tokens that the tokenizer appends to a text, since a completion follows the text."""
     if not ids or ids[-1] not in getattr(tokenizer, "all_special_ids", ()):
         return ids
     text_ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -62,14 +62,14 @@ def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
 
 
 def pad_token_id(tokenizer) -> int:
-    """The id of the padding token; if the tokenizer has none, the end token: padding is masked by position."""
+    """Return the id of the padding token, or of the end token if there is none: padding is masked by position."""
     if tokenizer.eos_token_id is None:
         raise InputError("tokenizer", None, "expected one, so that completions can end", found="has no eos_token")
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def end_token_ids(model, tokenizer) -> list[int]:
-    """The ids of all tokens that end a completion: the tokenizer's, and those of the checkpoint, in ascending order."""
+    """Return the ids of all tokens that end a completion, those of tokenizer and checkpoint, in ascending order."""
     config_ids = model.generation_config.eos_token_id
     config_ids = config_ids if isinstance(config_ids, list) else [config_ids]
     return sorted({token for token in [*config_ids, tokenizer.eos_token_id] if token is not None})

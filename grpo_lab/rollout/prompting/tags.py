@@ -22,25 +22,25 @@ _TAIL_TOKENS = 64  # tokens at the end of a prompt: enough for a thought that is
 
 
 def thought_prefix(tokenizer, prompt_ids: list[int]) -> str:
-    """The end of a prompt that opens a thought, such as "<think>" and a line break; "" if it opens none."""
+    """Return the end of a prompt that opens a thought, such as "<think>" and a line break; "" if it opens none."""
     match = _PREFIX.search(tokenizer.decode(prompt_ids[-_TAIL_TOKENS:], skip_special_tokens=False))
     return match[0] if match else ""
 
 
 def thought_prefixes(tokenizer, prompts: Prompts) -> list[str]:
-    """The `thought_prefix` of each prompt."""
+    """Return the `thought_prefix` of each prompt."""
     return [thought_prefix(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*prompts, strict=True)]
 
 
 def opening_tag(prefix: str) -> str:
-    """The tag that a `thought_prefix` begins with, such as "<think>"; "" for an empty prefix."""
+    """Return the tag that a `thought_prefix` begins with, such as "<think>"; "" for an empty prefix."""
     return match[1] if (match := _PREFIX.match(prefix)) else ""
 
 
 def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
-    """The special tokens that belong to a pair of tags, such as <think> and </think>: the text of each by its id.
+    """Return the special tokens that belong to a pair of tags, such as <think> and </think>: each text by its id.
 
-    Tokens that frame a text, such as the begin and the end token, are not tags; `eos_token_ids` names further ones.
+    Tokens that frame a text, such as its begin and end tokens and `eos_token_ids`, are not tags.
     """
     added_tokens = getattr(tokenizer, "added_tokens_decoder", None)
     if not added_tokens:
@@ -59,7 +59,7 @@ def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
 def texts_for_rewards(
     tokenizer, completion_ids: list[list[int]], prompts: Prompts, eos_token_ids: Iterable[int]
 ) -> list[str]:
-    """The text of each completion as the rewards see it.
+    """Return the text of each completion as the rewards see it.
 
     Args:
         tokenizer: The tokenizer that decodes the ids.
@@ -77,7 +77,7 @@ def texts_for_rewards(
 
 
 def text_for_rewards(tokenizer, completion_ids: list[int], tags: dict[int, str], prefix: str = "") -> str:
-    """The text of a completion as the rewards see it: the prompt's thought prefix, then the decoded completion.
+    """Return the text of a completion as the rewards see it: the prompt's thought prefix, then the decoded completion.
 
     Args:
         tokenizer: The tokenizer that decodes the ids.
@@ -100,7 +100,7 @@ def _text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) 
 
 
 def _pair_of_tag(text: str) -> set[str]:
-    """The opening and the closing tag of the pair that a tag belongs to; empty if the text is not a tag."""
+    """Return the opening and the closing tag of the pair that a tag belongs to; empty if the text is not a tag."""
     match = _TAG.fullmatch(text)
     if match is None:
         return set()

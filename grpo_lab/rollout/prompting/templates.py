@@ -19,7 +19,7 @@ _HIDDEN = {"<think>": "\ue001", "</think>": "\ue002"}  # private-use characters,
 
 
 def render_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> str:
-    """The text of a prompt: a string as it is, a list of messages by the chat template, with no message lost.
+    """Return the text of a prompt: a string as it is, or messages by the chat template, with lost ones put back.
 
     Args:
         tokenizer: The tokenizer with the chat template.
@@ -70,7 +70,7 @@ def apply_template(
     date: datetime = TEMPLATE_DATE,
     tools: list[dict] | None = None,
 ) -> str:
-    """The text that the chat template writes for messages. A template that writes the date writes `date`."""
+    """Return the text that the chat template writes for messages. A template that writes the date writes `date`."""
     arguments = _template_arguments(tokenizer, date, tools)
     try:
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
@@ -86,9 +86,9 @@ def _template_arguments(tokenizer, date: datetime, tools: list[dict] | None) -> 
 
 
 def apply_template_together(tokenizer, prompts: list[list[dict]], tools: list[dict] | None = None) -> list[str] | None:
-    """The texts of several prompts by one call of the template inside a loop, which is five times as fast.
+    """Render several prompts by one call of the template inside a loop, which is five times as fast.
 
-    None if this is impossible: the template refuses one of the prompts, or writes another text inside a loop.
+    Return None if this is impossible: the template refuses a prompt, or writes a different text inside a loop.
     """
     try:
         source = tokenizer.get_chat_template(tools=tools).removesuffix("\n")  # Jinja drops it, too
@@ -107,23 +107,23 @@ def apply_template_together(tokenizer, prompts: list[list[dict]], tools: list[di
 
 
 def loses_system(messages: list[dict], text: str) -> bool:
-    """True if the text of a prompt lacks one of its system messages."""
+    """Return True if the text of a prompt lacks one of its system messages."""
     return any(message["role"] == "system" and not contains(text, message["content"]) for message in messages)
 
 
 def loses_thoughts(messages: list[dict], text: str) -> bool:
-    """True if the text of a prompt lacks a thought (<think>...</think>) of one of its earlier answers."""
+    """Return True if the text of a prompt lacks a thought (<think>...</think>) of one of its earlier answers."""
     answers = (message["content"] for message in messages if message["role"] == "assistant")
     return any(not contains(text, thought) for answer in answers for thought in _THOUGHT.findall(answer))
 
 
 def is_complete(messages: list[dict], text: str) -> bool:
-    """True if the text of a prompt has all of its system messages and thoughts, so that nothing has to be put back."""
+    """Return True if the text of a prompt has all of its system messages and thoughts: nothing has to be put back."""
     return not loses_thoughts(messages, text) and not loses_system(messages, text)
 
 
 def system_in_question(messages: list[dict]) -> list[dict]:
-    """The messages with the system messages moved to the beginning of the user's first message."""
+    """Move the system messages to the beginning of the user's first message."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     dialogue = [message for message in messages if message["role"] != "system"]
     question_index = next((index for index, message in enumerate(dialogue) if message["role"] == "user"), None)
@@ -134,7 +134,7 @@ def system_in_question(messages: list[dict]) -> list[dict]:
 
 
 def contains(text: str, content: str) -> bool:
-    """True if a text contains the content of a message, whatever its white space, and also if it is written as JSON."""
+    """Return True if a text contains the content of a message, with any white space, plain or written as JSON."""
     if content in text:
         return True
     plain_text, plain_content = " ".join(text.split()), " ".join(content.split())

@@ -33,7 +33,7 @@ def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=
         folder: The folder to create.
         model: The policy.
         tokenizer: The tokenizer of the policy.
-        optimizer: The optimizer whose state is saved; needed if there is a state.
+        optimizer: The optimizer whose state is saved. None only if `state` is None.
         state: The state of the run, ready for JSON. None: only the model and the tokenizer are written.
         reference: The reference model. None: it is not saved.
     """
@@ -75,7 +75,7 @@ def adopt(written: Path, folder: Path, state: dict) -> dict[str, list]:
 
 
 def check_savable(model, tokenizer) -> None:
-    """Save the model without weights and the tokenizer once, as a test that transformers can save them.
+    """Save the tokenizer, and the model without its weights, as a test that transformers can save them.
 
     Without this test a run would fail only after its last step.
 
@@ -92,7 +92,7 @@ def check_savable(model, tokenizer) -> None:
                     raise  # an error of the disk and not of the model
                 problem = f"is one that transformers refuses to save: {error}"
                 raise InputError(
-                    name, component, "mend that first: no step of the run could be kept", found=problem
+                    name, component, "fix that first: no step of the run could be saved", found=problem
                 ) from error
 
 
@@ -158,11 +158,11 @@ def flush(path: Path) -> None:
     """Wait until a file, or the list of names in a folder, is on the disk; a folder only if the system supports it."""
     is_folder = path.is_dir()
     with contextlib.suppress(OSError) if is_folder else contextlib.nullcontext():
-        number = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
         try:
-            os.fsync(number)
+            os.fsync(descriptor)
         finally:
-            os.close(number)
+            os.close(descriptor)
 
 
 def as_json(value: Any, **options) -> str:

@@ -65,7 +65,7 @@ def explain_disk_errors(method: Callable) -> Callable:
             if self.manifest:
                 remedy = f"go on with {RESUME}. {self.saved()}"
             problem = f"{path!r} could not be read or written ({os.strerror(number)})"
-            raise OSError(number, f"{problem}: mend that, then {remedy}") from error
+            raise OSError(number, f"{problem}: fix that, then {remedy}") from error
 
     return wrapper
 
@@ -132,9 +132,9 @@ class RunFolder:
                 changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(newest.name)}
                 print(f"Resumed at step {state['step']} of {self.config.max_steps} from {newest.as_posix()!r}")
             else:
-                print(f"No checkpoint in {str(self.path)!r} yet: the run begins at the beginning")
+                print(f"No checkpoint in {str(self.path)!r} yet: the run starts from the beginning")
         self._write_manifest(**changes)
-        # A broken checkpoint that holds files of others was not removed; it would block a checkpoint of that name.
+        # A broken checkpoint with files that the run did not write was not removed; it would block one of that name.
         check_folder(self.config)
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
         write_whole(self.path / SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
@@ -187,7 +187,7 @@ class RunFolder:
 
     @explain_disk_errors
     def save_model(self, model, tokenizer) -> None:
-        """Write the trained model beside the metrics as a normal transformers checkpoint; no file is ever partial."""
+        """Write the trained model into the folder as a normal transformers checkpoint; no file is ever partial."""
         unfinished = self.path / UNFINISHED / "model"
         files = checkpoint.write(unfinished, model, tokenizer)
         check_free(self.path, files, self.manifest["trained"])
@@ -251,8 +251,8 @@ class RunFolder:
     def _remove_old_checkpoints(self, newest: str) -> dict[str, dict]:
         """Remove checkpoints until `save_total_limit` are left; return the entries of the manifest that are left.
 
-        A checkpoint that holds files of others stays on the disk. The caller writes the manifest after the removal, so
-        an interrupted removal is repeated on resuming.
+        A checkpoint with files that the run did not write stays on the disk. The caller writes the manifest after the
+        removal, so an interrupted removal is repeated on resuming.
 
         newest: Name of the newest checkpoint; later ones are broken and are removed.
         """

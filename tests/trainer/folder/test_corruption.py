@@ -89,7 +89,7 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
     assert re.search(rf"checkpoint-4' is broken \({problem}.*\)\nResumed at step 2 of 4 from .*checkpoint-2", output)
 
 
-def test_damaged_metrics_are_written_anew(undisturbed, tmp_path):
+def test_damaged_metrics_are_written_again(undisturbed, tmp_path):
     for number, spoil in enumerate([Path.unlink, truncate_file, flip]):
         folder = copy_of(undisturbed[0], tmp_path / str(number) / "out")
         spoil(folder / "metrics.jsonl")
@@ -145,7 +145,7 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
 def test_from_any_change_on_nothing_can_be_written(fault, every, counted_run, tmp_path):
     changes, expected = counted_run
     message = (
-        rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): mend that, then "
+        rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): fix that, then "
     )
     message += r"(start again, or choose another folder|go on with resume_from_checkpoint=True .* (yet|is saved)\.)$"
     for failing_change in range(0, changes, every):
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted_run
 
     with (
         pytest.MonkeyPatch.context() as patch,
-        pytest.raises(PermissionError, match="could not be read or written .*mend that, then go on"),
+        pytest.raises(PermissionError, match="could not be read or written .*fix that, then go on"),
     ):
         patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", closed)
         cheap_run(folder)

@@ -1,3 +1,3 @@
-"""Tools (functions that the policy calls) and environments (which episodes are played in), under TRL's names."""
+"""Tools (functions that the policy calls) and environments (objects in which episodes are played), as in TRL."""
 
 from grpo_lab.rollout.environments.tools.tool_environment import ToolEnvironment

@@ -27,10 +27,10 @@ _END = r"(?:<\|im_end\|>|<\|endoftext\|>)?\s*\Z"
 
 
 def json_call_template(names: list[str]) -> dict:
-    """The `response_template` for calls in the form of Qwen2.5, for tokenizers that have none of their own.
+    """Return a `response_template` for calls in the form of Qwen2.5, for tokenizers that have none.
 
     A call is JSON inside <tool_call> tags, as the chat templates write it. Small models leave out the tags. So a turn
-    without tags is a call, too, if all of it, bare or in one fenced block, is a JSON object with two keys: `name`, the
+    without tags is also a call if all of it, bare or in one fenced block, is a JSON object with two keys: `name`, the
     name of a tool, and `arguments`, an object.
 
     names: The names of the tools.
@@ -74,7 +74,7 @@ class Dialogue:
         schemas: JSON schemas of the tools; empty for an environment without tools.
 
     Raises:
-        InputError: If the chat template writes no calls or no results, if it does not keep its prefix, or if its calls
+        InputError: if the chat template writes no calls or no results, if it does not keep its prefix, or if its calls
             cannot be read.
     """
 
@@ -97,8 +97,8 @@ class Dialogue:
             prefix: The ids before the turn, including the prompt.
 
         Returns:
-            The message, with its calls under the key "tool_calls"; and the error of a call that cannot be read, "" if
-            there is none. If there is an error, the message has the text of the turn as its content, and no calls.
+            The message, with its calls under the key "tool_calls"; and the error of a call that cannot be read, or ""
+            without an error. After an error, the message has the text of the turn as its content, and no calls.
         """
         tokenizer = self.tokenizer
         if not self.schemas:
@@ -117,7 +117,7 @@ class Dialogue:
         return message, ""
 
     def write(self, results: list[dict]) -> list[int]:
-        """The ids to append after the policy's end token: the tool messages, and the beginning of its next turn.
+        """Return the ids to append after the policy's end token: the tool messages, and the beginning of its next turn.
 
         results: The tool messages, at least one.
         """
@@ -137,7 +137,7 @@ class Dialogue:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, **keywords)
 
     def _through_end_token(self, text: str) -> str:
-        """The text up to and including its last end token; a template writes a line break after it."""
+        """Cut a text after its last end token; a template writes a line break after it."""
         end = self.tokenizer.eos_token
         return text[: text.rindex(end) + len(end)] if end in text else text
 
@@ -160,7 +160,7 @@ class Dialogue:
             raise self._prefix_error()
 
     def _prefix_error(self) -> InputError:
-        problem = "does not keep its prefix: it writes earlier turns otherwise once there are later ones"
+        problem = "does not keep its prefix: it writes earlier turns differently once there are later ones"
         expected = "expected one that only appends, since the policy is trained on the tokens that it sampled"
         return InputError(CHAT_TEMPLATE, None, expected, found=problem)
 
@@ -168,7 +168,7 @@ class Dialogue:
         """Raise InputError unless a call that the template writes is read as the same call."""
         prompt_text = self._text(QUESTION, add_generation_prompt=True)
         text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
-        # Some templates begin a turn with a call in another way. So the response begins where the two texts part.
+        # Some templates begin a turn with a call differently. So the response begins where the two texts part.
         common = [*takewhile(lambda pair: pair[0] == pair[1], zip(prompt_text, text, strict=False))]
         response = self._through_end_token(text)[len(common) :].lstrip("\n")
         response_ids, prompt_ids = (encode_reply(self.tokenizer, part) for part in (response, prompt_text))
@@ -184,7 +184,7 @@ class MalformedCall(ValueError):
 
 
 def _check_call(call: Any) -> None:
-    """Raise MalformedCall for a call without a name. Give a call without arguments an empty dict of them."""
+    """Raise MalformedCall for a call without a name; give a call without arguments an empty dict of them."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         excerpt = json.dumps(function, ensure_ascii=False, default=str)[:80]

@@ -43,7 +43,7 @@ class ToolEnvironment:
     """An environment whose episodes are chats with tools, and with an environment object each if a factory is given.
 
     Args:
-        tools: Functions with types and a docstring for all of their arguments; they may be `async`.
+        tools: Functions whose arguments all have types and are described in the docstring; they may be `async`.
         environment_factory: A class, or a function without arguments, that returns an environment. It is called once
             for each episode of a batch; the environments are reset before each episode.
         max_tool_calling_iterations: Maximum number of turns with calls; the turn after them is the last. None sets no
@@ -110,7 +110,7 @@ class ToolEnvironment:
         check_prompts(model.config, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def check_rows(self, tokenizer, rows: Rows, name: str = "dataset") -> None:
-        """Raise InputError for what `check` finds without a model: all but prompts that are too long."""
+        """Raise InputError for all that `check` refuses, except prompts that are too long; this needs no model."""
         Dialogue(tokenizer, self.schemas)
         if "environments" in rows[0]:
             problem = "has the column 'environments', which is the trainer's own keyword"
@@ -141,7 +141,7 @@ class ToolEnvironment:
             rows: Rows of the data, P of them.
             num_generations: G, number of episodes of each row.
             max_completion_length: Maximum number of tokens of an episode, including the replies.
-            by_turn: True records the reward so far and the state of an environment after every turn, if it has them.
+            by_turn: True records after every turn the reward so far and the state of an environment, if it has them.
             sampling: The keyword arguments of `sample_completions`, from `temperature` on.
         """
         dialogue = Dialogue(tokenizer, self.schemas)
@@ -198,13 +198,13 @@ class ToolEnvironment:
         return thread
 
     def _take_threads(self, count: int) -> list[WorkerThread]:
-        """Return a thread for each episode. A lost thread is replaced, together with its environment."""
+        """Return a thread for each episode; lost threads are replaced, together with their environments."""
         self._threads = [self._new_thread() if thread.is_lost else thread for thread in self._threads]
         self._threads += [self._new_thread() for _ in range(count - len(self._threads))]
         return self._threads[:count]
 
     def _reset(self, thread: WorkerThread, row: dict) -> list[dict]:
-        """Reset the environment of an episode; return the prompt, with the text that `reset` returned at its end."""
+        """Reset the environment of an episode; return the prompt, followed by the text that `reset` returned."""
         prompt = row["prompt"]
         if thread.environment is None:
             return prompt
@@ -246,7 +246,7 @@ class ToolEnvironment:
 
 
 def _groups_share_prompts(prompts: list[list[dict]], num_generations: int) -> bool:
-    """True if all episodes of each group have the same prompt. They may differ, since `reset` may append to each."""
+    """Return True if all episodes of each group have the same prompt; `reset` may have appended to each."""
     return all(prompt == prompts[i - i % num_generations] for i, prompt in enumerate(prompts))
 
 
@@ -265,7 +265,7 @@ def _list_of_tools(tools: Any) -> list[Callable]:
 
 
 def _schemas(functions: list[Callable]) -> list[dict]:
-    """The JSON schemas of tools. Raise InputError for a tool without types or docstring, or for two of one name."""
+    """Return the JSON schemas of tools; raise InputError for a tool without types or docstring, or a repeated name."""
     from transformers.utils import get_json_schema
 
     schemas: dict[str, dict] = {}
@@ -279,14 +279,14 @@ def _schemas(functions: list[Callable]) -> list[dict]:
             schemas[name] = get_json_schema(function)
         except Exception as error:  # transformers raises exceptions that it does not export
             expected = "expected a type and, in the docstring, a description of each argument"
-            problem = f"has {name!r}, of which the model cannot be told: {' '.join(str(error).split()):.200}"
+            problem = f"has {name!r}, which cannot be described to the model: {' '.join(str(error).split()):.200}"
             argument = "environment_factory" if inspect.ismethod(function) else "tools"
             raise InputTypeError(argument, function, expected, found=problem) from error
     return list(schemas.values())
 
 
 def _class_state(environment_class: type | None) -> dict[str, str]:
-    """The values, as text, of the attributes of a class that are neither functions nor properties."""
+    """Return the values, as text, of the attributes of a class that are neither functions nor properties."""
     bases = environment_class.__mro__ if environment_class else ()
     classes = [base_class for base_class in bases if base_class is not object]
     return {
@@ -299,7 +299,7 @@ def _class_state(environment_class: type | None) -> dict[str, str]:
 
 @contextmanager
 def _randomness_from_torch() -> Iterator[None]:
-    """Seed Python's and NumPy's random numbers from torch's inside this context; afterwards restore their states.
+    """Inside this context, seed Python's and NumPy's random numbers from torch's; afterwards restore their states.
 
     So the environments of a repeated step draw the same random numbers.
     """

@@ -89,7 +89,7 @@ class ToolEpisode:
         return self.dialogue.write(results)
 
     def summary(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
-        """The record of a finished episode. Its messages leave out results that had no room.
+        """Return the record of a finished episode; its messages leave out results that had no room.
 
         Args:
             rollout: The rollout with the tokens of the episode.
@@ -149,10 +149,10 @@ class ToolEpisode:
             return error
 
     def _reward_so_far(self) -> float:
-        """The reward of the episode after a turn. If `get_reward` returns None or the thread is lost, it is unchanged.
+        """Return the reward after a turn; the one before it if `get_reward` returns None or the thread is lost.
 
         Raises:
-            InputTypeError: If `get_reward` returns anything but a finite number or None.
+            InputTypeError: if `get_reward` returns anything but a finite number or None.
         """
         reward = None if self.thread.is_lost else call_environment(self.thread, "get_reward")
         if reward is None:
@@ -166,7 +166,7 @@ class ToolEpisode:
         """Record the state in which the next turn begins. A lost thread gets a state that equals no other.
 
         Raises:
-            InputTypeError: If `get_state` returns a value that cannot be compared with others (is not hashable).
+            InputTypeError: if `get_state` returns a value that cannot be compared with others (is not hashable).
         """
         if not self.state_by_turn:
             return
@@ -181,7 +181,7 @@ class ToolEpisode:
 
 
 def call_environment(thread: WorkerThread, method: str, **keywords) -> Any:
-    """Call a method of an environment that only the trainer may call. Raise RunError if the method raises."""
+    """Call a method of an environment that only the trainer may call; raise RunError if the method raises."""
     try:
         return thread.run(getattr(thread.environment, method), keywords)
     except (Exception, SystemExit) as error:
@@ -190,16 +190,16 @@ def call_environment(thread: WorkerThread, method: str, **keywords) -> Any:
 
 
 def tool_methods(environment: Any) -> list[Callable]:
-    """The public methods of an environment, which are its tools.
+    """Return the public methods of an environment, which are its tools.
 
-    They are searched in the class, so that no property is computed.
+    They are searched for in the class, so that no property is computed.
     """
     names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
     return [getattr(environment, name) for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
 
 
 def _shortened(text: str) -> str:
-    """The text of a result, cut to `MAX_RESULT_CHARACTERS`; the end of a cut text says so."""
+    """Cut the text of a result to `MAX_RESULT_CHARACTERS`; the end of a cut text says so."""
     if len(text) <= MAX_RESULT_CHARACTERS:
         return text
     return f"{text[:MAX_RESULT_CHARACTERS]} ... [cut: the first {MAX_RESULT_CHARACTERS:,} of {len(text):,} characters]"

@@ -1,4 +1,4 @@
-"""A thread that runs the code of tools and of an environment, so that a call that hangs can be given up.
+"""A thread that runs the code of tools and of an environment, so that a hanging call can be given up.
 
 All code of an environment, from its constructor to `get_reward`, runs in one thread and one event loop. Connections to
 databases and sessions on a network need this.
@@ -32,7 +32,7 @@ class WorkerThread:
 
         Args:
             function: The function to call.
-            arguments: Its keyword arguments, a dict. With anything else, the call fails with TypeError. None: no
+            arguments: Its keyword arguments, a dict; anything else makes the call fail with TypeError. None: no
                 arguments.
             limit: Limit of a coroutine in seconds; None sets no limit.
         """
@@ -44,7 +44,7 @@ class WorkerThread:
         """Wait for a call; return its result, or raise its exception.
 
         Raises:
-            TimeoutError: If the call has not returned within `limit` seconds. The thread then counts as lost.
+            TimeoutError: if the call has not returned within `limit` seconds. The thread then counts as lost.
         """
         waited = 0.0
         while True:
