@@ -7,6 +7,7 @@ of a function of notebook 01 does not load the language-model libraries.
 """
 
 import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

@@ -217,7 +217,7 @@ def grade(
     exercises = of_notebook(number) | variants
     with Sandbox(of_notebook(number), strongest_isolation(trust), seconds, hidden_paths) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
-    return ClassGrades(stem, seed, sandbox.wall, students, fingerprint, variants)
+    return ClassGrades(stem, seed, sandbox.isolation, students, fingerprint, variants)
 
 
 def _grade_submissions(

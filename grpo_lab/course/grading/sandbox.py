@@ -44,7 +44,7 @@ class Sandbox:
 
     Args:
         exercises: The exercises of the assignment in order, by name. The package that submissions import lacks them.
-        wall: The kind of sandbox, as `isolation.strongest_isolation` names it.
+        isolation: The kind of isolation, as `isolation.strongest_isolation` names it.
         seconds: The time limit for each cell and for each exercise. A case may take a fifth of it.
         hidden: Paths that no submission may read.
     """
