@@ -60,7 +60,7 @@ def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogu
 
 def test_a_build_gets_the_figure_in_both_languages(catalogue, monkeypatch):
     image = pytest.importorskip("PIL.Image")
-    monkeypatch.setenv(style.IN, CHINESE)
+    monkeypatch.setenv(style.SECOND_LANGUAGE, CHINESE)
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
     fig, ax = plt.subplots()
     ax.set(xlabel="step")
