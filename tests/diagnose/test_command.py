@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def written(folder: Path, **columns) -> str:
-    """A folder with the log of 16 steps with a rising reward."""
+    """Write a folder with the log of 16 steps with a rising reward."""
     folder.mkdir()
     rows = [{"step": i + 1, "reward": i / 16, "grad_norm": 1.0} | columns for i in range(16)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -122,7 +122,7 @@ def test_what_does_not_end_is_ended(code, monkeypatch):
 
 
 def running() -> list[str]:
-    """The programs of this process that are still running."""
+    """Return the programs of this process that are still running."""
     own = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
     return [line for line in own.splitlines() if "bwrap" in line and "defunct" not in line]
 

@@ -124,7 +124,7 @@ def clip_always(log: Log) -> Evidence:
 def clip_never(log: Log) -> Evidence:
     """Detect that no ratio is clipped in any step although each rollout serves several updates.
 
-    It is no fault if the ratio moves by less than 0.02, or, without a logged ratio, if the policy does not change. A
+    It is not a fault if the ratio moves by less than 0.02, or, without a logged ratio, if the policy does not change. A
     ratio that is exactly 1 in all steps is one.
     """
     updates = updates_per_rollout(log) or 1
