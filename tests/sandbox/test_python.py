@@ -110,7 +110,7 @@ def test_a_megabyte_is_cut():
     ids=["loops", "ignores the signal", "sleeps", "closes its output", "leaves a child"],
 )
 def test_what_does_not_end_is_ended(code, monkeypatch):
-    # A program that sleeps reaches the wall-clock limit. The others reach the limit of CPU time, even on a busy machine.
+    # A program that sleeps reaches the wall-clock limit; the others reach that of CPU time, even on a busy machine.
     monkeypatch.setattr(python, "CLOCK_FACTOR", 1.0 if "sleep" in code else 100.0)
     execution = execute(code, seconds=1.0)
     if "fork" in code:  # the end of its first process ends all others
