@@ -8,7 +8,7 @@ def logs_side_by_side(logs: dict[str, dict[str, list[float]]], panels: dict[str,
         logs: The name of a log -> the values of each metric by step.
         panels: The name of a metric -> the label of its row.
         log_scale: The name of the metric that is drawn on a logarithmic scale.
-        beside: The values of each metric for comparison, drawn as dashed lines in every column.
+        beside: The name of a metric -> its values in a run to compare with, drawn as dashed lines in every column.
     """
     import matplotlib.pyplot as plt
 
