@@ -62,9 +62,9 @@ def possible_precisions(
 ) -> tuple[str, ...]:
     """Return the names of the modes that a model can be loaded in, the most exact first.
 
-    Callers choose among them as follows. `memory.choice` knows the free memory and takes the first mode that fits.
-    An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision` takes the last, which
-    needs the least memory.
+    Callers choose among them as follows. `memory.choose_candidate` knows the free memory and takes the first mode that
+    fits. An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision` takes the last,
+    which needs the least memory.
 
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
@@ -96,7 +96,7 @@ def pick_precision(
     Args:
         device: The device of the model.
         precision: The mode that the user asks for, which is then returned. None: the mode is chosen.
-        exact_only: Whether to return "fp32" on a GPU, too, if no mode is asked for.
+        exact_only: Whether to return "fp32" on a GPU as well if no mode is asked for.
         small: Deprecated: the name of `exact_only` before 1.0.0.
     """
     if small is not None:
@@ -124,7 +124,7 @@ def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
 
     The configuration decides (`precision`, or TRL's flags bf16 and fp16). If it names no mode, the mode is that for
     which `load_policy` loaded the model. If the model was loaded otherwise, its weights decide: bf16 weights train as
-    "bf16", float32 and float64 weights as "fp32". The flag bf16 accepts bf16 weights, too, which then train as "bf16";
+    "bf16", float32 and float64 weights as "fp32". The flag bf16 also accepts bf16 weights, which then train as "bf16";
     `precision="fp32-master"`, which the flag stands for otherwise, refuses them.
 
     Args:
@@ -179,7 +179,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    r"""Stochastic rounding of float32 to bf16: up or down, so that the mean over the noise is the number itself.
+    r"""Round float32 to bf16 stochastically: up or down, so that the mean over the noise is the number itself.
 
     If x is not 0, x_0 is the nearest bf16 number between 0 and x, and x_1 is the next bf16 number away from zero.
 
@@ -218,7 +218,7 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 def realised_share(
     weights: Float[Tensor, "*S"], learning_rate: float, steps: int, mode: str, seed: int = 0
 ) -> Float[Tensor, " steps"]:
-    r"""Share of the intended movement that the weights have made after each step, if all steps go in one direction.
+    r"""Return the share of the intended movement that weights have made after each of several steps in one direction.
 
     While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The moved weight is
     rounded to the numbers of the mode: `round` does nothing for "fp32", rounds to the nearest bf16 number for

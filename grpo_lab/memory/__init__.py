@@ -8,10 +8,12 @@ from grpo_lab.memory.planning import (
     MemoryPlan,
     all_candidates,
     choose_candidate,
-    fit_to_cpu,
+    enlarge_micro_batches,
     fit_to_gpu,
     plan_memory,
 )
 from grpo_lab.models.shapes import shape_of
 
-__getattr__ = renamed_in_module(__name__, {"plan": "plan_memory", "choice": "choose_candidate"})
+__getattr__ = renamed_in_module(
+    __name__, {"plan": "plan_memory", "choice": "choose_candidate", "fit_to_cpu": "enlarge_micro_batches"}
+)

@@ -57,7 +57,7 @@ def test_a_file_of_weights_that_is_none_is_named(checkpoint, tmp_path):
     folder = copy_of(checkpoint, tmp_path / "model")
     for content in (b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40):
         (folder / "model.safetensors").write_bytes(content)
-        with pytest.raises(ValueError, match=r"model.safetensors, which is no safetensors file, or a damaged one"):
+        with pytest.raises(ValueError, match=r"model.safetensors, which is not a safetensors file, or is damaged"):
             folders.count_parameters(folder)
 
 
@@ -138,10 +138,10 @@ def test_a_hub_without_that_model_says_so(monkeypatch):
     [
         (
             '{"peft_type": "LORA", "base_model_name_or_path": "some/model"}',
-            "a LoRA adapter for 'some/model', which is no whole model on this machine; `hf download some/model`",
+            "a LoRA adapter for 'some/model', which is not a whole model on this machine; `hf download some/model`",
         ),
-        ('{"peft_type": "LORA", "base_model_name_or_path": ""}', "a LORA adapter for '' and no whole model"),
-        ('{"peft_type": "IA3", "base_model_name_or_path": "a/b"}', "a IA3 adapter for 'a/b' and no whole model"),
+        ('{"peft_type": "LORA", "base_model_name_or_path": ""}', "a LORA adapter for '' and not a whole model"),
+        ('{"peft_type": "IA3", "base_model_name_or_path": "a/b"}', "a IA3 adapter for 'a/b' and not a whole model"),
         (
             '{"peft_type": "LORA", "base_model_name_or_path": "some/model", "modules_to_save": ["score"]}',
             "which holds \\['score'\\] as well; merge it with peft",

@@ -259,7 +259,7 @@ def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
     assert train_command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
     assert train_command.main(["--output_dir", "out", *own]) == 0
     for words, message in [
-        (["--beta", "0.2"], "--beta is 0.2; expected 0.0, as in the run in 'out'; what may be given anew is"),
+        (["--beta", "0.2"], "--beta is 0.2; expected 0.0, as in the run in 'out'; the options that may change are"),
         (["--task", "sums"], "--task is 'sums'; expected 'mine.jsonl', as"),
         (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
     ]:
@@ -311,7 +311,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
         ("epsilon: wide", "argument --epsilon: invalid float value: 'wide' (in 'bad.yaml')"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
         ("seed:", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
-        ("a: [", "--config is 'bad.yaml', which is no YAML: "),
+        ("a: [", "--config is 'bad.yaml', which is not YAML: "),
         ("seed: 1", "the following arguments are required: --output_dir"),
     ]:
         (workdir / "bad.yaml").write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ def add_engine_options(parser: ArgumentParser) -> None:
     modes, names = {"choices": ("colocate", "server")}, {"nargs": "+", "metavar": "NAME"}
     for name, about, kind in (
         ("engine", f"whose loop trains (default {OURS}: the one of the lessons)", {"choices": (OURS, TRL)}),
-        ("use_peft", "train adapters of LoRA alone, beside frozen weights", _switch()),
+        ("use_peft", "train only LoRA adapters; the weights of the model are frozen", _switch()),
         ("lora_r", "rank of an adapter (default 16)", argparse_type(int)),
         ("lora_alpha", "adapters are multiplied by alpha / r (default 32)", argparse_type(int)),
         ("lora_dropout", f"{trl} (default 0; TRL's is 0.05)", argparse_type(float)),

@@ -390,7 +390,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     trl_settings.check_settings(config)
     table = trl_settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
-    assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
+    assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured only with beta above 0"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
