@@ -182,7 +182,7 @@ REFUSED = [
     ("--engine trl --fsdp", "--fsdp is True; expected it only on several processes: torchrun --nproc_per_node 2 -m"),
     ("--lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
     ("--use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
-    ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0: the sampler and the log-probabilities"),
+    ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0, since sampler and trainer must"),
     ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie between 0 and 1"),
     ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
     ("--use_peft --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2; leave it out with LoRA: the ref"),
