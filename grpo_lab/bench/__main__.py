@@ -13,7 +13,7 @@ from grpo_lab.base.parser import installed_version, write_at_once
 from grpo_lab.bench import tables
 from grpo_lab.bench.process import in_a_process
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.config.settings import LARGEST_SEED
+from grpo_lab.config.settings import MAX_SEED
 
 
 @command("grpo_lab.bench")
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     check_at_least("steps", args.steps, tables.WINDOW)
     for seed in args.seeds:
-        check_between("seeds", seed, 0, LARGEST_SEED)
+        check_between("seeds", seed, 0, MAX_SEED)
     on_cpu = args.device == "cpu"
     if not args.against and not on_cpu:
         raise InputError("device", args.device, "expected cpu without --against: the seconds are a processor's")

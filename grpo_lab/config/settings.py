@@ -19,7 +19,7 @@ from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
-LARGEST_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
+MAX_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
 # The trackers of accelerate; each name is also the name of the package that pip installs.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 # The reason why --engine trl refuses a setting.
@@ -37,7 +37,7 @@ class RunSettings:
         trl="translated",
         may_change_on_resume=True,
     )
-    seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=LARGEST_SEED)
+    seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
     max_steps: int = setting(
         100, "number of steps, each one batch of rollouts with all its updates", at_least=0, trl="translated"
     )
@@ -354,8 +354,8 @@ def _check_settings(config: GRPOConfig) -> None:
     flags = [flag for flag in ("bf16", "fp16") if getattr(config, flag)]
     _check(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
     if config.precision and flags:
-        mode = PRECISIONS[config.precision]
-        fits = flags[0] == dtype_name(mode.autocast or mode.weights)
+        precision = PRECISIONS[config.precision]
+        fits = flags[0] == dtype_name(precision.autocast or precision.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
     check_unused(config, SETTINGS)
     _check_turn_advantage(config)

@@ -2,9 +2,9 @@
 
 from grpo_lab.base.display import GIB
 from grpo_lab.base.renamed import renamed_in_module
-from grpo_lab.config.precision import MODES
+from grpo_lab.config.precision import GPU_PRECISIONS
 from grpo_lab.memory.planning import (
-    RESERVE,
+    RESERVE_BYTES,
     MemoryPlan,
     all_candidates,
     choose_candidate,
@@ -15,5 +15,12 @@ from grpo_lab.memory.planning import (
 from grpo_lab.models.shapes import shape_of
 
 __getattr__ = renamed_in_module(
-    __name__, {"plan": "plan_memory", "choice": "choose_candidate", "fit_to_cpu": "enlarge_micro_batches"}
+    __name__,
+    {
+        "plan": "plan_memory",
+        "choice": "choose_candidate",
+        "fit_to_cpu": "enlarge_micro_batches",
+        "MODES": "GPU_PRECISIONS",
+        "RESERVE": "RESERVE_BYTES",
+    },
 )

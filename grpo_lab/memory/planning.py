@@ -1,8 +1,8 @@
 """Plan the memory that a run will take on a device before it starts, and choose settings with which it fits.
 
 A plan is for the worst case, in which every completion has the maximum length and every row a gradient, because a run
-would fail in such a step. It counts tensors. `RESERVE` covers what is not counted on a GPU: 0.76 GiB in the one run
-that was measured, and the gaps that the allocator leaves between tensors. The free memory of a GPU is read after CUDA
+would fail in such a step. It counts tensors. `RESERVE_BYTES` covers what is not counted on a GPU: 0.76 GiB in the one
+run that was measured, and the gaps that the allocator leaves between tensors. The free memory of a GPU is read after CUDA
 has started. On a CPU two things are not counted: memory that kernels allocate in addition to the tensors, above all in
 half precision, and freed memory that the process keeps (base/allocator.py).
 """
@@ -25,8 +25,8 @@ from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout import encode_prompts
 
-PROMPTS_MEASURED = 200  # number of prompts whose length is measured before a run
-RESERVE = GIB  # bytes that are left free for what a plan does not count
+MAX_MEASURED_PROMPTS = 200  # number of prompts whose length is measured before a run
+RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
 BATCH_SETTINGS = {"per_device_train_batch_size", "gradient_accumulation_steps"}
 LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters, which needs more memory than LoRA"
 
@@ -68,8 +68,8 @@ class MemoryPlan:
         return max(self.totals, key=self.totals.get)
 
     def fits(self, budget: int) -> bool:
-        """Return True if the peak and `RESERVE` together fit into a device with `budget` bytes free."""
-        return self.peak + RESERVE <= budget
+        """Return True if the peak and `RESERVE_BYTES` together fit into a device with `budget` bytes free."""
+        return self.peak + RESERVE_BYTES <= budget
 
     def with_setting(self, **changes) -> "MemoryPlan":
         """Return the plan with other values for fields of `PlannedRun`, such as `config` or `precision`."""
@@ -200,7 +200,7 @@ def choose_candidate(
         [str(candidate), f"{candidate.plan.peak / GIB:.2f}", "fits" if candidate.plan.fits(budget) else "-"]
         for candidate in candidates
     ]
-    fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
+    fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of them left beside the plan"
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
@@ -212,8 +212,8 @@ def choose_candidate(
 
 
 def longest_prompt(tokenizer, rows) -> int:
-    """Return L, the number of tokens of the longest of the first `PROMPTS_MEASURED` prompts."""
-    prompts = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS_MEASURED))]
+    """Return L, the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts."""
+    prompts = [rows[index]["prompt"] for index in range(min(len(rows), MAX_MEASURED_PROMPTS))]
     prompt_ids, _ = encode_prompts(tokenizer, prompts)
     return prompt_ids.shape[1]
 

@@ -58,14 +58,13 @@ def load_policy(
             - The folder of a model, or of a LoRA adapter. An adapter is merged into its base model, which has to be on
               this machine.
         device: "cpu", "cuda", "cuda:1" or "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
-        precision: The mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
-            AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
+        precision: The precision to train in, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
             takes "bf16" on a GPU that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the
             CPU and for models so small that rounding costs more than it saves.
 
     Returns:
         The model, in eval mode, with parameters that require gradients, and its tokenizer. The name of the
-        mode is `origin_of(model).precision`; `train` uses this mode if the configuration names none.
+        precision is `origin_of(model).precision`; `train` uses it if the configuration names none.
 
     Raises:
         InputError: if the model cannot be loaded or trained. Before the model is returned, a few tokens are sampled
@@ -74,16 +73,17 @@ def load_policy(
     """
     chosen_device = pick_device(device)
     # A precision that the device does not support is refused before a model is downloaded.
-    mode = None if precision is None else pick_precision(chosen_device, precision)
+    chosen_precision = None if precision is None else pick_precision(chosen_device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    mode = mode or pick_precision(chosen_device, exact_only=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
+    has_small_weights = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
+    chosen_precision = chosen_precision or pick_precision(chosen_device, exact_only=has_small_weights)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
-    model = _load_model(folder, mode.weights, chosen_device)
+    model = _load_model(folder, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
-    set_origin(model, precision=mode.name, name=str(name) if is_hub_id else str(folder.absolute()))
+    set_origin(model, precision=chosen_precision.name, name=str(name) if is_hub_id else str(folder.absolute()))
     embedding_rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > embedding_rows:
         problem = f"where the tokenizer knows {len(tokenizer)} tokens and the model {embedding_rows}"
@@ -93,8 +93,8 @@ def load_policy(
         merge_adapter(model, adapter)
         print(f"policy: the adapter in {readable(adapter)} is merged into its weights")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
-    print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
-    if warning := slow_here(chosen_device, mode):
+    print(f"policy: {size}, {chosen_precision}, on {describe_device(chosen_device)}")
+    if warning := slow_here(chosen_device, chosen_precision):
         print(f"        {warning}")
     ensure_checked(model)
     return model, tokenizer

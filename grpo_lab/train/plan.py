@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # not imported here, so that the error for a wrong option app
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # converted to steps once the number of rows is known
-EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
+MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     """Return the held-out problems for evaluations during the run, or None if there are no evaluations."""
     if config.eval_steps is None:
         return None
-    return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]
+    return task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
 
 
 def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:

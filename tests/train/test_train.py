@@ -168,8 +168,8 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdi
     arguments = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
     rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments)
     held_out = keywords["eval_dataset"]
-    assert len(held_out) == train_command.EVAL_PROBLEMS
-    assert held_out == addition_problems("test", train_command.EVAL_PROBLEMS, 1)
+    assert len(held_out) == train_command.MAX_EVAL_PROBLEMS
+    assert held_out == addition_problems("test", train_command.MAX_EVAL_PROBLEMS, 1)
     rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments, "--task", "mine.jsonl")
     assert {row["answer"] for row in rows} & {row["answer"] for row in keywords["eval_dataset"]} == set()
     assert len(rows) + len(keywords["eval_dataset"]) == 60

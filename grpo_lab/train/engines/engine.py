@@ -151,8 +151,8 @@ Engine = OurEngine | TrlEngine
 
 
 def _most_exact_precision(config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
-    modes = possible_precisions(device, config.requested_precision, exact_only=has_tiny_model)
-    return modes[0] if len(modes) > 1 else config.requested_precision
+    precisions = possible_precisions(device, config.requested_precision, exact_only=has_tiny_model)
+    return precisions[0] if len(precisions) > 1 else config.requested_precision
 
 
 def make_engine(options: dict) -> Engine:
