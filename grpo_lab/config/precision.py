@@ -91,7 +91,7 @@ def possible_precisions(
 def pick_precision(
     device: torch.device, precision: str | None = None, exact_only: bool = False, *, small: bool | None = None
 ) -> Precision:
-    """Return the precision that needs the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
+    """Return the precision with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
 
     Args:
         device: The device of the model.

@@ -58,9 +58,10 @@ def load_policy(
             - The folder of a model, or of a LoRA adapter. An adapter is merged into its base model, which has to be on
               this machine.
         device: "cpu", "cuda", "cuda:1" or "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
-        precision: The precision to train in, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
-            takes "bf16" on a GPU that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the
-            CPU and for models so small that rounding costs more than it saves.
+        precision: The precision to train in, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit AdamW), "fp32-master"
+            and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None takes "bf16" on a GPU
+            that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the CPU and for models so
+            small that rounding costs more than it saves.
 
     Returns:
         The model, in eval mode, with parameters that require gradients, and its tokenizer. The name of the
