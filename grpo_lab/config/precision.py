@@ -218,7 +218,7 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 def realised_share(
     weights: Float[Tensor, "*S"], learning_rate: float, steps: int, mode: str, seed: int = 0
 ) -> Float[Tensor, " steps"]:
-    r"""Return the share of the intended movement that weights have made after each of several steps in one direction.
+    r"""Compute the share of the intended movement that weights have made after each of several steps in one direction.
 
     While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The moved weight is
     rounded to the numbers of the mode: `round` does nothing for "fp32", rounds to the nearest bf16 number for

@@ -200,7 +200,7 @@ def choose_candidate(
         [str(candidate), f"{candidate.plan.peak / GIB:.2f}", "fits" if candidate.plan.fits(budget) else "-"]
         for candidate in candidates
     ]
-    fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of them left beside the plan"
+    fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of which stay free"
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]

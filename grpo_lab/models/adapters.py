@@ -41,7 +41,7 @@ def lora_config(model, settings: dict[str, Any]):
     settings = LORA_DEFAULTS | settings
     check_lora(settings)
     if has_adapter(model) or origin_of(model).merged_adapter:
-        remedy = "merge it into a folder of its own first (`python -m grpo_lab.models merge`), or resume its run"
+        remedy = "merge it into another folder first (`python -m grpo_lab.models merge`), or resume its run"
         raise InputError("use_peft", True, remedy, found="is on, and the model has an adapter already")
     targets = settings["lora_target_modules"]
     if targets is not None and targets != [ALL_LINEAR]:

@@ -58,7 +58,7 @@ class RunPlan:
 
     @property
     def saved_options(self) -> dict:
-        """The options of the command that are not settings, such as model and task, which the run saves beside them."""
+        """The options of the command that are not settings, such as model and task, which the run saves with them."""
         return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
 
     @property

@@ -124,7 +124,7 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
         if value is not None and name not in noted_names:
             is_overridden = name in overridden_names
             translation.note(
-                NO_EFFECT, name, "it was typed" if is_overridden else "it is so here, too, or nothing reads it"
+                NO_EFFECT, name, "it was typed" if is_overridden else "it is the same here, or nothing reads it"
             )
     return translation
 

@@ -132,7 +132,7 @@ def test_a_hub_without_that_model_says_so(monkeypatch):
         load_policy("someone/run1")
 
 
-@pytest.mark.parametrize("beside", [(), ("config.json",), ("config.json", "model.safetensors")])
+@pytest.mark.parametrize("other_files", [(), ("config.json",), ("config.json", "model.safetensors")])
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -149,12 +149,12 @@ def test_a_hub_without_that_model_says_so(monkeypatch):
         ("{", "adapter_config.json is damaged"),
     ],
 )
-def test_a_folder_with_an_adapter_is_one_sentence(checkpoint, tmp_path, beside, content, words):
+def test_a_folder_with_an_adapter_is_one_sentence(checkpoint, tmp_path, other_files, content, words):
     folder = tmp_path / "adapter"
     folder.mkdir()
     (folder / "adapter_config.json").write_text(content, encoding="utf-8")
     (folder / "adapter_model.safetensors").touch()
-    for name in beside:
+    for name in other_files:
         (folder / name).write_bytes((checkpoint / name).read_bytes())
     for use in (load_policy, folders.count_parameters):
         with pytest.raises(ValueError, match=rf"^name is .*adapter, .*{words}"):
