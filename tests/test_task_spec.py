@@ -118,7 +118,7 @@ def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
     ]:
         for rewards in (None, [*REWARD_FUNCTIONS], ["accuracy_reward"]):
             check_no_code_named({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
-    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # as if the network shares exist
+    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # pretend that the network shares exist
     shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]
     for task in ["none.jsonl", "mine.exe", "them/sums", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
         with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
