@@ -202,10 +202,10 @@ def cell_of_a_notebook(sign):
 
 
 OTHER_REWARDS = {
-    "closure": (closure, r"test_same_run.closure.<locals>.<lambda>"),
+    "closure": (closure, r"test_run_folder_same_run.closure.<locals>.<lambda>"),
     "partial": (lambda sign: functools.partial(plain, sign=sign), r"functools.partial"),
-    "instance": (Instance, r"test_same_run.Instance"),
-    "method": (lambda sign: Instance(sign).__call__, r"test_same_run.Instance.__call__"),
+    "instance": (Instance, r"test_run_folder_same_run.Instance"),
+    "method": (lambda sign: Instance(sign).__call__, r"test_run_folder_same_run.Instance.__call__"),
     "cell": (cell_of_a_notebook, r"__main__.reward"),
 }
 
