@@ -24,7 +24,6 @@ from grpo_lab.rollout.decoding.static import reuse_graphs
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
@@ -164,7 +163,7 @@ class Run:
 
     def rows_of_step(self, step: int) -> list[dict]:
         """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch."""
-        return rows_of_training_step(self.dataset, self.config, step)
+        return self._inputs().rows_of_step(step)
 
     def trainer_state(self, step: int) -> TrainerState:
         """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""

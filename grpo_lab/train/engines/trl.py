@@ -39,7 +39,6 @@ from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
 from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make_trainer
-from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
@@ -230,7 +229,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
     dataset = inputs.dataset
     if is_main():
         check_run_inputs(replace(inputs, config=config.without(output_dir=None, resume_from_checkpoint=False)))
-    rows = [row for step in range(config.max_steps) for row in rows_of_training_step(dataset, config, step)]
+    rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
     if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
