@@ -87,7 +87,10 @@ def train(
     """
     check_settings(config, lora=lora is not None)
     environment = _tool_environment(config, environment, tools, environment_factory)
-    inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+    inputs = RunInputs(
+        model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
+        eval_dataset=eval_dataset, environment=environment,
+    )  # fmt: skip
     rows = rows_in_order(inputs)
     config = _for_this_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
