@@ -215,31 +215,28 @@ def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
     rows: The problems.
     scored: Their completions, as `sample_problems` returns them.
     """
+    from grpo_lab.trainer.reports import completion_record
+
     G = len(scored.texts) // len(rows)
     total, rewards_per_func, names = scored.rewards
     columns = (rewards_per_func, total, scored.lengths, scored.truncated)
     values = zip(scored.texts, *(column.tolist() for column in columns), strict=True)
-    records = [
-        {
-            "problem": number // G,
-            "prompt": rows[number // G]["prompt"],
-            "completion": text,
-            "rewards": {name: _none_if_nan(value) for name, value in zip(names, row_rewards, strict=True)},
-            "reward": _none_if_nan(reward),
-            "length": length,
-            "truncated": truncated,
-        }
-        for number, (text, row_rewards, reward, length, truncated) in enumerate(values)
-    ]
-    for record, episode, turns in zip(records, scored.episodes or (), scored.turns or (), strict=False):
-        record["turns"] = turns
-        if episode.prompt is not None:
-            record["prompt"] = episode.prompt
+    episodes = scored.episodes or []
+    turns_by_row = scored.turns or []
+    records = []
+    for number, (text, row_rewards, reward, length, truncated) in enumerate(values):
+        prompt = episodes[number].prompt if episodes else None
+        record = completion_record(
+            rows[number // G]["prompt"] if prompt is None else prompt,
+            text,
+            dict(zip(names, row_rewards, strict=True)),
+            reward,
+            turns=turns_by_row[number] if turns_by_row else None,
+            length=length,
+            truncated=truncated,
+        )
+        records.append({"problem": number // G} | record)
     return records
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 @torch.no_grad()

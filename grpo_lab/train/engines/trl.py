@@ -38,7 +38,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
 from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
-from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make_trainer
+from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer, records_of_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
@@ -309,7 +309,7 @@ class StepRecorder(TrainerCallback):
         return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write_completions(self, step: int) -> None:
-        records = completion_records(self.trainer, step, self.config)
+        records = records_of_trainer(self.trainer, step, self.config)
         tqdm.write(best_and_worst(records))
         if self.folder is not None:
             self.folder.append(COMPLETIONS_FILE, records)
