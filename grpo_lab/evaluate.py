@@ -165,25 +165,23 @@ def evaluation_metrics(
         - think_rate: share of completions with reasoning between think tags
         - n, num_generations: numbers of problems, and of completions per problem
     """
-    from grpo_lab.trainer.evaluation import accuracy_of
-    from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
+    from grpo_lab.trainer.evaluation import accuracy_and_rewards
+    from grpo_lab.trainer.metrics import mean_and_std, tool_metrics
 
     G = num_generations
     num_problems = len(scored.texts) // G
-    total, rewards_per_func, names = scored.rewards
     correctness = scored.correctness.nan_to_num(-torch.inf).reshape(num_problems, G)  # -inf: the reward did not apply
-    accuracy = accuracy_of(scored.correctness)
+    common_metrics = accuracy_and_rewards(scored)
+    accuracy = common_metrics["accuracy"]
     num_applied = int((correctness > -torch.inf).any(1).sum())
     frac_zero_std = (correctness == correctness[:, :1]).all(1).double().mean().item()
-    values_by_name = zip(names, rewards_per_func.double().unbind(1), strict=True)
     return {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_applied),
         "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
-        **{f"rewards/{name}/mean": mean_and_std(values)[0] for name, values in values_by_name},
-        **none_shares(names, rewards_per_func),
+        **common_metrics,
         **scored.logged,
-        **({"reward": mean_and_std(total.double())[0]} if has_reward_weights else {}),
+        **({"reward": mean_and_std(scored.rewards.total.double())[0]} if has_reward_weights else {}),
         "frac_reward_zero_std": None if G == 1 else frac_zero_std,
         "mean_length": scored.lengths.double().mean().item(),
         "format_rate": mean(format_reward(scored.texts)),
@@ -217,31 +215,28 @@ def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
     rows: The problems.
     scored: Their completions, as `sample_problems` returns them.
     """
+    from grpo_lab.trainer.reports import completion_record
+
     G = len(scored.texts) // len(rows)
     total, rewards_per_func, names = scored.rewards
     columns = (rewards_per_func, total, scored.lengths, scored.truncated)
     values = zip(scored.texts, *(column.tolist() for column in columns), strict=True)
-    records = [
-        {
-            "problem": number // G,
-            "prompt": rows[number // G]["prompt"],
-            "completion": text,
-            "rewards": {name: _none_if_nan(value) for name, value in zip(names, row_rewards, strict=True)},
-            "reward": _none_if_nan(reward),
-            "length": length,
-            "truncated": truncated,
-        }
-        for number, (text, row_rewards, reward, length, truncated) in enumerate(values)
-    ]
-    for record, episode, turns in zip(records, scored.episodes or (), scored.turns or (), strict=False):
-        record["turns"] = turns
-        if episode.prompt is not None:
-            record["prompt"] = episode.prompt
+    episodes = scored.episodes or []
+    turns_by_row = scored.turns or []
+    records = []
+    for number, (text, row_rewards, reward, length, truncated) in enumerate(values):
+        prompt = episodes[number].prompt if episodes else None
+        record = completion_record(
+            rows[number // G]["prompt"] if prompt is None else prompt,
+            text,
+            dict(zip(names, row_rewards, strict=True)),
+            reward,
+            turns=turns_by_row[number] if turns_by_row else None,
+            length=length,
+            truncated=truncated,
+        )
+        records.append({"problem": number // G} | record)
     return records
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 @torch.no_grad()

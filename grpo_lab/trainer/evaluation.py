@@ -125,16 +125,24 @@ def evaluate_policy(
         environment=environment, max_completion_length=config.max_completion_length,
         **config.sampling_arguments(), **sampling_options,
     )  # fmt: skip
-    rewards = sampled.rewards
-    mean, std = mean_and_std(rewards.total.double())
-    metrics = sampled.logged | {"reward": mean, "reward_std": std, "accuracy": accuracy_of(sampled.correctness)}
-    for name, values in zip(rewards.names, rewards.rewards_per_func.double().unbind(1), strict=True):
-        metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
-    metrics |= none_shares(rewards.names, rewards.rewards_per_func)
+    mean, std = mean_and_std(sampled.rewards.total.double())
+    metrics = sampled.logged | {"reward": mean, "reward_std": std} | accuracy_and_rewards(sampled)
     for name, values in (("mean_length", sampled.lengths), ("clipped_ratio", sampled.truncated)):
         metrics[f"completions/{name}"] = values.double().mean().item()
     metrics |= tool_metrics(sampled.episodes)
     return {f"eval/{name}": value for name, value in metrics.items()}
+
+
+def accuracy_and_rewards(scored: ScoredCompletions) -> dict[str, float | None]:
+    """Return the accuracy, the mean of each reward function and the share of completions to which it did not apply.
+
+    The names are "accuracy", "rewards/<function>/mean" and "rewards/<function>/frac_none"; a share of 0 is left out.
+    """
+    _, rewards_per_func, names = scored.rewards
+    metrics = {"accuracy": accuracy_of(scored.correctness)}
+    for name, values in zip(names, rewards_per_func.double().unbind(1), strict=True):
+        metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
+    return metrics | none_shares(names, rewards_per_func)
 
 
 def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:

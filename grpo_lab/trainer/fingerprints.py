@@ -24,6 +24,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.functions import as_list
+from grpo_lab.rollout.environments.environment import functions_and_settings
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.run_inputs import RunInputs
 
@@ -53,7 +54,7 @@ def formula_fingerprints(config: GRPOConfig) -> dict:
     return {name: None if own is None else _code_fingerprint([own]) for name, own in functions.items()}
 
 
-def check_same_ingredients(old_fingerprints: dict, new_fingerprints: dict, folder: str) -> None:
+def check_same_fingerprints(old_fingerprints: dict, new_fingerprints: dict, folder: str) -> None:
     """Raise InputError for the first input that differs from that of the run in the folder.
 
     A fingerprint that is None in one of the two is not compared: a run may begin or stop evaluating, a user's own loop
@@ -117,7 +118,7 @@ def _tokenizer_fingerprint(tokenizer) -> dict:
 
 def _environment_fingerprint(environment) -> dict:
     """Return a fingerprint of the code of the tools and environments, and of their settings."""
-    functions, settings = environment.ingredients
+    functions, settings = functions_and_settings(environment)
     return _code_fingerprint(functions) | settings
 
 

@@ -23,7 +23,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
-from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates
+from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates, with_update_metrics
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
 
@@ -92,7 +92,8 @@ def train(
                     ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             metrics |= run.measure_and_log(step, experience, clock)
-            metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
+            update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
+            metrics = with_update_metrics(metrics, update_metrics)
             run.record(step, metrics | clock.seconds, callback)
     return run.history
 

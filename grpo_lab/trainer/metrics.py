@@ -11,7 +11,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.base.checks import InputTypeError
+from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
@@ -19,7 +19,8 @@ from grpo_lab.rollout.rollout import Episode
 from grpo_lab.trainer.experience import Experience
 
 LOGP_TOLERANCE = 0.1  # in nats; a larger difference from the log-probability of the sampler is counted
-# Metrics that a step adds to those of `collect`: of the updates, of the KL, and of the run.
+# Metrics that a step adds to those of `collect`: of the updates, of the KL, and of the run. A loss of one's own may add
+# more, by its `clip_metrics`; `with_update_metrics` compares these names when the update has returned them.
 ADDED_METRICS = (
     "step", "loss", "grad_norm", "learning_rate", "nonfinite_steps", "rows_without_gradient", "kl", "ratio",
     "cispo_clip_ratio", LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE, TRAINED_REPLIES, "step_time",
@@ -164,6 +165,23 @@ def mean_of_updates(updates: list[dict]) -> dict:
     """
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
     return mean | {name: updates[0][name] for name in (LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE)}
+
+
+def with_update_metrics(metrics: dict, update_metrics: dict) -> dict:
+    """Return the metrics of a step together with those of its updates.
+
+    Args:
+        metrics: The metrics before the update: those of sampling and rewards, and those that reward functions logged.
+        update_metrics: The metrics of the updates, and those that the `clip_metrics` of the loss returned.
+
+    Raises:
+        RunError: if a name is in both, so that one value would replace the other.
+    """
+    if repeated_names := sorted(metrics.keys() & update_metrics.keys()):
+        name = repeated_names[0]
+        expected = "expected another name in `log_metric`, or in the `clip_metrics` of the loss"
+        raise RunError("metrics", name, expected, found=f"of the step have {name!r} twice")
+    return metrics | update_metrics
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -123,20 +124,58 @@ def completion_records(
     )
     records = []
     for row, (group, text, rewards_by_func, reward, advantage, episode) in enumerate(values):
-        record = {
-            "step": step,
-            "prompt": rows[group]["prompt"] if episode.prompt is None else episode.prompt,
-            "completion": text,
-            "rewards": {name: _none_if_nan(value) for name, value in zip(names, rewards_by_func, strict=True)},
-            "reward": _none_if_nan(reward),
-            "advantage": advantage,
-        }
-        if columns.values:
-            record["extra"] = columns.row(row)
-        if turns_by_row is not None:
-            record["turns"] = turns_by_row[row]
-        records.append(record)
+        record = completion_record(
+            rows[group]["prompt"] if episode.prompt is None else episode.prompt,
+            text,
+            dict(zip(names, rewards_by_func, strict=True)),
+            reward,
+            extra=columns.row(row) if columns.values else None,
+            turns=None if turns_by_row is None else turns_by_row[row],
+            advantage=advantage,
+        )
+        records.append({"step": step} | record)
     return records
+
+
+def completion_record(
+    prompt: str | list[dict],
+    completion: str,
+    rewards: dict[str, float | None],
+    reward: float | None,
+    *,
+    extra: dict[str, Any] | None = None,
+    turns: list[dict[str, str]] | None = None,
+    **values: Any,
+) -> dict[str, Any]:
+    """Return the record of a completion, ready for JSON, as files of completions hold it.
+
+    Args:
+        prompt: The prompt, a string or a list of messages.
+        completion: The text of the completion.
+        rewards: The reward by the name of its function. A reward that does not apply is NaN or None, in the record
+            None.
+        reward: The total reward; NaN or None if no reward function applies.
+        extra: Values that reward functions logged for this completion. None: the record has no "extra".
+        turns: The texts of the episode, each with its author. None: the record has no "turns".
+        values: Further entries of the record, which follow "reward".
+    """
+    record = {
+        "prompt": prompt,
+        "completion": completion,
+        "rewards": {name: none_if_nan(value) for name, value in rewards.items()},
+        "reward": none_if_nan(reward),
+        **values,
+    }
+    if extra is not None:
+        record["extra"] = extra
+    if turns is not None:
+        record["turns"] = turns
+    return record
+
+
+def none_if_nan(value: float | None) -> float | None:
+    """Return the value, or None instead of NaN, which JSON does not have."""
+    return None if value is None or math.isnan(value) else value
 
 
 def best_and_worst(records: list[dict]) -> str:
@@ -182,10 +221,6 @@ def quoted(text: str, width: int) -> str:
 def _has_signal(metrics: dict) -> bool:
     """Return False if the rewards of every group were equal in this step; True if the metrics do not record it."""
     return metrics.get("frac_reward_zero_std") != 1
-
-
-def _none_if_nan(reward: float) -> float | None:
-    return None if math.isnan(reward) else reward
 
 
 def _three_decimals(value: float | None) -> str:

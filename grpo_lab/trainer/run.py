@@ -24,7 +24,6 @@ from grpo_lab.rollout.decoding.static import reuse_graphs
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
@@ -78,7 +77,16 @@ class Run:
         self.eval_dataset = eval_dataset
         self.environment = environment
         self.saved_options = saved_options or {}
-        check_run_inputs(self._inputs())
+        self._inputs = RunInputs(
+            model=model,
+            tokenizer=tokenizer,
+            dataset=dataset,
+            reward_funcs=reward_funcs,
+            config=config,
+            eval_dataset=eval_dataset,
+            environment=environment,
+        )
+        check_run_inputs(self._inputs)
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
@@ -96,17 +104,6 @@ class Run:
             # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
             settings["precision"] = self.optimizer.precision.name
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
-
-    def _inputs(self) -> RunInputs:
-        return RunInputs(
-            self.model,
-            self.tokenizer,
-            self.dataset,
-            self.reward_funcs,
-            self.config,
-            self.eval_dataset,
-            self.environment,
-        )
 
     def __enter__(self):
         resources = ExitStack()
@@ -147,7 +144,7 @@ class Run:
 
     def _fingerprints(self) -> dict:
         """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
-        return fingerprints(self._inputs()) | formula_fingerprints(self.config)
+        return fingerprints(self._inputs) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
@@ -164,7 +161,7 @@ class Run:
 
     def rows_of_step(self, step: int) -> list[dict]:
         """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch."""
-        return rows_of_training_step(self.dataset, self.config, step)
+        return self._inputs.rows_of_step(step)
 
     def trainer_state(self, step: int) -> TrainerState:
         """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""

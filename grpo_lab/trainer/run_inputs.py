@@ -1,9 +1,13 @@
-"""The inputs of a run: model, tokenizer, data, rewards and settings."""
+"""The inputs of a run: model, tokenizer, data, rewards and settings; and the order of its data."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from grpo_lab.base.random_state import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
@@ -25,3 +29,22 @@ class RunInputs:
     def datasets(self) -> dict[str, Rows]:
         """The data sets of the run, by the names of their arguments."""
         return {"dataset": self.dataset} | ({} if self.eval_dataset is None else {"eval_dataset": self.eval_dataset})
+
+    def rows_of_step(self, step: int) -> list[dict]:
+        """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch.
+
+        step: Index of the step, counted from 0.
+        """
+        rows = []
+        first = step * self.config.prompts_per_step
+        for position in range(first, first + self.config.prompts_per_step):
+            epoch, index = divmod(position, len(self.dataset))
+            order = _random_order(len(self.dataset), seed=self.config.seed * SEED_STRIDE + epoch)
+            rows.append(self.dataset[order[index]])
+        return rows
+
+
+@functools.lru_cache(maxsize=2)
+def _random_order(count: int, seed: int) -> list[int]:
+    """Return the indices 0 to count - 1 in an order that depends on the seed alone."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()

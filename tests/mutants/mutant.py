@@ -18,7 +18,7 @@ TELLING = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_loop.py",),
     "trainer/collecting": ("trainer/test_loop_step.py", "trainer/test_loop.py"),
-    "trainer/data_order": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
+    "trainer/run_inputs": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
     "trainer/experience": ("trainer/test_loop_step.py", "trainer/test_loop.py"),
     "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_loop_step.py"),
     "trainer/loop": ("trainer/test_loop_step.py",),

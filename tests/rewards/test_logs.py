@@ -7,13 +7,15 @@ import math
 import re
 import threading
 from collections import defaultdict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import TrainerState
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, RunError
+from grpo_lab.objective import LOSSES
 from grpo_lab.rewards import completion_text, score_completions
 from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.logs import RewardLog
@@ -187,6 +189,22 @@ def test_what_cannot_be_logged_is_named(call, message):
     config = make_config(num_generations=4, generation_batch_size=8)
     with pytest.raises(InputError, match=message):
         collect(*make_policy(), ROWS[:2], reward, config)
+
+
+def test_a_metric_of_ones_own_loss_is_no_name_for_a_logged_one(monkeypatch):
+    """`collect` cannot know the name: the loss returns it with the first update."""
+
+    def reward(completions, log_metric, **kwargs):
+        log_metric("my_clip", 42)
+        return [1.0, 0.0] * (len(completions) // 2)
+
+    own_loss = replace(LOSSES["grpo"], clip_metrics=lambda batch, settings: {"my_clip": batch.ratio > 2})
+    with monkeypatch.context() as patch:
+        patch.setitem(LOSSES, "grpo", own_loss)
+        with pytest.raises(RunError, match="metrics of the step have 'my_clip' twice; expected another name in `log_m"):
+            train(*make_policy(), ROWS, reward, make_config(loss_type="grpo"))
+        assert train(*make_policy(), ROWS, letter_reward, make_config(loss_type="grpo"))[0]["my_clip"] == 0
+    assert train(*make_policy(), ROWS, reward, make_config(loss_type="grpo"))[0]["my_clip"] == 42
 
 
 def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():

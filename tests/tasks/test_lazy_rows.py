@@ -12,9 +12,9 @@ from grpo_lab.tasks import with_system
 from grpo_lab.tasks.lazy_rows import Column, LazyRows, Locations
 from grpo_lab.tasks.own import own_problems
 from grpo_lab.tasks.rows import Rows, in_parts, mapped
-from grpo_lab.trainer.data_order import rows_of_training_step
 from grpo_lab.trainer.fingerprints import _hash, _rows_fingerprint
 from grpo_lab.trainer.run_checks import check_dataset
+from grpo_lab.trainer.run_inputs import RunInputs
 
 values = st.one_of(st.text(st.characters()), st.none(), st.integers(), st.lists(st.integers(), max_size=2))
 
@@ -62,9 +62,9 @@ def test_lazy_rows_are_a_sequence_and_each_access_makes_a_row(rows):
 def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
     lazy, listed = rows
     config = GRPOConfig(seed=3)
-    assert [rows_of_training_step(lazy, config, step) for step in range(9)] == [
-        rows_of_training_step(listed, config, s) for s in range(9)
-    ]
+    lazy_inputs, listed_inputs = (RunInputs(None, None, dataset, None, config) for dataset in rows)
+    for step in range(9):
+        assert lazy_inputs.rows_of_step(step) == listed_inputs.rows_of_step(step)
     contents = _hash([_hash(row) for row in listed])  # the fingerprint in runs of earlier versions
     assert _rows_fingerprint(lazy) == _rows_fingerprint(listed) == {"rows": len(listed), "contents": contents}
     check_dataset(lazy)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import sample_completions
 from grpo_lab.tasks import Rows
@@ -59,7 +60,7 @@ class Environment(Protocol):
         ...
 
     @property
-    def ingredients(self) -> tuple[list[Callable], dict]:
+    def functions_and_settings(self) -> tuple[list[Callable], dict]:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         ...
 
@@ -110,3 +111,15 @@ def abilities(environment: Environment | None) -> Abilities:
         has_reward=getattr(environment, "has_reward", False),
         has_state=getattr(environment, "has_state", False),
     )
+
+
+def functions_and_settings(environment: Any) -> tuple[list[Callable], dict]:
+    """Return the functions and the settings of an environment, which a resumed run compares.
+
+    They are read from its property `functions_and_settings`. A class that has only `ingredients`, the old name of this
+    property, causes a DeprecationWarning.
+    """
+    if hasattr(environment, "functions_and_settings"):
+        return environment.functions_and_settings
+    warn_renamed("environment.ingredients", "functions_and_settings")
+    return environment.ingredients

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.rollout import Rollout
@@ -50,6 +51,8 @@ class TextEnvironment:
         check_prompts(model.config, tokenizer, (row["prompt"] for row in rows), max_completion_length, name)
 
     @property
-    def ingredients(self) -> tuple[list[Callable], dict]:
+    def functions_and_settings(self) -> tuple[list[Callable], dict]:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         return [self.respond], {"stop_strings": list(self.stop_strings), "max_turns": self.max_turns}
+
+    ingredients = renamed_attribute("environment.ingredients", "functions_and_settings")

@@ -38,8 +38,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
 from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
-from grpo_lab.train.engines.trl_trainer import Trainer, completion_records, make_trainer
-from grpo_lab.trainer.data_order import rows_of_training_step
+from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer, records_of_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
@@ -88,7 +87,10 @@ def train(
     """
     check_settings(config, lora=lora is not None)
     environment = _tool_environment(config, environment, tools, environment_factory)
-    inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+    inputs = RunInputs(
+        model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
+        eval_dataset=eval_dataset, environment=environment,
+    )  # fmt: skip
     rows = rows_in_order(inputs)
     config = _for_this_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
@@ -230,7 +232,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
     dataset = inputs.dataset
     if is_main():
         check_run_inputs(replace(inputs, config=config.without(output_dir=None, resume_from_checkpoint=False)))
-    rows = [row for step in range(config.max_steps) for row in rows_of_training_step(dataset, config, step)]
+    rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
     if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
@@ -307,7 +309,7 @@ class StepRecorder(TrainerCallback):
         return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write_completions(self, step: int) -> None:
-        records = completion_records(self.trainer, step, self.config)
+        records = records_of_trainer(self.trainer, step, self.config)
         tqdm.write(best_and_worst(records))
         if self.folder is not None:
             self.folder.append(COMPLETIONS_FILE, records)

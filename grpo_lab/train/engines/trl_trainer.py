@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import os
 import tempfile
 import warnings
@@ -29,6 +28,7 @@ from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, batch_settings_per_process, unchanged_settings
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
+from grpo_lab.trainer.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run_inputs import RunInputs
 
 
@@ -156,7 +156,7 @@ def trl_config(
     )
 
 
-def completion_records(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
+def records_of_trainer(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
     """Return a record of each completion in the last rollout of all processes, in the form of our own loop.
 
     TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.
@@ -171,18 +171,18 @@ def completion_records(trainer: Trainer, step: int, config: GRPOConfig) -> list[
     columns = logs["prompt"], logs["completion"], rewards, logs["advantages"]
     for row, (prompt, completion, values, advantage) in enumerate(zip(*columns, strict=True)):
         turns = [{"policy": completion}] if isinstance(completion, str) else [_turn(message) for message in completion]
-        row_rewards = [None if value is None or math.isnan(value) else value for value in values]
+        row_rewards = [none_if_nan(value) for value in values]
         terms = [weight * value for weight, value in zip(weights, row_rewards, strict=True) if value is not None]
-        records.append({
-            "step": step,
-            "prompt": prompt,
-            "completion": "\n".join(text for turn in turns for text in turn.values()),
-            "rewards": dict(zip(names, row_rewards, strict=True)),
-            "reward": sum(terms) if terms else None,
-            "advantage": advantage,
-            **({"extra": {name: values[row] for name, values in extra.items()}} if extra else {}),
-            **({"turns": turns} if is_episode else {}),
-        })  # fmt: skip
+        record = completion_record(
+            prompt,
+            "\n".join(text for turn in turns for text in turn.values()),
+            dict(zip(names, row_rewards, strict=True)),
+            sum(terms) if terms else None,
+            extra={name: values[row] for name, values in extra.items()} if extra else None,
+            turns=turns if is_episode else None,
+            advantage=advantage,
+        )
+        records.append({"step": step} | record)
     return records
 
 
@@ -233,7 +233,7 @@ def _reward_for_trl(function: Callable, name: str, rows: list[dict], restore_tag
         # Logged in every process at every call, since TRL gathers the values. `StepRecorder` drops zeros, as our own
         # loop does.
         log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
-        return [None if math.isnan(value) else value for value in rewards[:, 0].tolist()]
+        return [none_if_nan(value) for value in rewards[:, 0].tolist()]
 
     async def async_reward(**keywords) -> list[float | None]:
         return await asyncio.to_thread(reward, **keywords)

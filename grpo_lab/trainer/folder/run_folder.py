@@ -26,7 +26,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
-from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
+from grpo_lab.trainer.fingerprints import check_same_fingerprints, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
 from grpo_lab.trainer.stopping import RESUME
@@ -217,7 +217,7 @@ class RunFolder:
             fingerprints = fingerprints | {"model": None}
         if self.config.ignore_reward_changes:
             fingerprints = fingerprints | {"reward_funcs": None}
-        check_same_ingredients(self.manifest["ingredients"] | old_config, new_config | fingerprints, str(self.path))
+        check_same_fingerprints(self.manifest["ingredients"] | old_config, new_config | fingerprints, str(self.path))
         old_max_steps, max_steps = old_settings["max_steps"], new_settings["max_steps"]
         schedule = new_settings["lr_scheduler_type"]
         saved_steps = [int(name.split("-")[1]) for name in self.manifest["checkpoints"]]
