@@ -145,7 +145,7 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
 
 
 def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
-    file, words = tmp_path / "mine.jsonl", "2 of 3 problems are no sums such as 17.58.42=., which is"
+    file, words = tmp_path / "mine.jsonl", "2 of 3 problems are not sums such as 17.58.42=., which is"
     for prompts, is_warned in (
         (["1 + 1 = ?", "20+30=?"], False),
         (["1 + 1 = ?", "What is half of 9?", "3 * 3 = ?"], True),

@@ -333,10 +333,10 @@ def test_a_wrong_precision_lists_what_is_allowed(checkpoint):
 def test_a_wrong_device_lists_what_is_allowed(fake_gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("gpu", "tpu:0", "meta", "cuda"):
-        with pytest.raises(ValueError, match=f"device is '{device}'; expected one of cpu"):
+        with pytest.raises(ValueError, match=f"device is '{device}'; expected None or one of cpu"):
             models.pick_device(device)
     fake_gpu(bf16=True)
-    with pytest.raises(ValueError, match="device is 'cuda:3'; expected one of cpu, cuda:0, None"):
+    with pytest.raises(ValueError, match="device is 'cuda:3'; expected None or one of cpu, cuda:0: the devices"):
         models.pick_device("cuda:3")
 
 
@@ -345,8 +345,8 @@ def test_small_models_get_one_thread_unless_the_user_chose(tiny, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    models.one_thread_if_small(tiny[0])
+    models.one_thread_if_tiny(tiny[0])
     assert chosen == []
     monkeypatch.delenv("OMP_NUM_THREADS")
-    models.one_thread_if_small(tiny[0])
+    models.one_thread_if_tiny(tiny[0])
     assert chosen == [1]

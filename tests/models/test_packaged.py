@@ -210,7 +210,7 @@ def test_what_is_no_gguf_file_is_refused_and_so_is_a_cut_one(tmp_path):
     (tmp_path / "text.gguf").write_text("hello")
     (tmp_path / "empty.gguf").touch()
     for name in ("cut", "text", "empty"):
-        with pytest.raises(ValueError, match=rf"{name}.gguf, which is no GGUF file, or a damaged one"):
+        with pytest.raises(ValueError, match=rf"{name}.gguf, which is not a GGUF file, or is damaged"):
             read_header(tmp_path / f"{name}.gguf")
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_header(tmp_path / "nowhere.gguf")

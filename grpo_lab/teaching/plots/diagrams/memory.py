@@ -151,21 +151,21 @@ def _name_pieces(
 
 
 def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
-    """Return the times of the moments of a step, and the size of each piece in GiB at each of these times.
+    """Return the times of the snapshots of a step, and the size of each piece in GiB at each of these times.
 
     Of the update, the first micro-batch and a later one are shown.
     """
-    moments = plan.moments
+    snapshots = plan.snapshots
     # What is allocated between phases, with and without gradients.
-    with_gradients = moments["optimizer"][0] | {"Adam at work": 0}
+    with_gradients = snapshots["optimizer"][0] | {"Adam at work": 0}
     without_gradients = with_gradients | {"gradients": 0}
-    first_microbatch, later_microbatch = moments["update"][:5], moments["update"][5:]
+    first_microbatch, later_microbatch = snapshots["update"][:5], snapshots["update"][5:]
     phases = (
-        (without_gradients, moments["rollout"]),
-        (without_gradients, moments["logprobs"]),
+        (without_gradients, snapshots["rollout"]),
+        (without_gradients, snapshots["logprobs"]),
         (without_gradients, first_microbatch),
         (with_gradients, later_microbatch),
-        (with_gradients, moments["optimizer"]),
+        (with_gradients, snapshots["optimizer"]),
     )
     times, states = [], []
     for start, (start_state, states_of_phase) in enumerate(phases):
