@@ -11,8 +11,7 @@ from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_no_code_named
-from grpo_lab.train.engines.engine import TRL
-from grpo_lab.train.engines.options import add_engine_options
+from grpo_lab.train.engines.options import TRL, add_engine_options
 from grpo_lab.train.engines.trl_settings import settings_on_trl
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 

@@ -11,7 +11,8 @@ from grpo_lab.config import SETTINGS, GRPOConfig, own_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.engine import Engine, make_engine
+from grpo_lab.train.engines.engine import Engine
+from grpo_lab.train.engines.options import make_engine
 from grpo_lab.train.engines.processes import is_main
 
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once

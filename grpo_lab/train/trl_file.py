@@ -19,7 +19,7 @@ from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
-from grpo_lab.train.engines.engine import NEEDS, TRL
+from grpo_lab.train.engines.options import NEEDS, TRL
 
 SAME_MEANING, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
