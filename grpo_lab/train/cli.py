@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
-from grpo_lab.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, options_to_type
+from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, options_to_type
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.engines.processes import only_main_prints
 from grpo_lab.train.options import read_options_and_changes

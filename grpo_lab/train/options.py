@@ -7,10 +7,11 @@ from pathlib import Path
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.code_in_files import check_no_code_named
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
-from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_no_code_named
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.train.engines.options import TRL, add_engine_options
 from grpo_lab.train.engines.trl_settings import settings_on_trl
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
