@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.schedules import SCHEDULES
@@ -254,7 +255,7 @@ class GRPOConfig(LossSettings, RunSettings):
         settings = asdict(self)
         return settings.pop("command") | settings  # the deprecated options first, as `saved_options` are saved
 
-    def without(self, **changes) -> "GRPOConfig":
+    def with_changes(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
         settings = {member.name: getattr(self, member.name) for member in fields(self)} | changes
         while unused := {
@@ -262,6 +263,8 @@ class GRPOConfig(LossSettings, RunSettings):
         }:
             settings |= unused
         return GRPOConfig(**settings)
+
+    without = renamed_attribute("GRPOConfig.without", "with_changes")
 
     @property
     def requested_precision(self) -> str | None:
