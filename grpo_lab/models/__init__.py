@@ -7,7 +7,7 @@ from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.loading import (
     describe_device,
-    keep_freed_memory_if_large,
+    keep_freed_memory_unless_tiny,
     load_policy,
     one_thread_if_tiny,
     pick_device,
@@ -17,6 +17,7 @@ __getattr__ = renamed_in_module(
     __name__,
     {
         "one_thread_if_small": "one_thread_if_tiny",
+        "keep_freed_memory_if_large": "keep_freed_memory_unless_tiny",
         "Origin": "grpo_lab.base.origin.Origin",
         "PRECISIONS": "grpo_lab.config.precision.PRECISIONS",
         "has_native_bf16": "grpo_lab.config.precision.has_native_bf16",

@@ -47,10 +47,10 @@ class OurEngine:
 
     def load(self, name: str, precision: str | None):
         """Load the model and its tokenizer."""
-        from grpo_lab.models import keep_freed_memory_if_large, load_policy
+        from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
 
         model, tokenizer = load_policy(name, precision=precision)
-        keep_freed_memory_if_large(model)
+        keep_freed_memory_unless_tiny(model)
         return model, tokenizer
 
     def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
