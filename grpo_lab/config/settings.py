@@ -62,7 +62,7 @@ class RunSettings:
     )
     ignore_reward_changes: bool = setting(
         False, "whether to resume with rewards that have changed since the beginning, or cannot be compared",
-        read_if=("resume_from_checkpoint",), trl="translated", may_change_on_resume=True,
+        read_if=("resume_from_checkpoint",), trl="translated", is_in_trl=False, may_change_on_resume=True,
     )  # fmt: skip
 
     disable_tqdm: bool = setting(
@@ -83,7 +83,10 @@ class RunSettings:
         may_change_on_resume=True,
     )
     log_kl: bool = setting(
-        False, "whether to measure the KL to the initial model even if beta is 0", trl="TRL has it with beta above 0"
+        False,
+        "whether to measure the KL to the initial model even if beta is 0",
+        trl="TRL has it with beta above 0",
+        is_in_trl=False,
     )
 
     eval_steps: int | None = setting(
@@ -126,21 +129,23 @@ class RunSettings:
     max_tool_calling_iterations: int | None = setting(
         None, "largest number of turns of the environment in an episode (none: as many as fit)", at_least=1
     )
-    tool_timeout: float = setting(30.0, "time limit of a call of a tool, in seconds", above=0, trl=OUR_LOOP_ALONE)
+    tool_timeout: float = setting(
+        30.0, "time limit of a call of a tool, in seconds", above=0, trl=OUR_LOOP_ALONE, is_in_trl=False
+    )
 
     reward_weights: list[float] | None = setting(
         None, "weights of the reward functions in their sum (none: 1 each)", group="rewards and advantages"
     )
     advantage: str = setting(
         "group", 'estimator of advantages ("none": the reward itself), or FILE:function, your own (docs/own-task.md)',
-        choices=ADVANTAGES, trl="TRL has that of the group",
+        choices=ADVANTAGES, trl="TRL has that of the group", is_in_trl=False,
     )  # fmt: skip
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
     )
     turn_advantage: str = setting(
         "trajectory", "advantage within an episode: one for all turns, or one per turn (docs/agents.md)",
-        choices=tuple(TURN_ADVANTAGES), trl="TRL has that of the trajectory",
+        choices=tuple(TURN_ADVANTAGES), trl="TRL has that of the trajectory", is_in_trl=False,
     )  # fmt: skip
     mask_truncated_completions: bool = setting(
         False, "whether to leave completions that hit the length limit out of the loss"
@@ -176,7 +181,12 @@ class GRPOConfig(LossSettings, RunSettings):
 
     beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
     kl_estimator: str = setting(
-        "k3", "estimator of the KL term", choices=ESTIMATORS, read_if=("beta", "log_kl"), trl="TRL has k3 alone"
+        "k3",
+        "estimator of the KL term",
+        choices=ESTIMATORS,
+        read_if=("beta", "log_kl"),
+        trl="TRL has k3 alone",
+        is_in_trl=False,
     )
     use_bias_correction_kl: bool = setting(
         False,
@@ -196,6 +206,7 @@ class GRPOConfig(LossSettings, RunSettings):
         'device of the reference model, such as "cpu" to save GPU memory (none: as the policy)',
         read_if=("beta", "log_kl"),
         trl=OUR_LOOP_ALONE,
+        is_in_trl=False,
     )
 
     learning_rate: float = setting(2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0)
@@ -232,6 +243,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "precision of weights and computation (none: as bf16, fp16 and the model say)",
         choices=tuple(PRECISIONS),
         trl="translated",
+        is_in_trl=False,
     )
     bf16: bool = setting(False, 'TRL\'s name for precision "fp32-master"', trl="translated")
     fp16: bool = setting(False, 'TRL\'s name for precision "fp16"', trl="translated")
@@ -240,6 +252,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "number of updates in a row with a loss or gradient that is not finite, such as NaN, after which the run ends",
         at_least=1,
         trl=OUR_LOOP_ALONE,
+        is_in_trl=False,
     )
 
     command: dict = field(default_factory=dict, compare=False, repr=False)  # deprecated, and not a setting
