@@ -105,8 +105,8 @@ def setting(
         trl: "same" if TRL has the setting with this name and meaning; "translated" if the engine for TRL translates it
             or implements it itself; else the reason why it is refused with `--engine trl`.
         is_in_trl: Whether TRL's GRPOConfig has a setting with this name.
-        may_change_on_resume: Whether a resumed run may have another value, since the result of training does not depend
-            on it.
+        may_change_on_resume: Whether a resumed run may have another value. The result of training does not depend on
+            such a setting, but for `max_steps`, whose new value the folder of the run checks.
     """
     interval = None
     if any(end is not None for end in (at_least, above, at_most, below)):

@@ -40,8 +40,9 @@ class RunSettings:
     )
     seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
     max_steps: int = setting(
-        100, "number of steps, each one batch of rollouts with all its updates", at_least=0, trl="translated"
-    )
+        100, "number of steps, each one batch of rollouts with all its updates",
+        at_least=0, trl="translated", may_change_on_resume=True,
+    )  # fmt: skip
     save_steps: int = setting(
         50, "number of steps between checkpoints (0: only at the end)",
         at_least=0, read_if=("output_dir",), trl="translated", may_change_on_resume=True,
@@ -353,7 +354,7 @@ class GRPOConfig(LossSettings, RunSettings):
 
 
 SETTINGS = setting_specs(GRPOConfig)
-# The settings that may change when a run is resumed. `max_steps` may change too, but is handled separately: changing it
+# The settings that may change when a run is resumed. The folder of the run checks a new `max_steps` by itself, since it
 # changes the learning rates of a falling schedule.
 MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may_change_on_resume)
 

@@ -195,8 +195,9 @@ def test_a_file_of_ours_is_never_taken_for_one_of_trls():
     assert not is_from_trl({"model": "tiny", "task": "sums"} | GRPOConfig().saved(), OPTIONS)
     assert not is_from_trl({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
     assert not is_from_trl({"logging_first_step": None, "beta": 0.1}, OPTIONS)
-    assert trl_file.OUR_SETTINGS_ALONE == SETTINGS.keys() - TRLS.keys()
-    for name in SETTINGS.keys() - TRLS.keys():
+    our_settings_alone = SETTINGS.keys() - TRLS.keys()
+    assert our_settings_alone == trl_file.OUR_SETTINGS_ALONE
+    for name in our_settings_alone:
         assert not is_from_trl({name: SETTINGS[name].default or 1, "logging_first_step": True}, OPTIONS), name
     assert is_from_trl({"dataset_name": "x"}, OPTIONS) and is_from_trl({"max_prompt_length": 5}, OPTIONS)
 
