@@ -103,11 +103,17 @@ class RunPlan:
         return replace(self, config=config), lines
 
 
-def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
+def call_check(check: Callable, *arguments) -> None:
+    """Call a check, which raises an error if it finds a problem."""
+    check(*arguments)
+
+
+def make_plan(options: dict, run_check: Callable[..., None] = call_check) -> RunPlan:
     """Make the plan of a run: look up what the options name, fill in default settings, and run the first checks.
 
     options: The options of the command, as `read_options_and_changes` returns them.
-    checker: A `CheckRunner`, which calls a check with its arguments, and raises or collects the check's error.
+    run_check: Function that calls a check with its arguments: `call_check`, or a `ProblemCollector`, which collects
+        the errors of the checks.
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
@@ -121,10 +127,10 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
-    checker(engine.check, config)
+    run_check(engine.check, config)
     if is_main():  # only the main process writes the folder; both are checked again when the training starts
-        checker(check_folder, config)
-        checker(check_trackers, config)
+        run_check(check_folder, config)
+        run_check(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
     environment = task_environment(task_spec.task)
