@@ -143,7 +143,7 @@ def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4]),
     st.integers(1, 600),
-    st.integers(221, 600),  # at 221 tokens or more, the logits are made in chunks
+    st.integers(221, 600),  # completions of at least 221 tokens, whose logits are made in chunks
 )
 @pytest.mark.parametrize(
     "longest", [0, 10**6]

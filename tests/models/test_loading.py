@@ -99,7 +99,7 @@ def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tm
 
 
 def with_weights(checkpoint, folder, change):
-    """A copy of the checkpoint with tensors changed by the function `change`."""
+    """Return a copy of the checkpoint with tensors changed by the function `change`."""
     folder = copy_of(checkpoint, folder)
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -288,7 +288,7 @@ def test_precision_follows_the_gpu(fake_gpu, bf16: bool):
 
 @pytest.mark.parametrize("bf16", [True, False])
 def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16: bool):
-    """One list gives the default of `load_policy`, the first choice of TRL and of adapters, and a requested mode."""
+    """One list gives the default of `load_policy`, the first choice of TRL and adapters, and a requested precision."""
     device, cpu = fake_gpu(bf16), torch.device("cpu")
     modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
     assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
@@ -316,7 +316,7 @@ def test_the_old_name_of_exact_only_works_and_warns(fake_gpu):
 
 @pytest.mark.parametrize("precision", [None, *PRECISIONS])
 def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint, precision: str | None, capsys):
-    """A copy, such as the reference, has the same mode; converting the weights to another precision changes it."""
+    """A copy, such as the reference, has the same precision; converting the weights to another type changes it."""
     model, _ = load_policy(checkpoint, precision=precision)
     mode = PRECISIONS[precision or "fp32"]
     assert model.dtype == mode.weights and f", {mode}, on CPU" in capsys.readouterr().out

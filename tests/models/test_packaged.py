@@ -26,7 +26,7 @@ ARCHITECTURES = ("llama", "qwen2")
 
 
 def vocabulary(architecture: str) -> tuple[list[str], list[int]]:
-    """Tokens and their types: the 256 bytes as byte-level BPE writes them, one merge, three special tokens.
+    """Return tokens and their types: the 256 bytes as byte-level BPE writes them, one merge, three special tokens.
 
     The order is that of the architecture's models: SmolLM2's special tokens come first, and Qwen's last. Qwen's are
     followed by the tags of a tool call, which are not special tokens, and by unused tokens.
@@ -109,7 +109,7 @@ NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "
 
 
 def as_the_reader_says(file, heads: int, keys: int, embedding: str = "token_embd") -> dict[str, torch.Tensor]:
-    """Every tensor as the GGUF reader dequantises it, under transformers' name.
+    """Return every tensor as the GGUF reader dequantises it, under transformers' name.
 
     In a Llama, llama.cpp rotates pairs of neighbouring numbers, and transformers rotates the two halves of a head. So
     the rows of queries and keys are put into transformers' order, in which the even rows of each head come first.

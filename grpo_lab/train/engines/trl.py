@@ -296,7 +296,7 @@ class StepRecorder(TrainerCallback):
             control.should_save, control.should_training_stop = self.folder is not None, True
 
     def on_save(self, args, state, control, **_):
-        PartialState().wait_for_everyone()  # returns when each process has written its part of the checkpoint
+        PartialState().wait_for_everyone()  # each process must have written its part of the checkpoint
         if self.folder is not None:
             step = state.global_step // self.config.updates_per_step
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
