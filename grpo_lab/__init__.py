@@ -3,9 +3,10 @@
 Read the training loop in `trainer/loop.py` first. README.md shows the tree of files. A table in CONTRIBUTING.md says
 what each package holds; a package imports only from packages above it in that table.
 
-`import grpo_lab` offers the names in `__all__`, with which a script of your own begins. Each is imported from its
-package at its first use, since these packages import torch, which takes seconds. The functions `train` and `evaluate`
-are not among them, since `grpo_lab.train` and `grpo_lab.evaluate` are the modules of the commands: import them by
+`import grpo_lab` offers the names in `__all__`, with which a script of your own begins: the pieces of a run, and the
+formulas of advantages, log-probabilities, KL and loss. Each is imported from its package at its first use, since these
+packages import torch, which takes seconds. The functions `train` and `evaluate` are not among them, since
+`grpo_lab.train` and `grpo_lab.evaluate` are the modules of the commands: import them by
 `from grpo_lab.trainer import train` and `from grpo_lab.evaluate import evaluate`.
 
 In a shell, `grpo-lab` lists the commands with a line on each; `grpo-lab train` runs `python -m grpo_lab.train`.
@@ -16,24 +17,43 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from grpo_lab.advantages import group_advantages
     from grpo_lab.config import GRPOConfig
+    from grpo_lab.kl import kl_estimate
+    from grpo_lab.logprobs import token_logprobs
     from grpo_lab.models import load_policy
+    from grpo_lab.objective import policy_loss
     from grpo_lab.rewards import score_completions
     from grpo_lab.rollout import sample_completions
     from grpo_lab.tasks import find_task
     from grpo_lab.trainer import Run
 
 __version__ = "1.0.0"
-__all__ = ["GRPOConfig", "Run", "find_task", "load_policy", "sample_completions", "score_completions"]
+__all__ = [
+    "GRPOConfig",
+    "Run",
+    "find_task",
+    "group_advantages",
+    "kl_estimate",
+    "load_policy",
+    "policy_loss",
+    "sample_completions",
+    "score_completions",
+    "token_logprobs",
+]
 
 # The package from which each offered name is imported at its first use.
 _PACKAGES = {
     "GRPOConfig": "grpo_lab.config",
     "Run": "grpo_lab.trainer",
     "find_task": "grpo_lab.tasks",
+    "group_advantages": "grpo_lab.advantages",
+    "kl_estimate": "grpo_lab.kl",
     "load_policy": "grpo_lab.models",
+    "policy_loss": "grpo_lab.objective",
     "sample_completions": "grpo_lab.rollout",
     "score_completions": "grpo_lab.rewards",
+    "token_logprobs": "grpo_lab.logprobs",
 }
 
 

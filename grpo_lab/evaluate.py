@@ -22,19 +22,14 @@ from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.parser import write_at_once
 from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.base.setting import check_range
+from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, check_no_code_named
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards import accuracy_reward, format_reward, reward_names
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
-from grpo_lab.task_spec import (
-    OPTIONS_THAT_IMPORT,
-    TASK_OPTION_DEFAULTS,
-    TaskSpec,
-    check_no_code_named,
-    make_task_spec,
-)
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import SPLITS, Rows, has_thinking, in_parts
 
 if TYPE_CHECKING:

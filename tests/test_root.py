@@ -1,15 +1,26 @@
 """What `import grpo_lab` offers: every name is found, and nothing is imported before a name is used."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import grpo_lab
 
 
+def imports_for_type_checkers() -> dict[str, str]:
+    """Return the package by the name that grpo_lab/__init__.py imports from it under `if TYPE_CHECKING`."""
+    source = Path(grpo_lab.__file__).read_text(encoding="utf-8")
+    conditions = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    imports = [node for node in conditions[0].body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
 def test_every_offered_name_is_that_of_its_package():
     assert sorted(grpo_lab._PACKAGES) == sorted(grpo_lab.__all__)
+    assert imports_for_type_checkers() == grpo_lab._PACKAGES
     for name, package in grpo_lab._PACKAGES.items():
         assert getattr(grpo_lab, name) is getattr(sys.modules[package], name)
     unknown_name = "nothing"

@@ -2,13 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from grpo_lab.base.checks import InputError
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, find_rewards
-from grpo_lab.task_spec import check_no_code_named, make_task_spec
+from grpo_lab.rewards.named import find_rewards
+from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT
 from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
@@ -98,35 +96,6 @@ def test_what_does_not_fit_is_named():
     for split, n, message in (("test", 5, "n is 5; it must be at most 4"), ("test", 0, "n is 0"), ("dev", 1, "split")):
         with pytest.raises(ValueError, match=message):
             chat.rows(split, n, 0)
-
-
-def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.jsonl").touch()
-    Path("mine.csv").touch()
-    Path("school").mkdir()
-    generator = "gym:chain_sum:max_terms=2,min_terms=1"
-    for task in [
-        None,
-        *TASKS,
-        generator,
-        "mine.jsonl",
-        str(tmp_path / "mine.jsonl"),
-        "mine.csv",
-        "school",
-        "gsm8k:school",
-    ]:
-        for rewards in (None, [*REWARD_FUNCTIONS], ["accuracy_reward"]):
-            check_no_code_named({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
-    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # pretend that the network shares exist
-    shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]
-    for task in ["none.jsonl", "mine.exe", "them/sums", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
-        with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
-            check_no_code_named({"task": task}, Path("run.json"))
-        assert caught.value.argument == "task"
-    for rewards in (["accuracy", "evil:pay"], "evil:pay", [5], {"evil:pay": 1}):
-        with pytest.raises(InputError, match="reward_funcs is .*if you trust it, type --reward_funcs "):
-            check_no_code_named({"reward_funcs": rewards}, Path("run.json"))
 
 
 def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):

@@ -130,11 +130,11 @@ def _surrogate(
     inputs = batch._asdict() | asdict(settings)
     inputs["advantages"] = per_token(batch.advantages)  # (B, 1), so that products with (B, T) are right
     arguments = {argument: inputs[argument] for argument in argument_names}
-    return -_checked_loss(name, _call("loss", name, function, arguments), batch)
+    return -_checked_loss(name, _call("loss", name, function, **arguments), batch)
 
 
 def _surrogate_of_entry(name: str, function: Callable, batch: LossBatch, settings: LossSettings) -> Tensor:
-    return _checked_loss(name, _call("loss", name, function, {"batch": batch, "settings": settings}), batch)
+    return _checked_loss(name, _call("loss", name, function, batch, settings), batch)
 
 
 def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
@@ -149,7 +149,7 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
 
 def _advantages(name: str, function: Callable, settings_read: tuple[str, ...], rewards: Tensor, config: Any) -> Tensor:
     settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}
-    values = _call("advantage", name, function, {"rewards": rewards} | settings)
+    values = _call("advantage", name, function, rewards=rewards, **settings)
     if getattr(values, "shape", None) != rewards.shape:
         expected = f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards"
         _raise_wrong_shape("advantage", name, values, expected)
@@ -158,12 +158,17 @@ def _advantages(name: str, function: Callable, settings_read: tuple[str, ...], r
     return values.detach().to(rewards.dtype)
 
 
-def _call(kind: str, name: str, function: Callable, inputs: dict[str, Any]) -> Any:
+def _call(kind: str, formula: str, function: Callable, /, *arguments: Any, **named_arguments: Any) -> Any:
+    """Call the user's function, and raise RunError with the place in the user's file if it fails.
+
+    kind: "loss" or "advantage", for the error message.
+    formula: The name under which the function was loaded, for the error message.
+    """
     try:
-        return function(**inputs)
+        return function(*arguments, **named_arguments)
     except Exception as error:
         problem = f"failed{location_in_own_code(error)}: {type(error).__name__}: {error}"
-        raise RunError(f"{kind} {name!r}", found=problem) from error
+        raise RunError(f"{kind} {formula!r}", found=problem) from error
 
 
 def _raise_wrong_shape(kind: str, name: str, values: Any, expected: str) -> None:

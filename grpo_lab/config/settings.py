@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.schedules import SCHEDULES
@@ -39,8 +40,9 @@ class RunSettings:
     )
     seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
     max_steps: int = setting(
-        100, "number of steps, each one batch of rollouts with all its updates", at_least=0, trl="translated"
-    )
+        100, "number of steps, each one batch of rollouts with all its updates",
+        at_least=0, trl="translated", may_change_on_resume=True,
+    )  # fmt: skip
     save_steps: int = setting(
         50, "number of steps between checkpoints (0: only at the end)",
         at_least=0, read_if=("output_dir",), trl="translated", may_change_on_resume=True,
@@ -61,7 +63,7 @@ class RunSettings:
     )
     ignore_reward_changes: bool = setting(
         False, "whether to resume with rewards that have changed since the beginning, or cannot be compared",
-        read_if=("resume_from_checkpoint",), trl="translated", may_change_on_resume=True,
+        read_if=("resume_from_checkpoint",), trl="translated", is_in_trl=False, may_change_on_resume=True,
     )  # fmt: skip
 
     disable_tqdm: bool = setting(
@@ -82,7 +84,10 @@ class RunSettings:
         may_change_on_resume=True,
     )
     log_kl: bool = setting(
-        False, "whether to measure the KL to the initial model even if beta is 0", trl="TRL has it with beta above 0"
+        False,
+        "whether to measure the KL to the initial model even if beta is 0",
+        trl="TRL has it with beta above 0",
+        is_in_trl=False,
     )
 
     eval_steps: int | None = setting(
@@ -125,21 +130,23 @@ class RunSettings:
     max_tool_calling_iterations: int | None = setting(
         None, "largest number of turns of the environment in an episode (none: as many as fit)", at_least=1
     )
-    tool_timeout: float = setting(30.0, "time limit of a call of a tool, in seconds", above=0, trl=OUR_LOOP_ALONE)
+    tool_timeout: float = setting(
+        30.0, "time limit of a call of a tool, in seconds", above=0, trl=OUR_LOOP_ALONE, is_in_trl=False
+    )
 
     reward_weights: list[float] | None = setting(
         None, "weights of the reward functions in their sum (none: 1 each)", group="rewards and advantages"
     )
     advantage: str = setting(
         "group", 'estimator of advantages ("none": the reward itself), or FILE:function, your own (docs/own-task.md)',
-        choices=ADVANTAGES, trl="TRL has that of the group",
+        choices=ADVANTAGES, trl="TRL has that of the group", is_in_trl=False,
     )  # fmt: skip
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
     )
     turn_advantage: str = setting(
         "trajectory", "advantage within an episode: one for all turns, or one per turn (docs/agents.md)",
-        choices=tuple(TURN_ADVANTAGES), trl="TRL has that of the trajectory",
+        choices=tuple(TURN_ADVANTAGES), trl="TRL has that of the trajectory", is_in_trl=False,
     )  # fmt: skip
     mask_truncated_completions: bool = setting(
         False, "whether to leave completions that hit the length limit out of the loss"
@@ -175,7 +182,12 @@ class GRPOConfig(LossSettings, RunSettings):
 
     beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
     kl_estimator: str = setting(
-        "k3", "estimator of the KL term", choices=ESTIMATORS, read_if=("beta", "log_kl"), trl="TRL has k3 alone"
+        "k3",
+        "estimator of the KL term",
+        choices=ESTIMATORS,
+        read_if=("beta", "log_kl"),
+        trl="TRL has k3 alone",
+        is_in_trl=False,
     )
     use_bias_correction_kl: bool = setting(
         False,
@@ -195,6 +207,7 @@ class GRPOConfig(LossSettings, RunSettings):
         'device of the reference model, such as "cpu" to save GPU memory (none: as the policy)',
         read_if=("beta", "log_kl"),
         trl=OUR_LOOP_ALONE,
+        is_in_trl=False,
     )
 
     learning_rate: float = setting(2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0)
@@ -231,6 +244,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "precision of weights and computation (none: as bf16, fp16 and the model say)",
         choices=tuple(PRECISIONS),
         trl="translated",
+        is_in_trl=False,
     )
     bf16: bool = setting(False, 'TRL\'s name for precision "fp32-master"', trl="translated")
     fp16: bool = setting(False, 'TRL\'s name for precision "fp16"', trl="translated")
@@ -239,6 +253,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "number of updates in a row with a loss or gradient that is not finite, such as NaN, after which the run ends",
         at_least=1,
         trl=OUR_LOOP_ALONE,
+        is_in_trl=False,
     )
 
     command: dict = field(default_factory=dict, compare=False, repr=False)  # deprecated, and not a setting
@@ -254,7 +269,7 @@ class GRPOConfig(LossSettings, RunSettings):
         settings = asdict(self)
         return settings.pop("command") | settings  # the deprecated options first, as `saved_options` are saved
 
-    def without(self, **changes) -> "GRPOConfig":
+    def with_changes(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
         settings = {member.name: getattr(self, member.name) for member in fields(self)} | changes
         while unused := {
@@ -262,6 +277,8 @@ class GRPOConfig(LossSettings, RunSettings):
         }:
             settings |= unused
         return GRPOConfig(**settings)
+
+    without = renamed_attribute("GRPOConfig.without", "with_changes")
 
     @property
     def requested_precision(self) -> str | None:
@@ -337,7 +354,7 @@ class GRPOConfig(LossSettings, RunSettings):
 
 
 SETTINGS = setting_specs(GRPOConfig)
-# The settings that may change when a run is resumed. `max_steps` may change too, but is handled separately: changing it
+# The settings that may change when a run is resumed. The folder of the run checks a new `max_steps` by itself, since it
 # changes the learning rates of a falling schedule.
 MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may_change_on_resume)
 

@@ -76,8 +76,7 @@ def load_policy(
     # A precision that the device does not support is refused before a model is downloaded.
     chosen_precision = None if precision is None else pick_precision(chosen_device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    has_small_weights = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
-    chosen_precision = chosen_precision or pick_precision(chosen_device, exact_only=has_small_weights)
+    chosen_precision = chosen_precision or pick_precision(chosen_device, exact_only=_has_small_weights(folder))
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
@@ -113,8 +112,8 @@ def one_thread_if_tiny(model: PreTrainedModel) -> None:
         print("        one torch thread from here on: a model this small is not faster with more")
 
 
-def keep_freed_memory_if_large(model: PreTrainedModel) -> None:
-    """Let the process keep the memory that it frees (base/allocator.py), if the model is large and on the CPU."""
+def keep_freed_memory_unless_tiny(model: PreTrainedModel) -> None:
+    """Let the process keep the memory that it frees (base/allocator.py), if the model is on the CPU and not tiny."""
     if model.device.type == "cpu" and not is_tiny(model.num_parameters()):
         keep_freed_memory()
 
@@ -239,10 +238,13 @@ def _quantisation_in(config: Any) -> Any:
     return top_level_entry or next(filter(None, map(_quantisation_in, config.values())), None)
 
 
+def _has_small_weights(folder: Path) -> bool:
+    return weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
+
+
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     # For small weights the progress bar would be full at once, and would stay in every notebook.
-    is_small = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
-    with without_progress_bars() if is_small else contextlib.nullcontext():
+    with without_progress_bars() if _has_small_weights(folder) else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         model, report = open_part(AutoModelForCausalLM, folder, **options)
     if missing := sorted(report["missing_keys"]):

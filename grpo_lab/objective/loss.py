@@ -53,7 +53,7 @@ def policy_loss(
         old_logp: Log-probabilities under the policy that sampled. None: those of the current policy, with the gradient
             stopped (the ratio is exactly 1).
         ref_logp: Log-probabilities under the reference policy; needed if beta > 0.
-        loss_type: One of `LOSS_TYPES`.
+        loss_type: A name in `LOSSES`.
         importance_sampling_level: "token" for the ratio r of Eq. (5.7), or "sequence" for the ratio s of Eq. (5.8),
             with advantages of either shape (GSPO; luspo is meant to be used with "sequence").
         epsilon: Lower clip range, as in `clipped_surrogate`.

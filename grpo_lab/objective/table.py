@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
@@ -162,35 +163,15 @@ def check_cispo(settings: LossSettings) -> None:
 
 RATIO_LEVEL = "importance_sampling_level"
 CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", RATIO_LEVEL)
+# A loss with the clipped surrogate; `divided_by` is the only difference between such losses.
+clipped_loss = partial(
+    Loss, surrogate=clipped_of_batch, reads=CLIP_SETTINGS, clip_metrics=ppo_clip_metrics, check=check_clipped
+)
 LOSSES = {
-    "grpo": Loss(
-        surrogate=clipped_of_batch,
-        divided_by="completion_tokens",
-        reads=CLIP_SETTINGS,
-        clip_metrics=ppo_clip_metrics,
-        check=check_clipped,
-    ),
-    "bnpo": Loss(
-        surrogate=clipped_of_batch,
-        divided_by="microbatch_tokens",
-        reads=CLIP_SETTINGS,
-        clip_metrics=ppo_clip_metrics,
-        check=check_clipped,
-    ),
-    "dr_grpo": Loss(
-        surrogate=clipped_of_batch,
-        divided_by="max_completion_length",
-        reads=CLIP_SETTINGS,
-        clip_metrics=ppo_clip_metrics,
-        check=check_clipped,
-    ),
-    "dapo": Loss(
-        surrogate=clipped_of_batch,
-        divided_by="update_tokens",
-        reads=CLIP_SETTINGS,
-        clip_metrics=ppo_clip_metrics,
-        check=check_clipped,
-    ),
+    "grpo": clipped_loss(divided_by="completion_tokens"),
+    "bnpo": clipped_loss(divided_by="microbatch_tokens"),
+    "dr_grpo": clipped_loss(divided_by="max_completion_length"),
+    "dapo": clipped_loss(divided_by="update_tokens"),
     "cispo": Loss(
         surrogate=cispo_of_batch,
         divided_by="update_tokens",
@@ -203,13 +184,7 @@ LOSSES = {
         divided_by="completion_tokens",
         reads=("sapo_temperature_pos", "sapo_temperature_neg", RATIO_LEVEL),
     ),
-    "luspo": Loss(
-        surrogate=clipped_of_batch,
-        divided_by="completions",
-        reads=CLIP_SETTINGS,
-        clip_metrics=ppo_clip_metrics,
-        check=check_clipped,
-    ),
+    "luspo": clipped_loss(divided_by="completions"),
     "vespo": Loss(
         surrogate=vespo_of_batch,
         divided_by="update_tokens",

@@ -23,22 +23,16 @@ from grpo_lab.trainer.turn_credit import check_turn_advantage
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
 
-class CheckRunner:
-    """A caller of checks that raises the first error, or collects all errors and reports them at the end.
+class ProblemCollector:
+    """A caller of checks that collects their errors and reports them all at the end of a dry run."""
 
-    raises: Whether an error is raised instead of collected.
-    """
-
-    def __init__(self, raises: bool):
-        self.raises = raises
+    def __init__(self):
         self.problems: list[str] = []
 
-    def __call__(self, check: Callable, *arguments, **keywords) -> None:
+    def __call__(self, check: Callable, *arguments) -> None:
         try:
-            check(*arguments, **keywords)
+            check(*arguments)
         except (InputError, OSError) as error:
-            if self.raises:
-                raise
             self.problems.append(line_for(error))
 
     def report(self, lines: Iterable[str], checked: Iterable[str]) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
-from grpo_lab.task_spec import OPTIONS_THAT_IMPORT, TASK_OPTION_DEFAULTS, options_to_type
+from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, options_to_type
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.engines.processes import only_main_prints
 from grpo_lab.train.options import read_options_and_changes
@@ -19,35 +20,51 @@ from grpo_lab.train.plan import RunPlan, make_plan
 def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
     options, changes = read_options_and_changes(arguments)
-    dry_run = options.pop("dry_run", False)
+    is_dry_run = options.pop("dry_run", False)
     with only_main_prints():
-        return _run(options, changes, dry_run)
+        if is_dry_run:
+            return _dry_run(options, changes)
+        _train(options, changes)
+    return None
 
 
-def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
-    """Plan the run, check it, load the model and train it; return the exit code of a dry run, else None.
+def _dry_run(options: dict, changes: dict[str, tuple]) -> int:
+    """Plan and check the run, report the plan and all problems, and return the exit code.
 
     options: The options of the run, as `read_options_and_changes` returns them, without `dry_run`.
     changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
-    dry_run: Whether to report the plan and its problems, and not to train.
+    """
+    from grpo_lab.train import checks
+
+    collector = checks.ProblemCollector()
+    plan = make_plan(options, collector)
+    _print_plan(plan, changes)
+    collector(checks.check_rewards, plan)
+    collector(checks.check_environment, plan)
+    model_config, tokenizer = plan.model_parts
+    collector(checks.check_lengths, plan, model_config, tokenizer)
+    collector(checks.check_adapter, plan, model_config)
+    return collector.report(checks.plan_lines(plan), checks.checked_parts(plan))
+
+
+def _train(options: dict, changes: dict[str, tuple]) -> None:
+    """Plan and check the run, load the model and train it; the first problem raises its error.
+
+    options: The options of the run, as `read_options_and_changes` returns them, without `dry_run`.
+    changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
     """
     from grpo_lab.models import one_thread_if_tiny
     from grpo_lab.train import checks
 
-    checker = checks.CheckRunner(raises=not dry_run)
-    plan = make_plan(options, checker)
-    print(*plan.description_lines(), sep="\n")
-    for note in plan.engine.notes(plan.config, changes):
-        print(note)
-    checker(checks.check_rewards, plan)
-    checker(checks.check_environment, plan)
+    plan = make_plan(options)
+    _print_plan(plan, changes)
+    checks.check_rewards(plan)
+    checks.check_environment(plan)
     # Skipped for a tiny model, which loads quickly and is checked at the start of the training.
-    if dry_run or not plan.has_tiny_model:
+    if not plan.has_tiny_model:
         model_config, tokenizer = plan.model_parts
-        checker(checks.check_lengths, plan, model_config, tokenizer)
-        checker(checks.check_adapter, plan, model_config)
-        if dry_run:
-            return checker.report(checks.plan_lines(plan), checks.checked_parts(plan))
+        checks.check_lengths(plan, model_config, tokenizer)
+        checks.check_adapter(plan, model_config)
         plan, memory_lines = plan.fitted_to_memory()
         if memory_lines:
             print(*memory_lines, sep="\n")
@@ -59,7 +76,13 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
             eval_dataset=plan.eval_rows, saved_options=plan.saved_options, **plan.environment_arguments,
         )  # fmt: skip
     print(*_closing_lines(history, plan), sep="\n")
-    return None
+
+
+def _print_plan(plan: RunPlan, changes: dict[str, tuple]) -> None:
+    """Print the description of the plan, and the notes of its engine."""
+    print(*plan.description_lines(), sep="\n")
+    for note in plan.engine.notes(plan.config, changes):
+        print(note)
 
 
 @contextmanager

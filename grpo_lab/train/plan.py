@@ -11,7 +11,8 @@ from grpo_lab.config import SETTINGS, GRPOConfig, own_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.engine import Engine, make_engine
+from grpo_lab.train.engines.engine import Engine
+from grpo_lab.train.engines.options import make_engine
 from grpo_lab.train.engines.processes import is_main
 
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
@@ -102,11 +103,17 @@ class RunPlan:
         return replace(self, config=config), lines
 
 
-def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
+def call_check(check: Callable, *arguments) -> None:
+    """Call a check, which raises an error if it finds a problem."""
+    check(*arguments)
+
+
+def make_plan(options: dict, run_check: Callable[..., None] = call_check) -> RunPlan:
     """Make the plan of a run: look up what the options name, fill in default settings, and run the first checks.
 
     options: The options of the command, as `read_options_and_changes` returns them.
-    checker: A `CheckRunner`, which calls a check with its arguments, and raises or collects the check's error.
+    run_check: Function that calls a check with its arguments: `call_check`, or a `ProblemCollector`, which collects
+        the errors of the checks.
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
@@ -120,10 +127,10 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
-    checker(engine.check, config)
+    run_check(engine.check, config)
     if is_main():  # only the main process writes the folder; both are checked again when the training starts
-        checker(check_folder, config)
-        checker(check_trackers, config)
+        run_check(check_folder, config)
+        run_check(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
     environment = task_environment(task_spec.task)

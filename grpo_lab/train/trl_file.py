@@ -19,17 +19,15 @@ from grpo_lab.config import SETTINGS
 from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
-from grpo_lab.train.engines.engine import NEEDS, TRL
+from grpo_lab.train.engines.options import NEEDS, TRL
 
 SAME_MEANING, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
 NOTE_KINDS = (SAME_MEANING, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
 REFUSED = (NOT_HERE, UNKNOWN)
 # Settings that a file of this package may contain and a file for TRL may not.
-OUR_SETTINGS_ALONE = {
-    "advantage", "kl_estimator", "log_kl", "max_nonfinite_steps", "precision", "ref_model_device", "turn_advantage",
-}  # fmt: skip
-BATCH_SETTINGS = (
+OUR_SETTINGS_ALONE = {name for name, spec in SETTINGS.items() if not spec.is_in_trl}
+TRL_BATCH_SETTINGS = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "steps_per_generation",
@@ -155,11 +153,11 @@ def _translate_batch(values: dict, typed: dict, translation: Translation) -> Non
 
     A dump contains `generation_batch_size`, the completions of all processes in a step.
     """
-    sizes = {name: values.pop(name) for name in BATCH_SETTINGS if name in values}
+    sizes = {name: values.pop(name) for name in TRL_BATCH_SETTINGS if name in values}
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
-    if typed.keys() & {*BATCH_SETTINGS}:
+    if typed.keys() & {*TRL_BATCH_SETTINGS}:
         for name in sizes:
             translation.note(NO_EFFECT, name, "another batch was typed")
         return

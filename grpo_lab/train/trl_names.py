@@ -3,6 +3,9 @@
 A test compares them with the installed TRL: each field of its GRPOConfig is a setting of this package or in one table.
 """
 
+from grpo_lab.config.lora import LORA_DEFAULTS
+from grpo_lab.train.engines.options import VLLM
+
 VERSION = "1.16"
 
 # TRL's defaults for settings that have another default here, if the outcome of a run depends on them.
@@ -22,12 +25,8 @@ TRANSLATED = (
 )  # fmt: skip
 
 # Options of the command that are not settings of a run's configuration. The options of vLLM need --engine trl.
-PEFT_OPTIONS = ("use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules")
-VLLM_OPTIONS = (
-    "use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
-    "vllm_group_port", "vllm_gpu_memory_utilization", "vllm_max_model_length", "vllm_tensor_parallel_size",
-    "vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
-)  # fmt: skip
+PEFT_OPTIONS = ("use_peft", *LORA_DEFAULTS)
+VLLM_OPTIONS = ("use_vllm", *VLLM)
 LORA_DROPOUT = 0.05  # TRL's default
 
 # Names that this package lacks although the outcome of a run depends on them: for each, the values with which a run

@@ -121,8 +121,10 @@ def test_what_something_reads_is_taken_and_reset_with_what_read_it():
         {"loss_type": "sapo", "importance_sampling_level": "sequence"},
         {"loss_type": "vespo", "importance_sampling_level": "sequence", "beta": 0.1, "use_bias_correction_kl": True},
     ]:
-        reset = GRPOConfig(**given_settings).without(beta=0.0, log_kl=False, loss_type="vespo")
+        reset = GRPOConfig(**given_settings).with_changes(beta=0.0, log_kl=False, loss_type="vespo")
         assert reset == GRPOConfig(loss_type="vespo")
+    with pytest.warns(DeprecationWarning, match=r"GRPOConfig\.without is called with_changes now"):
+        assert GRPOConfig(**given_settings).without(beta=0.0, loss_type="vespo") == reset
 
 
 def test_some_loss_reads_each_setting_of_the_losses():

@@ -32,6 +32,7 @@ def surrogate(batch, settings):
     return batch.logp * batch.advantages[:, None]
 
 by_rows = Loss(surrogate, divided_by="completions", reads=())
+other_argument_names = Loss(lambda b, s: surrogate(b, s), divided_by="completions", reads=())
 def stopped(logp, advantages): return -(logp.detach() * advantages)
 def one_number(logp, advantages): return (logp * advantages).mean()
 def breaks(logp): return logp / undefined
@@ -96,11 +97,12 @@ def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(wo
     torch.testing.assert_close(sum(parts), expected)
 
 
-def test_an_entry_of_ones_own_chooses_the_mean(workdir):
-    register("loss_type", "my_loss:by_rows")
+@pytest.mark.parametrize("name", ["my_loss:by_rows", "my_loss:other_argument_names"])
+def test_an_entry_of_ones_own_chooses_the_mean(name, workdir):
+    register("loss_type", name)
     logp, advantages, mask, _ = batch()
     expected = sum(-(logp[row][mask[row]] * advantages[row]).sum() for row in range(4)) / 4
-    torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type="my_loss:by_rows")[0], expected)
+    torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type=name)[0], expected)
 
 
 @pytest.mark.parametrize(("old", "new"), OLD_DIVISORS.items())

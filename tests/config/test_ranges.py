@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from grpo_lab.config import SETTINGS, GRPOConfig, union_members
+from grpo_lab.base.setting import union_members
+from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.objective import LOSSES
 
 INF = math.inf

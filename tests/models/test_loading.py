@@ -42,7 +42,7 @@ def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(tiny_below, ca
     counted = []
     monkeypatch.setattr(models, "keep_freed_memory", lambda: counted.append(1))
     monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", tiny_below)
-    models.keep_freed_memory_if_large(load_policy(checkpoint, device="cpu")[0])
+    models.keep_freed_memory_unless_tiny(load_policy(checkpoint, device="cpu")[0])
     assert len(counted) == calls
 
 

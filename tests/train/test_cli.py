@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab import evaluate, models, trainer
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
-from grpo_lab.config import SETTINGS, GRPOConfig, union_members
+from grpo_lab.base.setting import union_members
+from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.named import think_rate
 from grpo_lab.task_spec import BY_REWARDS

@@ -15,7 +15,8 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
-from grpo_lab.train.engines.engine import VLLM, OurEngine, make_engine
+from grpo_lab.train.engines.engine import OurEngine
+from grpo_lab.train.engines.options import VLLM, make_engine
 from grpo_lab.train.plan import count_epochs
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
@@ -162,7 +163,7 @@ def test_each_name_is_said_to_be_what_it_is():
 
 
 def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_lab.train.engines.engine.find_spec", lambda name: name)
+    monkeypatch.setattr("grpo_lab.train.engines.options.find_spec", lambda name: name)
     dump = trls(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTIONS, {"task": "sums"})
     assert not off.problems and make_engine(off.options) == OurEngine()
@@ -194,6 +195,10 @@ def test_a_file_of_ours_is_never_taken_for_one_of_trls():
     assert not is_from_trl({"model": "tiny", "task": "sums"} | GRPOConfig().saved(), OPTIONS)
     assert not is_from_trl({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
     assert not is_from_trl({"logging_first_step": None, "beta": 0.1}, OPTIONS)
+    our_settings_alone = SETTINGS.keys() - TRLS.keys()
+    assert our_settings_alone == trl_file.OUR_SETTINGS_ALONE
+    for name in our_settings_alone:
+        assert not is_from_trl({name: SETTINGS[name].default or 1, "logging_first_step": True}, OPTIONS), name
     assert is_from_trl({"dataset_name": "x"}, OPTIONS) and is_from_trl({"max_prompt_length": 5}, OPTIONS)
 
 

@@ -1,9 +1,39 @@
-"""The options of a command that choose the engine of a run: its trainer, LoRA, FSDP2 and vLLM."""
+"""The options of a command that choose the engine of a run (its trainer, LoRA, FSDP2 and vLLM), and that engine."""
 
 from argparse import SUPPRESS, ArgumentParser
+from importlib.util import find_spec
+from typing import Any
 
+from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.config.arguments import argparse_type
-from grpo_lab.train.engines.engine import OURS, TRL, VLLM
+from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
+from grpo_lab.train.engines.engine import Engine, OurEngine, TrlEngine
+from grpo_lab.train.engines.processes import world_size
+
+OURS, TRL = "grpo_lab", "trl"
+SERVER = {"vllm_mode": "server"}
+# Options for sampling with vLLM, under TRL's names: the type of each, and the other options that it requires.
+VLLM: dict[str, tuple[Any, dict]] = {
+    "vllm_mode": (str, {}),
+    "vllm_server_base_url": (str, SERVER),
+    "vllm_server_host": (str, SERVER),
+    "vllm_server_port": (int, SERVER),
+    "vllm_server_timeout": (float, SERVER),
+    "vllm_group_port": (int, SERVER),
+    "vllm_gpu_memory_utilization": (float, {}),
+    "vllm_max_model_length": (int, {}),
+    "vllm_tensor_parallel_size": (int, {}),
+    "vllm_importance_sampling_correction": (bool, {}),
+    "vllm_importance_sampling_mode": (str, {}),
+    "vllm_importance_sampling_clip_max": (float, {}),
+}
+# Options that are read only together with others: for each, the required values of the other options.
+NEEDS: dict[str, dict] = {
+    "fsdp": {"engine": TRL},
+    "use_vllm": {"engine": TRL},
+    **{name: {"use_peft": True} for name in LORA_DEFAULTS},
+    **{name: {"use_vllm": True} | required for name, (_, required) in VLLM.items()},
+}
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
@@ -32,3 +62,53 @@ def add_engine_options(parser: ArgumentParser) -> None:
 def _switch() -> dict:
     """Return the keyword arguments of `add_argument` for a bool, which `--name` without a value sets to True."""
     return {"nargs": "?", "const": True, **argparse_type(bool)}
+
+
+def make_engine(options: dict) -> Engine:
+    """Return the engine for these options.
+
+    Raises:
+        InputError: for options that contradict each other, values out of range, and packages that are not installed.
+    """
+    # A switch that is False counts as not given, except for an option of vLLM, which TRL reads.
+    engine_options = {
+        name: value for name, value in options.items() if value is not None and (value is not False or name in VLLM)
+    }
+    _check_needed_options(engine_options)
+    name = engine_options.get("engine", OURS)
+    if "fsdp" in engine_options and world_size() == 1:
+        raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
+    lora = _lora_settings(engine_options, has_dropout=name == TRL)
+    if name == OURS:
+        return OurEngine(lora)
+    if find_spec(TRL) is None:
+        raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
+    return TrlEngine(lora, "fsdp" in engine_options, _vllm_settings(engine_options))
+
+
+def _check_needed_options(engine_options: dict) -> None:
+    """Raise InputError for an option without the others that it needs."""
+    for name in NEEDS.keys() & engine_options:
+        for needed, value in NEEDS[name].items():
+            if engine_options.get(needed) != value:
+                option = f"--{needed}" if value is True else f"--{needed} {value}"
+                raise InputError(name, engine_options[name], f"expected it only with {option}")
+
+
+def _lora_settings(engine_options: dict, has_dropout: bool) -> dict | None:
+    if "use_peft" not in engine_options:
+        return None
+    lora = LORA_DEFAULTS | {option: engine_options[option] for option in LORA_DEFAULTS if option in engine_options}
+    check_lora(lora)
+    if not has_dropout:
+        check_no_dropout(lora["lora_dropout"])
+    check_peft("use_peft", True)
+    return lora
+
+
+def _vllm_settings(engine_options: dict) -> dict | None:
+    if "use_vllm" not in engine_options:
+        return None
+    if find_spec("vllm") is None:
+        raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
+    return {"use_vllm": True} | {option: engine_options[option] for option in VLLM if option in engine_options}

@@ -231,7 +231,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
     config = inputs.config
     dataset = inputs.dataset
     if is_main():
-        check_run_inputs(replace(inputs, config=config.without(output_dir=None, resume_from_checkpoint=False)))
+        check_run_inputs(replace(inputs, config=config.with_changes(output_dir=None, resume_from_checkpoint=False)))
     rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)

@@ -45,10 +45,7 @@ MODEL_FILES = (
     ADAPTER_CONFIG_FILE,
     ADAPTER_WEIGHTS_FILE,
 )
-_COMPARED_SETTINGS = SETTINGS.keys() - {
-    *MAY_CHANGE_ON_RESUME,
-    "max_steps",
-}  # settings that a resumed run may not change
+_COMPARED_SETTINGS = SETTINGS.keys() - {*MAY_CHANGE_ON_RESUME}  # settings that a resumed run may not change
 
 
 def explain_disk_errors(method: Callable) -> Callable:

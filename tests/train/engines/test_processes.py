@@ -8,7 +8,8 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.train.engines.engine import TRL, OurEngine, TrlEngine, make_engine
+from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.train.engines.options import TRL, make_engine
 from grpo_lab.train.engines.trl_settings import batch_settings_per_process, differences
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded

@@ -15,8 +15,9 @@ from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.train.engines import engine as engines
+from grpo_lab.train.engines import options as engine_options
 from grpo_lab.train.engines import trl_settings
+from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import train
 from grpo_lab.trainer.run_inputs import RunInputs
 from tests.parity.engines import engine as installed
@@ -200,7 +201,7 @@ REFUSED = [
 def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     for arguments, message in REFUSED:
         assert message in refused(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
-    monkeypatch.setattr(engines, "find_spec", lambda package: None)
+    monkeypatch.setattr(engine_options, "find_spec", lambda package: None)
     trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
     assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(train_command.main, *trl_options)
 
@@ -208,10 +209,10 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
-    engine, gpu = engines.TrlEngine(), torch.device("cuda")
+    engine, gpu = TrlEngine(), torch.device("cuda")
     assert engine.precision(GRPOConfig(), gpu, has_tiny_model=False) == default
     assert engine.precision(GRPOConfig(fp16=True), gpu, has_tiny_model=False) == "fp16"
-    assert engines.OurEngine().precision(GRPOConfig(), gpu, has_tiny_model=False) is None
+    assert OurEngine().precision(GRPOConfig(), gpu, has_tiny_model=False) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path,
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
         trl.train(*load_policy(base), *run[2:], resumed_config)
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
-        engines.OurEngine().check(first_config)
+        OurEngine().check(first_config)
 
 
 def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
@@ -356,17 +357,17 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
-    assert engines.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    assert engine_options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
-    if engines.find_spec("vllm") is None:
+    if engine_options.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            engines.make_engine(server)
-    monkeypatch.setattr(engines, "find_spec", lambda package: package)
-    vllm = engines.make_engine(server).vllm
+            engine_options.make_engine(server)
+    monkeypatch.setattr(engine_options, "find_spec", lambda package: package)
+    vllm = engine_options.make_engine(server).vllm
     theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
     for name, value in server.items() - {("engine", "trl")}:
         assert getattr(theirs, name) == value
-    engine = engines.make_engine({"engine": "trl", "use_vllm": True})
+    engine = engine_options.make_engine({"engine": "trl", "use_vllm": True})
     if not torch.cuda.is_available():
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
