@@ -12,10 +12,11 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.planning import choose_candidate, longest_prompt, plan_memory
+from grpo_lab.memory.planning import choose_candidate, plan_memory
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
+from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_options import add_task_options
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES

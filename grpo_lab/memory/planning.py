@@ -22,9 +22,8 @@ from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import PHASES, PlannedRun, resident
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
-from grpo_lab.rollout import encode_prompts
+from grpo_lab.rollout.prompting.prompts import longest_prompt
 
-PROMPTS_MEASURED = 200  # number of prompts whose length is measured before a run
 RESERVE = GIB  # bytes that are left free for what a plan does not count
 BATCH_SETTINGS = {"per_device_train_batch_size", "gradient_accumulation_steps"}
 LORA_NOT_PLANNED = "memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA"
@@ -196,13 +195,6 @@ def choose_candidate(
     remedies += f"generation_batch_size below {config.generation_batch_size}"
     remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
     return candidates[-1], [*lines, f"none of them fits; what is left: {remedies}, or a smaller model"]
-
-
-def longest_prompt(tokenizer, rows) -> int:
-    """L, the tokens of the longest of the first `PROMPTS_MEASURED` prompts."""
-    prompts = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS_MEASURED))]
-    prompt_ids, _ = encode_prompts(tokenizer, prompts)
-    return prompt_ids.shape[1]
 
 
 def fit_to_gpu(
