@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from grpo_lab.base.checks import RunError
+from grpo_lab.base.random_state import random_state, set_random_state
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
@@ -63,17 +64,6 @@ def _stacked(parts: list[Tensor], padding: int) -> Tensor:
     """Join the rows of all parts into one tensor, padded on the right to the longest part."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
-
-
-def random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def set_random_state(device: torch.device, state: Tensor) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
 
 
 def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = None, first_row: int = 0) -> Samples:
