@@ -12,8 +12,8 @@ from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.decoding.dispatch import DECODERS
+from grpo_lab.rollout.decoding.graph_decoder import exponential_race, fewest_parts, fixed_columns
 from grpo_lab.rollout.decoding.sampling_params import entropy_of
-from grpo_lab.rollout.decoding.static import exponential_race, fewest_parts, fixed_columns
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.small_policy import make_exact, make_policy

@@ -3,7 +3,7 @@
 `Decoder` is the loop of every sampler but `generate`: read the last token of each row, draw the next token, record its
 log-probability. Each row stays a row of the batch until all rows have ended, and attention reads all columns of the
 cache; a mask hides the columns that are not written yet. `CpuDecoder` (cpu_decoder.py) draws from the same
-distributions with less work, and `GraphDecoder` (static.py) repeats the step as a CUDA graph.
+distributions with less work, and `GraphDecoder` (graph_decoder.py) repeats the step as a CUDA graph.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The choice of a sampler for a model and a device, and of how many prompts it samples at a time.
 
 Any model can be sampled by transformers' `generate` (`generate.py`). The families of `fast_paths.py` are sampled by
-our own loop (`decoder.py`), which has a form for a CPU (`cpu_decoder.py`) and a form for a GPU (`static.py`).
+our own loop (`decoder.py`), which has a form for a CPU (`cpu_decoder.py`) and a form for a GPU (`graph_decoder.py`).
 """
 
 import torch
@@ -14,8 +14,8 @@ from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.generate import sample_by_generate
+from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, fixed_columns, kept_decoder, parts_that_fit
 from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingRequest
-from grpo_lab.rollout.decoding.static import GraphDecoder, fixed_columns, graph_decoder, parts_that_fit
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -88,7 +88,7 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
         decoder = decoder_class(model, spec, request.turns)
         decoder.load(request.prompts, prompt_cache, first_row)
         return _run_decoder(decoder, prompt_length, request.max_completion_length)
-    with graph_decoder(model, spec, request.turns) as decoder:
+    with kept_decoder(model, spec, request.turns) as decoder:
         decoder.load(request.prompts, prompt_cache, first_row)
         samples = _run_decoder(decoder, prompt_length, request.max_completion_length)
         copies = Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)

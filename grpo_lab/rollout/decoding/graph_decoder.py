@@ -9,8 +9,8 @@ yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, whi
 have ended go on drawing, and nobody reads what they draw. This costs little: the weights are read in any case, and only
 the columns of such a row are read in addition.
 
-A capture takes longer than sampling many short answers. Within a run (`reuse_graphs`), the graph is kept for later
-rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
+A capture takes longer than sampling many short answers. Within a run (`reuse_decoder`), the decoder with its graph is
+kept for later rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ from grpo_lab.rollout.forward.fast_paths import head_dim
 CAPACITY_STEP = 64  # the number of columns of the cache is a multiple of this: then kernels take a mask without a copy
 STEPS_PER_CHECK = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
 WARM_UP_STEPS = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
-FREE_MEMORY_FACTOR = 4  # a graph is kept if this many times its size is free in addition to the run's peak memory
+FREE_MEMORY_FACTOR = 4  # a decoder is kept if this many times its size is free in addition to the run's peak memory
 CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise, ...) that a captured step reserves
 
 
@@ -75,7 +75,7 @@ class GraphDecoder(Decoder):
         return sum(tensor.nbytes for tensor in kept_tensors) + CAPTURED_LOGITS * logits_bytes
 
 
-class CapturedGraph:
+class KeptDecoder:
     """Keeps the decoder of the last rollout for the next one, if it has the same sizes and reads the same weights."""
 
     def __init__(self):
@@ -97,7 +97,7 @@ class CapturedGraph:
         return self.decoder
 
     def end_rollout(self) -> None:
-        """Drop the graph unless it leaves room for the update.
+        """Drop the decoder unless it leaves room for the update.
 
         After the first rollout it is always dropped: the peak memory of an update is not known yet.
         """
@@ -121,8 +121,8 @@ def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) 
         return 1
     free_bytes, _ = torch.cuda.mem_get_info(device)
     free_bytes += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
-    if _open_graphs and _open_graphs[-1].decoder is not None:
-        free_bytes += _open_graphs[-1].decoder.nbytes
+    if _kept_decoders and _kept_decoders[-1].decoder is not None:
+        free_bytes += _kept_decoders[-1].decoder.nbytes
     logits_bytes = 4 * config.vocab_size
     numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
     row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
@@ -157,32 +157,32 @@ def has_room(device: torch.device, size: int) -> bool:
     return needed <= torch.cuda.mem_get_info(device)[1]
 
 
-_open_graphs: list[CapturedGraph] = []  # one per open `reuse_graphs`, the innermost last
+_kept_decoders: list[KeptDecoder] = []  # one per open `reuse_decoder`, the innermost last
 
 
 @contextmanager
-def reuse_graphs() -> Iterator[None]:
-    """Share one captured step among the rollouts inside this context."""
-    _open_graphs.append(CapturedGraph())
+def reuse_decoder() -> Iterator[None]:
+    """Share one decoder, with its captured step, among the rollouts inside this context."""
+    _kept_decoders.append(KeptDecoder())
     try:
         yield
     finally:
-        _open_graphs.pop().drop()
+        _kept_decoders.pop().drop()
 
 
 @contextmanager
-def graph_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
+def kept_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
     """Provide the decoder of a rollout: that of the previous rollout, or a new one.
 
     The next rollout overwrites the tensors of the decoder, so they must be copied.
     """
-    graph = _open_graphs[-1] if _open_graphs else CapturedGraph()
+    kept = _kept_decoders[-1] if _kept_decoders else KeptDecoder()
     try:
-        yield graph.decoder_for(model, spec, turns)
+        yield kept.decoder_for(model, spec, turns)
     except BaseException:
-        graph.drop()
+        kept.drop()
         raise
-    graph.end_rollout()
+    kept.end_rollout()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
