@@ -27,6 +27,7 @@ TELLING = {
     "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/test_settings.py"),
     "rollout/decoding/dispatch": ("rollout/test_decoder.py", "rollout/test_capture.py"),
+    "rollout/decoding/gpu_memory": ("rollout/test_decoder.py",),
     "rollout/decoding/graph_decoder": ("rollout/test_decoder.py", "rollout/test_capture.py"),
     "rollout/decoding/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),
     "rollout/forward/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),

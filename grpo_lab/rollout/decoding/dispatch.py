@@ -14,7 +14,8 @@ from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.generate import sample_by_generate
-from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, fixed_columns, kept_decoder, parts_that_fit
+from grpo_lab.rollout.decoding.gpu_memory import free_gpu_bytes, parts_that_fit
+from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, fixed_columns, kept_decoder, reusable_bytes
 from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingRequest
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.packing import packed_prompts
@@ -30,9 +31,9 @@ def sample_sequences(model, request: SamplingRequest) -> Samples:
     num_parts = 1
     if request.turns is None:
         num_prompts, prompt_length = request.prompts.ids.shape
-        num_parts = parts_that_fit(
-            model, num_prompts, request.num_generations, prompt_length + request.max_completion_length
-        )
+        columns = prompt_length + request.max_completion_length
+        free_bytes = free_gpu_bytes(model.device) + reusable_bytes()
+        num_parts = parts_that_fit(model, num_prompts, request.num_generations, columns, free_bytes)
     return _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
 
 

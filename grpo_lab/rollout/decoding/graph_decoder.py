@@ -21,17 +21,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.base.display import GIB
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
+from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS, has_room
 from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.forward.fast_paths import head_dim
 
 CAPACITY_STEP = 64  # the number of columns of the cache is a multiple of this: then kernels take a mask without a copy
 STEPS_PER_CHECK = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
 WARM_UP_STEPS = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
-FREE_MEMORY_FACTOR = 4  # a decoder is kept if this many times its size is free in addition to the run's peak memory
-CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise, ...) that a captured step reserves
 
 
 class GraphDecoder(Decoder):
@@ -113,50 +110,6 @@ class KeptDecoder:
                 torch.cuda.empty_cache()  # memory that a graph has reserved is of no use to other tensors
 
 
-def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) -> int:
-    """Return the number of equal parts of a rollout such that each part fits into free GPU memory; 1 without a GPU."""
-    device = model.device
-    config = model.config
-    if device.type != "cuda":
-        return 1
-    free_bytes, _ = torch.cuda.mem_get_info(device)
-    free_bytes += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
-    if _kept_decoders and _kept_decoders[-1].decoder is not None:
-        free_bytes += _kept_decoders[-1].decoder.nbytes
-    logits_bytes = 4 * config.vocab_size
-    numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
-    row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
-    return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free_bytes)
-
-
-def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free_bytes: int) -> int:
-    """Return the smallest number of equal parts of a rollout such that each part fits into free memory; it divides P.
-
-    Args:
-        num_prompts, num_generations: P and G.
-        row_bytes: Bytes that a row of a part needs.
-        noise_bytes: Bytes of the random numbers of one row. If there are several parts, each part draws the random
-            numbers of all rows of the rollout.
-        free_bytes: Bytes of free memory.
-
-    Returns:
-        The number of parts; P if even parts of one prompt do not fit.
-    """
-    num_rows = num_prompts * num_generations
-    for num_parts in range(1, num_prompts + 1):
-        if num_prompts % num_parts == 0:
-            all_noise_bytes = num_rows * noise_bytes if num_parts > 1 else 0
-            if num_rows // num_parts * row_bytes + all_noise_bytes <= free_bytes:
-                return num_parts
-    return num_prompts
-
-
-def has_room(device: torch.device, size: int) -> bool:
-    """Return True if a GPU has room for `size` bytes in addition to torch's peak memory so far, with a margin."""
-    needed = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * size + GIB
-    return needed <= torch.cuda.mem_get_info(device)[1]
-
-
 _kept_decoders: list[KeptDecoder] = []  # one per open `reuse_decoder`, the innermost last
 
 
@@ -168,6 +121,15 @@ def reuse_decoder() -> Iterator[None]:
         yield
     finally:
         _kept_decoders.pop().drop()
+
+
+def reusable_bytes() -> int:
+    """Return the bytes of GPU memory that a kept decoder holds, which the next rollout reuses or frees; 0 without one.
+
+    This is the decoder that the innermost open `reuse_decoder` keeps.
+    """
+    decoder = _kept_decoders[-1].decoder if _kept_decoders else None
+    return 0 if decoder is None else decoder.nbytes
 
 
 @contextmanager
