@@ -26,8 +26,8 @@ SAMPLING_TENSORS = 4
 
 
 @dataclass
-class PlannedRun:
-    """A run with the shape of its model and its device, and the sizes that follow directly from these."""
+class RunSizes:
+    """The sizes of a run in rows, tokens and bytes, which follow from its model, settings, precision and device."""
 
     shape: ModelShape
     config: GRPOConfig
@@ -188,7 +188,7 @@ class PlannedRun:
         return self.matmul_itemsize * (self.shape.query_width // self.shape.key_width) * entries
 
 
-def resident(run: PlannedRun) -> BytesByPart:
+def resident(run: RunSizes) -> BytesByPart:
     """Return the bytes that stay allocated for the whole run: weights, Adam's moments and the reference.
 
     Adam's moments have the precision of the weights, or 8 bits.
@@ -203,7 +203,7 @@ def resident(run: PlannedRun) -> BytesByPart:
     return {"weights": weights, "Adam's moments": moments, "reference": weights if has_reference else 0}
 
 
-def rollout(run: PlannedRun) -> list[BytesByPart]:
+def rollout(run: RunSizes) -> list[BytesByPart]:
     """Return two moments of a rollout: the forward pass of the prompts, and a decoding step of all rows.
 
     Decoding uses a cache of fixed size, and on a GPU a captured graph.
@@ -220,7 +220,7 @@ def rollout(run: PlannedRun) -> list[BytesByPart]:
     return [prefill, _token_step(run, prompt_cache)]
 
 
-def _token_step(run: PlannedRun, prompt_cache: int) -> BytesByPart:
+def _token_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
     """Return the moment of a decoding step, in which the prompts' cache is still alive beside the cache of all rows.
 
     prompt_cache: Bytes of the prompts' cache.
@@ -241,7 +241,7 @@ def _token_step(run: PlannedRun, prompt_cache: int) -> BytesByPart:
     }
 
 
-def logprobs(run: PlannedRun) -> list[BytesByPart]:
+def logprobs(run: RunSizes) -> list[BytesByPart]:
     """Return two moments of computing log-probabilities without gradient: in the layers, and in the head.
 
     They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
@@ -258,7 +258,7 @@ def logprobs(run: PlannedRun) -> list[BytesByPart]:
     return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy_bytes}]
 
 
-def update(run: PlannedRun) -> list[BytesByPart]:
+def update(run: RunSizes) -> list[BytesByPart]:
     """Return the moments of the first micro-batch of an update, and of a later one, if there is one.
 
     In a later micro-batch the gradients of the earlier ones are alive as well.
@@ -269,7 +269,7 @@ def update(run: PlannedRun) -> list[BytesByPart]:
     return moments
 
 
-def _micro_batch(run: PlannedRun, gradients_before: int) -> list[BytesByPart]:
+def _micro_batch(run: RunSizes, gradients_before: int) -> list[BytesByPart]:
     """Return five moments of a micro-batch: the end of its forward pass, and four of its backward pass.
 
     The four are in the head, in the last layer, in the first layer, and at the end, in the input embedding.
@@ -299,7 +299,7 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[BytesByPart]:
     ]
 
 
-def _last_head_gradients(run: PlannedRun, gradients_before: int) -> int:
+def _last_head_gradients(run: RunSizes, gradients_before: int) -> int:
     """Return the bytes of the head's gradients at the end of a backward pass, beside those in `gradients_before`.
 
     For tied embeddings, the input embedding's gradient is added to the head's: in place, or, without chunks, in place
@@ -320,7 +320,7 @@ def _moment(gradients: int, activations: int, autocast_cache: int, head: int) ->
     return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
 
 
-def optimizer_step(run: PlannedRun) -> list[BytesByPart]:
+def optimizer_step(run: RunSizes) -> list[BytesByPart]:
     r"""The bytes alive in an optimizer step, with the working memory of the optimizer for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}

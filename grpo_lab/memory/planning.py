@@ -19,7 +19,7 @@ from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import SHORT
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.phases import PHASES, PlannedRun, resident
+from grpo_lab.memory.phases import PHASES, RunSizes, resident
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout.prompting.prompts import longest_prompt
@@ -33,7 +33,7 @@ LORA_NOT_PLANNED = "memory: not planned, since the plan counts a training of all
 class MemoryPlan:
     """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients"."""
 
-    run: PlannedRun
+    run: RunSizes
 
     @cached_property
     def moments(self) -> dict[str, list[dict[str, int]]]:
@@ -65,7 +65,7 @@ class MemoryPlan:
         return self.peak + RESERVE <= budget
 
     def with_setting(self, **changes) -> "MemoryPlan":
-        """Return the plan with other values for fields of `PlannedRun`, such as `config` or `mode`."""
+        """Return the plan with other values for fields of `RunSizes`, such as `config` or `mode`."""
         return MemoryPlan(replace(self.run, **changes))
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ def plan_memory(
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
-    return MemoryPlan(PlannedRun(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
+    return MemoryPlan(RunSizes(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
 class Candidate(NamedTuple):
@@ -136,18 +136,18 @@ class Candidate(NamedTuple):
         return self
 
 
-def all_candidates(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Candidate]:
+def all_candidates(memory_plan: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Candidate]:
     """Yield the candidates, best first: exact ones before ones that round more, and fast ones before slow ones.
 
     These are, for each mode, a candidate that keeps all activations and a candidate with checkpointing; then the last
     of these with fewer rows per micro-batch.
 
     Args:
-        planned: The plan of the run as it is configured.
+        memory_plan: The plan of the run as it is configured.
         modes: Names in `PRECISIONS`, best first.
         fixed: Names of settings that must not change.
     """
-    config, configured_rows = planned.run.config, planned.run.rows
+    config, configured_rows = memory_plan.run.config, memory_plan.run.rows
     checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
     combinations = [(mode, checkpointing, configured_rows) for mode in modes for checkpointing in checkpointing_choices]
     if not BATCH_SETTINGS & set(fixed):
@@ -161,16 +161,16 @@ def all_candidates(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container
         }
         changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
         new_config = replace(config, **changes, **batch_settings)
-        yield Candidate(planned.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
+        yield Candidate(memory_plan.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
 
 
 def choose_candidate(
-    planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
+    memory_plan: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Candidate, list[str]]:
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
 
     Args:
-        planned: The plan of the run as it is configured.
+        memory_plan: The plan of the run as it is configured.
         budget: Bytes that are free on the device.
         modes: Names in `PRECISIONS`, best first.
         fixed: Names of settings that must not change.
@@ -178,7 +178,7 @@ def choose_candidate(
     Returns:
         The chosen candidate, and lines to print: a table of the candidates, and the choice.
     """
-    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(planned, modes, fixed)]
+    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, modes, fixed)]
     fitting = [candidate for candidate in candidates if candidate.plan.fits(budget)]
     if fitting:  # candidates with fewer rows than the chosen one are not shown
         candidates = [candidate for candidate in candidates if candidate.rows >= fitting[0].rows]
@@ -190,7 +190,7 @@ def choose_candidate(
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
-    config = planned.run.config
+    config = memory_plan.run.config
     remedies = f"max_completion_length below {config.max_completion_length}, "
     remedies += f"generation_batch_size below {config.generation_batch_size}"
     remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
@@ -256,7 +256,7 @@ def fit_to_cpu(
         return config, []
     config_with_long_completions = replace(config, max_completion_length=SHORT)
     try:
-        planned = plan_memory(
+        memory_plan = plan_memory(
             model_config,
             config_with_long_completions,
             prompt_length=longest_prompt(tokenizer, rows),
@@ -270,7 +270,7 @@ def fit_to_cpu(
             continue
         steps = config.update_batch_size // micro_batch
         larger = replace(config, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps)
-        if planned.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
+        if memory_plan.with_setting(config=larger).totals["update"] <= memory_plan.totals["update"]:
             why = f"{micro_batch} short completions need no more memory than {config.rows_at_once} of {SHORT} tokens"
             return larger, [f"per_device_train_batch_size {micro_batch}, gradient_accumulation_steps {steps}: {why}"]
     return config, []
