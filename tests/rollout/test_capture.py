@@ -3,13 +3,15 @@
 The step is recorded and repeated on the CPU (support/tape.py), and run on a fake GPU (support/fake_device.py).
 """
 
+import weakref
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
-from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
+from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, KeptDecoder
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -134,6 +136,24 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     with graph_decoder.reuse_decoder():
         assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
     assert len(tapes) == 2
+
+
+def test_a_dropped_decoder_is_freed_at_once(tapes, monkeypatch):
+    """Otherwise its memory would still be in use when `drop` returns the memory of the graph to the GPU."""
+    are_alive, drop = [], KeptDecoder.drop
+
+    def drop_and_look(kept):
+        decoder = None if kept.decoder is None else weakref.ref(kept.decoder)
+        drop(kept)
+        are_alive.append(decoder is not None and decoder() is not None)
+
+    monkeypatch.setattr(KeptDecoder, "drop", drop_and_look)
+    monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: False)
+    policy = make_policy()
+    with graph_decoder.reuse_decoder():
+        for _ in range(2):
+            static(policy)
+    assert len(tapes) == 2 and not any(are_alive)
 
 
 class OnTheGPU(TorchDispatchMode):

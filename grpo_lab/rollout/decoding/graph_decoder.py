@@ -14,7 +14,7 @@ kept for later rollouts, as long as they have the same sizes and the GPU has roo
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS, has_room
+from grpo_lab.rollout.decoding.sampling_params import Samples
 from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.forward.attention import attention_dtype
 
@@ -37,6 +38,14 @@ class GraphDecoder(Decoder):
     def __init__(self, model, spec: DecoderSpec, turns: Turns | None = None):
         super().__init__(model, spec, turns)
         self.replay = _capture(self.step, self.model.device)
+
+    @classmethod
+    def columns_for(cls, prompt_length: int, completion_length: int) -> int:
+        return fixed_columns(prompt_length, completion_length)
+
+    @classmethod
+    def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["GraphDecoder"]:
+        return kept_decoder(model, spec, turns)
 
     def run(self, max_steps: int) -> int:
         check_every = STEPS_PER_CHECK if self.turns is None else 1
@@ -57,6 +66,11 @@ class GraphDecoder(Decoder):
         if self.rows_in_rollout is not None:
             noise = noise.index_select(0, self.rows_in_rollout)
         return exponential_race(log_pi, noise)
+
+    def read_samples(self, prompt_length: int, steps: int) -> Samples:
+        """Return copies of what `run` has drawn, since the next rollout overwrites the decoder's tensors."""
+        samples = super().read_samples(prompt_length, steps)
+        return Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)
 
     @property
     def nbytes(self) -> int:
@@ -136,7 +150,7 @@ def reusable_bytes() -> int:
 def kept_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
     """Provide the decoder of a rollout: that of the previous rollout, or a new one.
 
-    The next rollout overwrites the tensors of the decoder, so they must be copied.
+    The next rollout overwrites the tensors of the decoder, so `read_samples` copies them.
     """
     kept = _kept_decoders[-1] if _kept_decoders else KeptDecoder()
     try:
