@@ -152,13 +152,13 @@ def kept_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[Grap
 
     The next rollout overwrites the tensors of the decoder, so `read_samples` copies them.
     """
-    kept = _kept_decoders[-1] if _kept_decoders else KeptDecoder()
+    holder = _kept_decoders[-1] if _kept_decoders else KeptDecoder()
     try:
-        yield kept.decoder_for(model, spec, turns)
+        yield holder.decoder_for(model, spec, turns)
     except BaseException:
-        kept.drop()
+        holder.drop()
         raise
-    kept.end_rollout()
+    holder.end_rollout()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
