@@ -142,9 +142,9 @@ def test_a_dropped_decoder_is_freed_at_once(tapes, monkeypatch):
     """Otherwise its memory would still be in use when `drop` returns the memory of the graph to the GPU."""
     are_alive, drop = [], KeptDecoder.drop
 
-    def drop_and_look(kept):
-        decoder = None if kept.decoder is None else weakref.ref(kept.decoder)
-        drop(kept)
+    def drop_and_look(holder):
+        decoder = None if holder.decoder is None else weakref.ref(holder.decoder)
+        drop(holder)
         are_alive.append(decoder is not None and decoder() is not None)
 
     monkeypatch.setattr(KeptDecoder, "drop", drop_and_look)
