@@ -12,15 +12,16 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.planning import choose_candidate, longest_prompt, plan_memory
+from grpo_lab.memory.planning import choose_candidate, plan_memory
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
+from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_options import add_task_options
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
-SETTINGS = (
+PLANNED_SETTINGS = (
     "num_generations", "generation_batch_size", "max_completion_length", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "num_iterations", "beta", "ref_model_device",
     "log_kl",
@@ -57,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = settings_parser("grpo_lab.memory", SETTINGS)
+    parser = settings_parser("grpo_lab.memory", PLANNED_SETTINGS)
     parser.description = "What a run will take of a GPU's memory, and what to turn down where it does not fit."
     model_help = (
         f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default %(default)s)"

@@ -13,7 +13,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
 from grpo_lab.memory import parts
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.rollout.decoding.static import CAPTURED_LOGITS, fixed_columns
+from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS
+from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
 from grpo_lab.rollout.forward.attention import aligned_columns
 from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
 from grpo_lab.rollout.forward.model_logprobs import adds_head_gradient_in_place, head_chunk
@@ -25,8 +26,8 @@ SAMPLING_TENSORS = 4
 
 
 @dataclass
-class PlannedRun:
-    """A run, the shape of its model, its device, and the sizes that follow from them."""
+class RunSizes:
+    """The sizes of a run in rows, tokens and bytes, which follow from its model, settings, precision and device."""
 
     shape: ModelShape
     config: GRPOConfig
@@ -187,7 +188,7 @@ class PlannedRun:
         return self.matmul_itemsize * (self.shape.query_width // self.shape.key_width) * entries
 
 
-def resident(run: PlannedRun) -> BytesByPart:
+def resident(run: RunSizes) -> BytesByPart:
     """Return the bytes that stay allocated for the whole run: weights, Adam's moments and the reference model.
 
     Adam's moments have the precision of the weights, or 8 bits.
@@ -202,7 +203,7 @@ def resident(run: PlannedRun) -> BytesByPart:
     return {"weights": weights, "Adam's moments": adam_moments, "reference": weights if has_reference else 0}
 
 
-def rollout(run: PlannedRun) -> list[BytesByPart]:
+def rollout(run: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part.
 
     Decoding uses a cache of fixed size, and on a GPU a captured graph.
@@ -219,7 +220,7 @@ def rollout(run: PlannedRun) -> list[BytesByPart]:
     return [prefill, _token_step(run, prompt_cache)]
 
 
-def _token_step(run: PlannedRun, prompt_cache: int) -> BytesByPart:
+def _token_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
     """Return the snapshot of a decoding step, in which the prompts' own cache is still alive.
 
     prompt_cache: Bytes of the prompts' cache.
@@ -240,7 +241,7 @@ def _token_step(run: PlannedRun, prompt_cache: int) -> BytesByPart:
     }
 
 
-def logprobs(run: PlannedRun) -> list[BytesByPart]:
+def logprobs(run: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of computing log-probabilities without gradient: in the layers, and in the head.
 
     They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
@@ -257,7 +258,7 @@ def logprobs(run: PlannedRun) -> list[BytesByPart]:
     return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy_bytes}]
 
 
-def update(run: PlannedRun) -> list[BytesByPart]:
+def update(run: RunSizes) -> list[BytesByPart]:
     """Return the snapshots of the first micro-batch of an update, and of a later one, if there is one.
 
     In a later micro-batch the gradients of the earlier ones are alive as well.
@@ -268,7 +269,7 @@ def update(run: PlannedRun) -> list[BytesByPart]:
     return snapshots
 
 
-def _micro_batch(run: PlannedRun, gradients_before: int) -> list[BytesByPart]:
+def _micro_batch(run: RunSizes, gradients_before: int) -> list[BytesByPart]:
     """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
     The four are in the head, in the last layer, in the first layer, and at the end, in the input embedding.
@@ -298,7 +299,7 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[BytesByPart]:
     ]
 
 
-def _last_head_gradients(run: PlannedRun, gradients_before: int) -> int:
+def _last_head_gradients(run: RunSizes, gradients_before: int) -> int:
     """Return the bytes of the head's gradients at the end of a backward pass, in addition to `gradients_before`.
 
     For tied embeddings, the input embedding's gradient is added to the head's. With chunks it is always added in place;
@@ -319,7 +320,7 @@ def _snapshot(gradients: int, activations: int, autocast_cache: int, head: int) 
     return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
 
 
-def optimizer_step(run: PlannedRun) -> list[BytesByPart]:
+def optimizer_step(run: RunSizes) -> list[BytesByPart]:
     r"""Compute the bytes alive in an optimizer step, with the optimizer's working memory for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}

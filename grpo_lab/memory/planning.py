@@ -20,12 +20,11 @@ from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.phases import PHASES, PlannedRun, resident
+from grpo_lab.memory.phases import PHASES, RunSizes, resident
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
-from grpo_lab.rollout import encode_prompts
+from grpo_lab.rollout.prompting.prompts import longest_prompt
 
-MAX_MEASURED_PROMPTS = 200  # number of prompts whose length is measured before a run
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
 BATCH_SETTINGS = {"per_device_train_batch_size", "gradient_accumulation_steps"}
 LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters, which needs more memory than LoRA"
@@ -35,7 +34,7 @@ LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters
 class MemoryPlan:
     """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients"."""
 
-    run: PlannedRun
+    run: RunSizes
 
     @cached_property
     def snapshots(self) -> dict[str, list[dict[str, int]]]:
@@ -72,7 +71,7 @@ class MemoryPlan:
         return self.peak + RESERVE_BYTES <= budget
 
     def with_setting(self, **changes) -> "MemoryPlan":
-        """Return the plan with other values for fields of `PlannedRun`, such as `config` or `precision`."""
+        """Return the plan with other values for fields of `RunSizes`, such as `config` or `precision`."""
         return MemoryPlan(replace(self.run, **changes))
 
     def __str__(self) -> str:
@@ -114,7 +113,7 @@ def plan_memory(
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
-    return MemoryPlan(PlannedRun(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
+    return MemoryPlan(RunSizes(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
 
 
 class Candidate(NamedTuple):
@@ -145,18 +144,20 @@ class Candidate(NamedTuple):
         return self
 
 
-def all_candidates(planned: MemoryPlan, precisions: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Candidate]:
+def all_candidates(
+    memory_plan: MemoryPlan, precisions: tuple[str, ...], fixed: Container[str] = ()
+) -> Iterator[Candidate]:
     """Yield the candidates, best first: exact ones before ones that round more, and fast ones before slow ones.
 
     These are, for each precision, a candidate that keeps all activations and a candidate with checkpointing; then the
     last of these with fewer rows per micro-batch.
 
     Args:
-        planned: The plan of the run as it is configured.
+        memory_plan: The plan of the run as it is configured.
         precisions: Names in `PRECISIONS`, best first.
         fixed: Names of settings that must not change.
     """
-    config, configured_rows = planned.run.config, planned.run.rows
+    config, configured_rows = memory_plan.run.config, memory_plan.run.rows
     checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
     combinations = [
         (precision, checkpointing, configured_rows)
@@ -174,17 +175,17 @@ def all_candidates(planned: MemoryPlan, precisions: tuple[str, ...], fixed: Cont
         }
         changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
         new_config = replace(config, **changes, **batch_settings)
-        plan = planned.with_setting(config=new_config, precision=PRECISIONS[precision])
+        plan = memory_plan.with_setting(config=new_config, precision=PRECISIONS[precision])
         yield Candidate(plan, precision, checkpointing, rows)
 
 
 def choose_candidate(
-    planned: MemoryPlan, budget: int, precisions: tuple[str, ...], fixed: Container[str] = ()
+    memory_plan: MemoryPlan, budget: int, precisions: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Candidate, list[str]]:
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
 
     Args:
-        planned: The plan of the run as it is configured.
+        memory_plan: The plan of the run as it is configured.
         budget: Bytes that are free on the device.
         precisions: Names in `PRECISIONS`, best first.
         fixed: Names of settings that must not change.
@@ -192,7 +193,7 @@ def choose_candidate(
     Returns:
         The chosen candidate, and lines to print: a table of the candidates, and the choice.
     """
-    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(planned, precisions, fixed)]
+    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, precisions, fixed)]
     fitting = [candidate for candidate in candidates if candidate.plan.fits(budget)]
     if fitting:  # candidates with fewer rows than the chosen one are not shown
         candidates = [candidate for candidate in candidates if candidate.rows >= fitting[0].rows]
@@ -204,18 +205,11 @@ def choose_candidate(
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
-    config = planned.run.config
+    config = memory_plan.run.config
     remedies = f"max_completion_length below {config.max_completion_length}, "
     remedies += f"generation_batch_size below {config.generation_batch_size}"
     remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
     return candidates[-1], [*lines, f"none of them fits; what is left: {remedies}, or a smaller model"]
-
-
-def longest_prompt(tokenizer, rows) -> int:
-    """Return L, the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts."""
-    prompts = [rows[index]["prompt"] for index in range(min(len(rows), MAX_MEASURED_PROMPTS))]
-    prompt_ids, _ = encode_prompts(tokenizer, prompts)
-    return prompt_ids.shape[1]
 
 
 def fit_to_gpu(
@@ -277,7 +271,7 @@ def enlarge_micro_batches(
         return config, []
     config_with_long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
     try:
-        planned = plan_memory(
+        memory_plan = plan_memory(
             model_config,
             config_with_long_completions,
             prompt_length=longest_prompt(tokenizer, rows),
@@ -291,7 +285,7 @@ def enlarge_micro_batches(
             continue
         steps = config.update_batch_size // micro_batch
         larger = replace(config, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps)
-        if planned.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
+        if memory_plan.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
             default_rows = f"{config.rows_at_once} of {SHORT_COMPLETION_TOKENS} tokens"
             why = f"{micro_batch} short completions need no more memory than {default_rows}"
             return larger, [f"per_device_train_batch_size {micro_batch}, gradient_accumulation_steps {steps}: {why}"]

@@ -55,20 +55,15 @@ def sample_completions(
         ValueError: if a setting is out of its range, or if a prompt cannot be encoded or leaves no room in the context.
             It is raised before anything is sampled.
     """
-    sampling = make_sampling_params(
-        model, tokenizer, num_generations, max_completion_length, cache_implementation,
-        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty,
-    )  # fmt: skip
-    eos_token_ids = list(sampling.eos_token_ids)
     encoded = encode_prompts(tokenizer, prompts)
-    encoded_on_device = prompts_on_device(model, encoded, max_completion_length)
-    request = SamplingRequest(
-        encoded_on_device, num_generations, max_completion_length, sampling,
-        by_generate=cache_implementation == "dynamic",
+    request = make_sampling_request(
+        model, tokenizer, encoded, num_generations, max_completion_length, cache_implementation,
+        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty,
     )  # fmt: skip
     with evaluating(model):
         samples = sample_sequences(model, request)
-    prompt_length = encoded_on_device.ids.shape[1]
+    eos_token_ids = list(request.sampling.eos_token_ids)
+    prompt_length = request.prompts.ids.shape[1]
     completion_ids, mask, truncated, _ = read_sequences(samples.sequences, prompt_length, eos_token_ids, tokenizer)
     rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
     unpadded_ids = [ids[in_completion].tolist() for ids, in_completion in rows]
@@ -76,8 +71,8 @@ def sample_completions(
     # if the prompt ends with it.
     texts = texts_for_rewards(tokenizer, unpadded_ids, encoded, eos_token_ids)
     return Rollout.without_environment(
-        prompt_ids=encoded_on_device.ids,
-        prompt_mask=encoded_on_device.mask,
+        prompt_ids=request.prompts.ids,
+        prompt_mask=request.prompts.mask,
         prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]
         completion_ids=completion_ids,  # [ids]
         mask=mask,
@@ -88,20 +83,38 @@ def sample_completions(
     )
 
 
-def make_sampling_params(
-    model, tokenizer, num_generations: int, max_completion_length: int, cache_implementation: str | None, **settings
-) -> SamplingParams:
-    """Return the `SamplingParams` of a model and its tokenizer; raise InputError if an argument is out of its range.
+def make_sampling_request(
+    model,
+    tokenizer,
+    encoded: Prompts,
+    num_generations: int,
+    max_completion_length: int,
+    cache_implementation: str | None,
+    **settings,
+) -> SamplingRequest:
+    """Return the request for G completions of each prompt, without an environment, on the model's device.
 
-    settings: Any of temperature, top_k, top_p and repetition_penalty.
+    Args:
+        model, tokenizer: The policy and its tokenizer.
+        encoded: The P prompts, as `encode_prompts` returns them.
+        num_generations: G, number of completions of each prompt.
+        max_completion_length: Maximum number of tokens of a completion.
+        cache_implementation: The argument of `sample_completions`.
+        settings: Any of temperature, top_k, top_p and repetition_penalty; each is neutral by default.
+
+    Raises:
+        InputError: if an argument is out of its range, or if a prompt leaves no room in the context.
     """
     check_at_least("num_generations", num_generations, 1)
     check_at_least("max_completion_length", max_completion_length, 1)
     check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
-    return SamplingParams(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
+    sampling = SamplingParams(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
+    prompts = _prompts_on_device(model, encoded, max_completion_length)
+    by_generate = cache_implementation == "dynamic"
+    return SamplingRequest(prompts, num_generations, max_completion_length, sampling, by_generate=by_generate)
 
 
-def prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
+def _prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
     """Move prompts to the model's device; raise InputError for a prompt that leaves no room in the context."""
     for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
         check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")

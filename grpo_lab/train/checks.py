@@ -9,12 +9,12 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
 from grpo_lab.config.precision import pick_precision
-from grpo_lab.memory.planning import LORA_NOT_PLANNED, longest_prompt, plan_memory
+from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.tool_check import check_tool_environment
 from grpo_lab.rollout.environments.choice import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.run_checks import check_reward_arguments, check_same_columns

@@ -20,7 +20,7 @@ from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.rewards import reward_names
-from grpo_lab.rollout.decoding.static import reuse_graphs
+from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.tasks import Rows
@@ -133,7 +133,7 @@ class Run:
                     open_reports(self.config, self.history, self.saved_options) as self._reports,
                     restored_random_state(),
                     training_mode(self.model, self.config.gradient_checkpointing),
-                    reuse_graphs(),
+                    reuse_decoder(),
                 ):
                     yield
                 # The folder is still locked here, and a first signal does not interrupt the writing.

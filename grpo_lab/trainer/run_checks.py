@@ -18,13 +18,11 @@ from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.long_rows import describe_attention
 from grpo_lab.rollout.prompting.probe import probe
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
-from grpo_lab.rollout.prompting.prompts import encode_prompt, end_token_ids
+from grpo_lab.rollout.prompting.prompts import end_token_ids, longest_prompt
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.turn_credit import check_turn_advantage
-
-MAX_MEASURED_PROMPTS = 200  # prompts whose tokens are counted
 
 
 def check_run_inputs(inputs: RunInputs) -> None:
@@ -103,8 +101,7 @@ def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig)
     """Describe the attention of rows that are too long for a mask; None if no row of the first prompts is that long."""
     if not is_fast(model):
         return None
-    prompts = [dataset[index]["prompt"] for index in range(min(len(dataset), MAX_MEASURED_PROMPTS))]
-    length = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts) + config.max_completion_length
+    length = longest_prompt(tokenizer, dataset) + config.max_completion_length
     with autocast(model, config):
         return describe_attention(length, model.device.type, attention_dtype(model))
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.base.random_state import random_state, restored_random_state, set_random_state
 
 
 @pytest.mark.parametrize("seed", [None, 3])
@@ -17,3 +17,12 @@ def test_the_numbers_drawn_inside_change_nothing_outside(seed):
     torch.testing.assert_close(torch.rand(4), expected, rtol=0, atol=0)
     torch.manual_seed(1 if seed is None else seed)
     torch.testing.assert_close(inside, torch.rand(4), rtol=0, atol=0)
+
+
+def test_a_random_state_that_is_set_again_gives_the_same_numbers():
+    cpu = torch.device("cpu")
+    state = random_state(cpu)
+    expected = torch.rand(4)
+    assert not torch.equal(state, random_state(cpu)), "a draw changes the state, and not the copy of it"
+    set_random_state(cpu, state)
+    torch.testing.assert_close(torch.rand(4), expected, rtol=0, atol=0)

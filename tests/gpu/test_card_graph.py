@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_lab.rollout.decoding import static as static_module
+from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from tests.support.known_shape import make_tokenizer, random_policy
@@ -27,7 +27,7 @@ def test_a_graph_draws_the_very_numbers_of_the_plain_step(settings, monkeypatch)
     """With every setting: whatever a warper calls has to be allowed in a capture."""
     policy = policy_on_gpu(pad_is_end=True)
     captured = [static(policy, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
-    monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
+    monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     for rollout, length in zip(captured, (1, 6, 17, 40), strict=True):
         assert_same_rollouts(rollout, static(policy, length=length, generations=20, **settings))
 
@@ -37,7 +37,7 @@ def test_capturing_draws_no_random_numbers():
     assert_same_rollouts(static(policy), static(policy), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    static_module.GraphDecoder(policy[0], DecoderSpec(4, 1, 64, SamplingParams((0,), 0)))
+    graph_decoder.GraphDecoder(policy[0], DecoderSpec(4, 1, 64, SamplingParams((0,), 0)))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 

@@ -98,7 +98,7 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
         _, trained, chosen = train.task_and_settings(arguments, parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
-        for name in command.SETTINGS + tuple(chosen):
+        for name in command.PLANNED_SETTINGS + tuple(chosen):
             assert getattr(config, name) == getattr(trained, name), name
 
 

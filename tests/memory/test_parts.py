@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import parts, phases
-from grpo_lab.memory.phases import PlannedRun
+from grpo_lab.memory.phases import RunSizes
 from grpo_lab.models.shapes import shape_config, shape_of
 from grpo_lab.rollout.forward import model_logprobs
 from tests.support.steps import make_config
@@ -38,7 +38,7 @@ def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
 
 
 def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand():
-    s = PlannedRun(QWEN, make_config(T=512, G=8), PRECISIONS["bf16"], 256, "cuda")
+    s = RunSizes(QWEN, make_config(T=512, G=8), PRECISIONS["bf16"], 256, "cuda")
     assert phases.rollout(s)[1]["sampling"] == 29_171_712
     assert s.tokens == 256 + 8 * 511 and replace(s, shared=False).tokens == 8 * 767
     assert replace(s, config=make_config(T=512, G=8, B=24, b=12)).tokens == 3 * 256 + 12 * 511

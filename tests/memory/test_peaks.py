@@ -12,10 +12,10 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
-from grpo_lab.rollout.decoding import static
+from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
+from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
-from grpo_lab.rollout.decoding.static import GraphDecoder
 from grpo_lab.rollout.forward import model_logprobs, packing
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -93,7 +93,7 @@ def test_rows_without_a_mask(mode, length, monkeypatch):
 @pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
 def test_decoding_on_a_fake_gpu(mode, monkeypatch):
     """A step that is not captured needs four tensors of the size of the logits; a graph reserves six."""
-    monkeypatch.setattr(static, "_capture", lambda step, device: step)
+    monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     config = make_config(T=500, G=8, B=64, b=8)
     with fake_gpu():
         model = fake_qwen2(PRECISIONS[mode].weights)
@@ -102,7 +102,7 @@ def test_decoding_on_a_fake_gpu(mode, monkeypatch):
             decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
     rollout = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
-    of_graph = 4 * 64 * 151_936 * (static.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
+    of_graph = 4 * 64 * 151_936 * (phases.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
     assert rollout["KV cache"] + rollout["sampling"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
 

@@ -27,7 +27,7 @@ from grpo_lab.memory.phases import resident
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout.decoding.cache import SlotCache
-from grpo_lab.rollout.decoding.static import fixed_columns
+from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.known_shape import random_policy
 from tests.support.steps import UNTIED, make_config, planned

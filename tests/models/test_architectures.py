@@ -13,8 +13,8 @@ from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import silence_dropout
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
+from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
-from grpo_lab.rollout.decoding.static import GraphDecoder
 from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, is_fast
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts

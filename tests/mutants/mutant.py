@@ -28,7 +28,8 @@ TELLING = {
     "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
     "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
     "rollout/decoding/dispatch": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),
-    "rollout/decoding/static": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),
+    "rollout/decoding/gpu_memory": ("rollout/decoding/test_decoder.py",),
+    "rollout/decoding/graph_decoder": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),
     "rollout/decoding/cache": ("rollout/forward/test_attention.py", "rollout/decoding/test_decoder.py"),
     "rollout/forward/packing": ("rollout/forward/test_attention.py", "rollout/test_sample.py"),
     "rollout/prompting/prompt_checks": (

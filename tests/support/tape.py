@@ -7,7 +7,7 @@ memory. If a step depends on anything but the contents of its memory, its replay
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout.decoding import static
+from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.dispatch import DECODERS
 from tests.support.peak import tensors
 
@@ -56,7 +56,7 @@ def address(tensor):
 
 def without_capture(monkeypatch):
     """Let a `GraphDecoder` run its steps on the CPU without a capture."""
-    monkeypatch.setattr(static, "_capture", lambda step, device: step)
+    monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
 
 
 def capture_on_the_cpu(monkeypatch):
@@ -65,13 +65,13 @@ def capture_on_the_cpu(monkeypatch):
 
     def capture(step, device):
         with torch.random.fork_rng(devices=[]):
-            for _ in range(static.WARM_UP_STEPS):
+            for _ in range(graph_decoder.WARM_UP_STEPS):
                 step()
             with Tape() as tape:
                 step()
         tapes.append(tape)
         return tape.replay
 
-    monkeypatch.setitem(DECODERS, "cpu", static.GraphDecoder)
-    monkeypatch.setattr(static, "_capture", capture)
+    monkeypatch.setitem(DECODERS, "cpu", graph_decoder.GraphDecoder)
+    monkeypatch.setattr(graph_decoder, "_capture", capture)
     return tapes

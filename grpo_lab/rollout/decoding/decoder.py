@@ -3,9 +3,10 @@
 `Decoder` is the loop of every sampler but `generate`: read the last token of each row, draw the next token, record its
 log-probability. Each row stays a row of the batch until all rows have ended, and attention reads all columns of the
 cache; a mask hides the columns that are not written yet. `CpuDecoder` (cpu_decoder.py) draws from the same
-distributions with less work, and `GraphDecoder` (static.py) repeats the step as a CUDA graph.
+distributions with less work, and `GraphDecoder` (graph_decoder.py) repeats the step as a CUDA graph.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,8 +17,9 @@ from torch.func import functional_call
 from transformers import Cache
 
 from grpo_lab.base.checks import RunError
+from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies, decoding
-from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, SamplingParams, entropy_of
+from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, entropy_of
 from grpo_lab.rollout.decoding.turns import NOT_FORCED, Turns
 from grpo_lab.rollout.inputs import Prompts
 
@@ -89,6 +91,16 @@ class Decoder:
     def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
         """Return a new cache for the prefixes of the prompts; later it may have to hold up to `num_rows` prefixes."""
         return SlotCache(self.model, num_prefixes, columns, self.slot)
+
+    @classmethod
+    def columns_for(cls, prompt_length: int, completion_length: int) -> int:
+        """Return the number of columns of the cache for prompts and completions of at most these lengths."""
+        return prompt_length + completion_length
+
+    @classmethod
+    def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["Decoder"]:
+        """Return a context that provides a decoder for one rollout; a subclass may keep it for the next rollout."""
+        return nullcontext(cls(model, spec, turns))
 
     @torch.no_grad()
     def load(self, prompts: Prompts, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, first_row: int = 0) -> None:
@@ -169,6 +181,35 @@ class Decoder:
         if pi.isnan().any():
             raise RunError(NOT_FINITE)
         return pi.multinomial(1)[:, 0]
+
+    def read_samples(self, prompt_length: int, steps: int) -> Samples:
+        """Return what `run` has drawn, up to the last token of any row; these are views of the decoder's tensors.
+
+        Args:
+            prompt_length: L, number of columns of the prompts.
+            steps: Number of token steps, as `run` returned it.
+
+        Raises:
+            RunError: if the log-probability of a token of the policy is not finite.
+        """
+        if self.turns is None:
+            completions = self.sequences[:, prompt_length : prompt_length + steps]
+            is_token = completion_mask(completions, list(self.sampling.eos_token_ids))
+            end_column = prompt_length + int(is_token.any(0).sum())
+            checked_logp = self.logp[:, prompt_length:end_column]
+        else:
+            end_column = prompt_length + steps
+            _, _, is_policy, _ = self.turns.tensors(0, self.logp.device)
+            # The policy may give a token of the environment any probability, even zero.
+            checked_logp = self.logp[:, prompt_length:end_column][is_policy]
+        if not checked_logp.isfinite().all():
+            raise RunError(NOT_FINITE)
+        return Samples(
+            self.sequences[:, :end_column],
+            self.logp[:, prompt_length:end_column],
+            self.entropy[:, prompt_length:end_column],
+            steps,
+        )
 
     def _logits(self) -> Float[Tensor, "M V"]:
         keywords = {"attention_mask": self._mask(), "position_ids": self.position}

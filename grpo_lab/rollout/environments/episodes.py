@@ -6,19 +6,20 @@ string and a function.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
-from grpo_lab.rollout.decoding.sampling_params import Samples, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_params import Samples
 from grpo_lab.rollout.decoding.turns import StopStrings, Turn, Turns
 from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, texts_for_rewards, thought_prefixes
 from grpo_lab.rollout.rollout import Episode, Rollout
-from grpo_lab.rollout.sample import make_sampling_params, prompts_on_device
+from grpo_lab.rollout.sample import make_sampling_request
 
 
 def sample_episodes(
@@ -107,24 +108,18 @@ def sample_turns(
         cache_implementation: The argument of `sample_completions`.
         settings: Any of temperature, top_k, top_p and repetition_penalty; each is neutral by default.
     """
-    sampling = make_sampling_params(
-        model, tokenizer, num_generations, max_completion_length, cache_implementation, **settings
+    request = make_sampling_request(
+        model, tokenizer, encoded, num_generations, max_completion_length, cache_implementation, **settings
     )
     if max_turns is not None:
         check_at_least("max_turns", max_turns, 1)
-    eos_token_ids = sampling.eos_token_ids
-    prompts = prompts_on_device(model, encoded, max_completion_length)
-    num_rows = len(prompts.ids) * num_generations
+    eos_token_ids = request.sampling.eos_token_ids
     stop = StopStrings(tokenizer, stop_strings)
-    turns = Turns(num_rows, max_completion_length, eos_token_ids, stop, reply, max_turns)
+    turns = Turns(request.num_rows, max_completion_length, eos_token_ids, stop, reply, max_turns)
     with evaluating(model):
-        request = SamplingRequest(
-            prompts, num_generations, max_completion_length, sampling, turns,
-            by_generate=cache_implementation == "dynamic",
-        )  # fmt: skip
-        samples = sample_sequences(model, request)
+        samples = sample_sequences(model, replace(request, turns=turns))
     texts = texts_for_rewards(tokenizer, turns.ids, encoded, eos_token_ids)
-    return _rollout_of_turns(prompts, turns, samples, texts, sampling.pad_token_id)
+    return _rollout_of_turns(request.prompts, turns, samples, texts, request.sampling.pad_token_id)
 
 
 def _rollout_of_turns(prompts: Prompts, turns: Turns, samples: Samples, texts: list[str], pad_token_id: int) -> Rollout:

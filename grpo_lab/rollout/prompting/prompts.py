@@ -1,10 +1,14 @@
 """Prompts as token ids, padded on the left; the padding token, and the tokens that end a completion."""
 
+from collections.abc import Sequence
+
 import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.templates import render_prompt
+
+MAX_MEASURED_PROMPTS = 200  # number of prompts that are encoded to find the longest one
 
 
 def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> Prompts:
@@ -27,6 +31,15 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
     prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])
     return Prompts(prompt_ids, prompt_mask)
+
+
+def longest_prompt(tokenizer, rows: Sequence[dict]) -> int:
+    """Return the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts.
+
+    rows: The rows of a data set, each with a "prompt".
+    """
+    prompts = [rows[index]["prompt"] for index in range(min(len(rows), MAX_MEASURED_PROMPTS))]
+    return encode_prompts(tokenizer, prompts).ids.shape[1]
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:

@@ -1,5 +1,7 @@
 """Our decoders draw the tokens of `generate`, record the recomputed log-probabilities, and restore the model."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,8 +14,9 @@ from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.decoding.dispatch import DECODERS
+from grpo_lab.rollout.decoding.gpu_memory import fewest_parts, free_gpu_bytes, parts_that_fit
+from grpo_lab.rollout.decoding.graph_decoder import exponential_race, fixed_columns
 from grpo_lab.rollout.decoding.sampling_params import entropy_of
-from grpo_lab.rollout.decoding.static import exponential_race, fewest_parts, fixed_columns
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.small_policy import make_exact, make_policy
@@ -223,6 +226,16 @@ def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
     assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=191) == 4
     assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free_bytes=110) == 3
     assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=0) == 8, "what is left is to try"
+
+
+def test_the_parts_that_fit_follow_from_cache_and_logits_of_the_rows():
+    model, _ = make_policy()
+    config, columns = model.config, 64
+    cache_bytes = 4 * SlotCache(model, 1, columns, torch.zeros(1, dtype=torch.long)).keys[0].numel()
+    row_bytes = 2 * config.num_hidden_layers * cache_bytes + 4 * 6 * config.vocab_size
+    assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes) == 1
+    assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes - 1) == 2
+    assert free_gpu_bytes(torch.device("cpu")) == math.inf and parts_that_fit(model, 8, 4, columns, math.inf) == 1
 
 
 def test_what_stood_in_the_cache_has_no_effect(monkeypatch):

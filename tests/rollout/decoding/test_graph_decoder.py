@@ -3,15 +3,16 @@
 The step is recorded and repeated on the CPU (support/tape.py), and run on a fake GPU (support/fake_device.py).
 """
 
+import weakref
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from grpo_lab.rollout.decoding import dispatch
-from grpo_lab.rollout.decoding import static as static_module
+from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
+from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, KeptDecoder
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
-from grpo_lab.rollout.decoding.static import GraphDecoder
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.trainer import train
@@ -51,7 +52,7 @@ def test_a_captured_step_does_what_the_step_does(settings, tapes):
 
 @pytest.mark.parametrize(("length", "every"), [(6, 4), (8, 4), (3, 16), (33, 16), (1, 1)])
 def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
-    monkeypatch.setattr(static_module, "STEPS_PER_CHECK", every)
+    monkeypatch.setattr(graph_decoder, "STEPS_PER_CHECK", every)
     policy, steps = make_policy(), []
     assert_same_rollouts(sample(*policy, length=length, cache_implementation="dynamic"), static(policy, length=length))
     model, tokenizer = policy
@@ -100,18 +101,18 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
         history = train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS)
         return weights(model), without_times(history)
 
-    monkeypatch.setattr(static_module, "has_room", lambda device, size: False)
+    monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: False)
     expected, _ = run(), tapes.clear()
-    monkeypatch.setattr(static_module, "has_room", lambda device, size: size > 0)
+    monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: size > 0)
     (got, history), captures = run(), len(tapes)
     assert same_weights(got, expected[0]) and history == expected[1]
     assert captures == 2
 
 
 def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
-    monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
+    monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: True)
     model, tokenizer = make_policy()
-    with static_module.reuse_graphs():
+    with graph_decoder.reuse_decoder():
         for _ in range(3):
             first = static((model, tokenizer))
         assert len(tapes) == 2
@@ -122,19 +123,37 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
         assert_same_rollouts(again, static((model, tokenizer), generations=3), 1e-12)
         assert len(tapes) == 5
-    assert not static_module._open_graphs
+    assert not graph_decoder._kept_decoders
     assert_same_rollouts(first, static((model, tokenizer)), 1e-12)
 
 
 def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch):
-    monkeypatch.setattr(static_module, "has_room", lambda device, size: True)
+    monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: True)
     model, tokenizer = make_policy()
     whole = static((model, tokenizer), PROMPTS[:4])
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
-    with static_module.reuse_graphs():
+    with graph_decoder.reuse_decoder():
         assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
     assert len(tapes) == 2
+
+
+def test_a_dropped_decoder_is_freed_at_once(tapes, monkeypatch):
+    """Otherwise its memory would still be in use when `drop` returns the memory of the graph to the GPU."""
+    are_alive, drop = [], KeptDecoder.drop
+
+    def drop_and_look(holder):
+        decoder = None if holder.decoder is None else weakref.ref(holder.decoder)
+        drop(holder)
+        are_alive.append(decoder is not None and decoder() is not None)
+
+    monkeypatch.setattr(KeptDecoder, "drop", drop_and_look)
+    monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: False)
+    policy = make_policy()
+    with graph_decoder.reuse_decoder():
+        for _ in range(2):
+            static(policy)
+    assert len(tapes) == 2 and not any(are_alive)
 
 
 class OnTheGPU(TorchDispatchMode):
@@ -149,7 +168,7 @@ class OnTheGPU(TorchDispatchMode):
 
 
 def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
-    monkeypatch.setattr(static_module, "_capture", lambda step, device: step)
+    monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     with fake_gpu():
         model = fake_qwen2(dtype, layers=2)
         sampling = SamplingParams((151643, 151645), 151643, **settings)

@@ -7,6 +7,7 @@ from transformers import GenerationConfig
 from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, sample_completions
 from grpo_lab.rollout.prompting import prompt_checks
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.prompts import longest_prompt
 from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.small_policy import make_policy, make_tokenizer
 
@@ -105,6 +106,14 @@ def test_messages_go_through_the_chat_template_and_strings_do_not():
     bare = tokenizer("1+1=?")["input_ids"]
     assert ids[1].tolist() == [pad_token_id(tokenizer)] * (ids.shape[1] - len(bare)) + bare
     assert mask[1].tolist() == [False] * (ids.shape[1] - len(bare)) + [True] * len(bare)
+
+
+def test_the_longest_prompt_is_the_longest_of_the_first_ones(monkeypatch):
+    tokenizer = make_tokenizer()
+    rows = [{"prompt": "1+"}, {"prompt": "1+1=?"}, {"prompt": "1+1+1+1=?"}]
+    assert longest_prompt(tokenizer, rows) == encode_prompts(tokenizer, ["1+1+1+1=?"]).ids.shape[1]
+    monkeypatch.setattr("grpo_lab.rollout.prompting.prompts.MAX_MEASURED_PROMPTS", 2)
+    assert longest_prompt(tokenizer, rows) == encode_prompts(tokenizer, ["1+1=?"]).ids.shape[1]
 
 
 def test_padding_with_the_end_token_when_there_is_no_other():

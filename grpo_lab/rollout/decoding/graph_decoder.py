@@ -9,29 +9,27 @@ yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, whi
 have ended go on drawing, and nobody reads what they draw. This costs little: the weights are read in any case, and only
 the columns of such a row are read in addition.
 
-A capture takes longer than sampling many short answers. Within a run (`reuse_graphs`), the graph is kept for later
-rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
+A capture takes longer than sampling many short answers. Within a run (`reuse_decoder`), the decoder with its graph is
+kept for later rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from grpo_lab.base.display import GIB
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
+from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS, has_room
+from grpo_lab.rollout.decoding.sampling_params import Samples
 from grpo_lab.rollout.decoding.turns import Turns
 from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.forward.fast_paths import head_dim
 
 CAPACITY_STEP = 64  # the number of columns of the cache is a multiple of this: then kernels take a mask without a copy
 STEPS_PER_CHECK = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
 WARM_UP_STEPS = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
-FREE_MEMORY_FACTOR = 4  # a graph is kept if this many times its size is free in addition to the run's peak memory
-CAPTURED_LOGITS = 6  # float32 tensors of the size of the logits (softmax, noise, ...) that a captured step reserves
 
 
 class GraphDecoder(Decoder):
@@ -40,6 +38,14 @@ class GraphDecoder(Decoder):
     def __init__(self, model, spec: DecoderSpec, turns: Turns | None = None):
         super().__init__(model, spec, turns)
         self.replay = _capture(self.step, self.model.device)
+
+    @classmethod
+    def columns_for(cls, prompt_length: int, completion_length: int) -> int:
+        return fixed_columns(prompt_length, completion_length)
+
+    @classmethod
+    def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["GraphDecoder"]:
+        return kept_decoder(model, spec, turns)
 
     def run(self, max_steps: int) -> int:
         check_every = STEPS_PER_CHECK if self.turns is None else 1
@@ -61,6 +67,11 @@ class GraphDecoder(Decoder):
             noise = noise.index_select(0, self.rows_in_rollout)
         return exponential_race(log_pi, noise)
 
+    def read_samples(self, prompt_length: int, steps: int) -> Samples:
+        """Return copies of what `run` has drawn, since the next rollout overwrites the decoder's tensors."""
+        samples = super().read_samples(prompt_length, steps)
+        return Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)
+
     @property
     def nbytes(self) -> int:
         """GPU memory in bytes that the decoder keeps between two rollouts, without the weights of the model."""
@@ -75,7 +86,7 @@ class GraphDecoder(Decoder):
         return sum(tensor.nbytes for tensor in kept_tensors) + CAPTURED_LOGITS * logits_bytes
 
 
-class CapturedGraph:
+class KeptDecoder:
     """Keeps the decoder of the last rollout for the next one, if it has the same sizes and reads the same weights."""
 
     def __init__(self):
@@ -97,7 +108,7 @@ class CapturedGraph:
         return self.decoder
 
     def end_rollout(self) -> None:
-        """Drop the graph unless it leaves room for the update.
+        """Drop the decoder unless it leaves room for the update.
 
         After the first rollout it is always dropped: the peak memory of an update is not known yet.
         """
@@ -113,76 +124,41 @@ class CapturedGraph:
                 torch.cuda.empty_cache()  # memory that a graph has reserved is of no use to other tensors
 
 
-def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int) -> int:
-    """Return the number of equal parts of a rollout such that each part fits into free GPU memory; 1 without a GPU."""
-    device = model.device
-    config = model.config
-    if device.type != "cuda":
-        return 1
-    free_bytes, _ = torch.cuda.mem_get_info(device)
-    free_bytes += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
-    if _open_graphs and _open_graphs[-1].decoder is not None:
-        free_bytes += _open_graphs[-1].decoder.nbytes
-    logits_bytes = 4 * config.vocab_size
-    numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
-    row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
-    return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free_bytes)
-
-
-def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_bytes: int, free_bytes: int) -> int:
-    """Return the smallest number of equal parts of a rollout such that each part fits into free memory; it divides P.
-
-    Args:
-        num_prompts, num_generations: P and G.
-        row_bytes: Bytes that a row of a part needs.
-        noise_bytes: Bytes of the random numbers of one row. If there are several parts, each part draws the random
-            numbers of all rows of the rollout.
-        free_bytes: Bytes of free memory.
-
-    Returns:
-        The number of parts; P if even parts of one prompt do not fit.
-    """
-    num_rows = num_prompts * num_generations
-    for num_parts in range(1, num_prompts + 1):
-        if num_prompts % num_parts == 0:
-            all_noise_bytes = num_rows * noise_bytes if num_parts > 1 else 0
-            if num_rows // num_parts * row_bytes + all_noise_bytes <= free_bytes:
-                return num_parts
-    return num_prompts
-
-
-def has_room(device: torch.device, size: int) -> bool:
-    """Return True if a GPU has room for `size` bytes in addition to torch's peak memory so far, with a margin."""
-    needed = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * size + GIB
-    return needed <= torch.cuda.mem_get_info(device)[1]
-
-
-_open_graphs: list[CapturedGraph] = []  # one per open `reuse_graphs`, the innermost last
+_kept_decoders: list[KeptDecoder] = []  # one per open `reuse_decoder`, the innermost last
 
 
 @contextmanager
-def reuse_graphs() -> Iterator[None]:
-    """Share one captured step among the rollouts inside this context."""
-    _open_graphs.append(CapturedGraph())
+def reuse_decoder() -> Iterator[None]:
+    """Share one decoder, with its captured step, among the rollouts inside this context."""
+    _kept_decoders.append(KeptDecoder())
     try:
         yield
     finally:
-        _open_graphs.pop().drop()
+        _kept_decoders.pop().drop()
+
+
+def reusable_bytes() -> int:
+    """Return the bytes of GPU memory that a kept decoder holds, which the next rollout reuses or frees; 0 without one.
+
+    This is the decoder that the innermost open `reuse_decoder` keeps.
+    """
+    decoder = _kept_decoders[-1].decoder if _kept_decoders else None
+    return 0 if decoder is None else decoder.nbytes
 
 
 @contextmanager
-def graph_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
+def kept_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
     """Provide the decoder of a rollout: that of the previous rollout, or a new one.
 
-    The next rollout overwrites the tensors of the decoder, so they must be copied.
+    The next rollout overwrites the tensors of the decoder, so `read_samples` copies them.
     """
-    graph = _open_graphs[-1] if _open_graphs else CapturedGraph()
+    holder = _kept_decoders[-1] if _kept_decoders else KeptDecoder()
     try:
-        yield graph.decoder_for(model, spec, turns)
+        yield holder.decoder_for(model, spec, turns)
     except BaseException:
-        graph.drop()
+        holder.drop()
         raise
-    graph.end_rollout()
+    holder.end_rollout()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
