@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.tasks.lazy_rows import LazyRows
-
-Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
+from grpo_lab.tasks.lazy_rows import LazyRows, Row
 
 
 @runtime_checkable
