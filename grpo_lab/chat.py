@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     _check_settings(args.max_new_tokens, args.temperature)
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
-    from grpo_lab.models import load_policy, one_thread_if_small
+    from grpo_lab.models import load_policy, one_thread_if_tiny
     from grpo_lab.rollout.environments.choice import named_or_task_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
         _check_environment(environment, args, row)
     with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
         model, tokenizer = load_policy(args.model)
-        one_thread_if_small(model)
+        one_thread_if_tiny(model)
     is_plain = args.chat_template == "none"
     if is_plain:
         tokenizer.chat_template = None

@@ -335,7 +335,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
         output: The file for the records of the completions; None writes none.
         settings: The other options of the command.
     """
-    from grpo_lab.models import load_policy, one_thread_if_small, pick_device
+    from grpo_lab.models import load_policy, one_thread_if_tiny, pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.models.tool_check import check_tool_environment
     from grpo_lab.rollout.environments.choice import named_or_task_environment
@@ -361,7 +361,7 @@ def _measure(model: str, split: str, n: int | None, seed: int, output: Path | No
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
     check_tool_environment(environment, model, rows, "task")
     policy, tokenizer = load_policy(model)
-    one_thread_if_small(policy)
+    one_thread_if_tiny(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
         print(f"prompts: {line}")
     if environment is not None:

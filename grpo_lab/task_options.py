@@ -64,6 +64,6 @@ def add_tool_options(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--environment", metavar="FILE:CLASS",
-        help="the world of an episode: reset(**row) begins it, get_reward() if there is one rewards it, and the other "
+        help="the environment of an episode: reset(**row) begins it, get_reward(), if any, rewards it, and the other "
         "public methods are tools",
     )  # fmt: skip

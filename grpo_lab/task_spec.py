@@ -29,7 +29,8 @@ TASK_OPTION_DEFAULTS = {
     "chat_template": MODEL_TEMPLATE,
 }
 TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.DATA_OPTION_NAMES)
-# Options whose values name code to import. They are read from the command line, never from a file. None is the default.
+# Options whose values name code to import. Such a value has to be typed: a file may name only `PYTHON_TOOL`, which runs
+# in a sandbox. None is the default.
 OPTIONS_THAT_IMPORT = ("tools", "environment")
 
 
@@ -108,7 +109,7 @@ class TaskSpec:
     system_prompt: The text of the system message; None for no message.
     replaces_system_prompt: Whether the system prompt replaces the system messages that rows already have.
     has_plain_prompts: Whether the prompts are plain texts instead of lists of chat messages.
-    for_tiny_model: Whether the model is as small as the tiny one.
+    for_tiny_model: Whether the model counts as tiny (`is_tiny`).
     """
 
     task: Task
@@ -158,9 +159,9 @@ class TaskSpec:
         if own_data := self.task.own_data:
             train, test = (len(own_data.rows_by_split[split]) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *own_data.notes]
-        knows_sums_alone = self.for_tiny_model and self.task.tiny_completion_length is None
-        if knows_sums_alone and (unknown := sum(not _is_sum(row) for row in rows)):
-            warning = f"are no sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
+        knows_only_sums = self.for_tiny_model and self.task.tiny_completion_length is None
+        if knows_only_sums and (unknown := sum(not _is_sum(row) for row in rows)):
+            warning = f"are not sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"
             warning += ": expect next to no reward"
             reads = "--model qwen reads Chinese" if self.task.language == "zh" else "--model smollm2 reads English"
             lines.append(f"{unknown:,} of {len(rows):,} problems {warning}; {reads}")
@@ -187,10 +188,10 @@ def make_task_spec(
         task: The name of a task, a file, a folder or a hub data set, as `find_task` takes it.
         reward_funcs: Names of reward functions; None takes the rewards of the task.
         system_prompt: The text of the system message; "none" for no message. The default is the task's system prompt,
-            or the one that asks for think and answer tags if a reward reads them; for a small model it is no message.
+            or the one that asks for think and answer tags if a reward reads them; for a tiny model there is no message.
         reward_weights: The weight of each reward; None takes the task's weights with the task's rewards, else 1 each.
         chat_template: The default applies the model's chat template; any other value gives prompts as plain text.
-        for_tiny_model: Whether the model is as small as the tiny one.
+        for_tiny_model: Whether the model counts as tiny (`is_tiny`).
         **data: Options that say how the user's own data is read, as `find_task` takes them.
     """
     chosen_task = find_task(task, **data)

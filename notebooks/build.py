@@ -32,7 +32,7 @@ from nbclient.exceptions import CellExecutionError
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.teaching.notebook.beginning import HIDDEN, RESULT
-from grpo_lab.teaching.plots.style import IN as FIGURES_IN
+from grpo_lab.teaching.plots.style import SECOND_LANGUAGE as FIGURES_IN
 
 HERE = Path(__file__).parent
 TEXT = HERE / "text"

@@ -53,3 +53,19 @@ def test_without_git_history_it_says_so_and_runs_nothing(tmp_path, monkeypatch, 
     assert changed.main() == 0 and "no git history here, as in a zip" in capsys.readouterr().out
     monkeypatch.setenv("PATH", "")
     assert changed.main() == 0 and "no git history here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("path", "tests"),
+    [
+        ("grpo_lab/kl.py", ["tests/test_kl.py"]),
+        ("grpo_lab/rollout/sample.py", ["tests/rollout/test_sample.py"]),
+        ("grpo_lab/rollout/decoding/sampling_params.py", ["tests/rollout/decoding/test_sampling_params.py"]),
+        ("grpo_lab/rollout/environments/tools/named.py", ["tests/rollout/environments/tools/test_named.py"]),
+        ("grpo_lab/rollout/decoding/turns.py", ["tests/rollout/decoding"]),
+        ("grpo_lab/train/options.py", ["tests/train"]),
+        ("tests/rollout/prompting/test_tags.py", ["tests/rollout/prompting/test_tags.py"]),
+    ],
+)
+def test_a_module_has_the_tests_of_its_name_or_else_of_its_folder(path, tests):
+    assert changed.tests_of(path) == tests

@@ -117,7 +117,7 @@ def test_wrong_settings_and_a_model_that_cannot_chat_are_refused(tiny):
 def loaded(tiny, monkeypatch):
     """Let `load_policy` return the tiny model without loading it again."""
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: tiny)
-    monkeypatch.setattr(grpo_lab.models, "one_thread_if_small", lambda model: None)
+    monkeypatch.setattr(grpo_lab.models, "one_thread_if_tiny", lambda model: None)
 
 
 def type_lines(monkeypatch, *lines) -> None:

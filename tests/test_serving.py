@@ -1,4 +1,4 @@
-"""A saved policy behind `transformers serve` answers the openai client, and works as the judge of docs/serving.md."""
+"""A saved policy, served by `transformers serve`, answers the openai client and is the judge of docs/serving.md."""
 
 import os
 import re

@@ -118,7 +118,7 @@ def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
     ]:
         for rewards in (None, [*REWARD_FUNCTIONS], ["accuracy_reward"]):
             check_no_code_named({"task": task, "reward_funcs": rewards, "system_prompt": "a:b"}, Path("run.json"))
-    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # the network shares seem to exist
+    monkeypatch.setattr(Path, "exists", lambda self: self.name != "none.jsonl")  # pretend that the network shares exist
     shares = [r"\\host\a.jsonl", "//host/a.jsonl", r"\??\UNC\host\a.jsonl", r"/\host/a.jsonl", r"gsm8k:\\host\a"]
     for task in ["none.jsonl", "mine.exe", "them/sums", "gym:countdown:operators=['a(1)']", 5, ["sums"], *shares]:
         with pytest.raises(InputError, match="task is .* in 'run.json'; from a file only .*, type --task ") as caught:
@@ -145,7 +145,7 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
 
 
 def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
-    file, words = tmp_path / "mine.jsonl", "2 of 3 problems are no sums such as 17.58.42=., which is"
+    file, words = tmp_path / "mine.jsonl", "2 of 3 problems are not sums such as 17.58.42=., which is"
     for prompts, is_warned in (
         (["1 + 1 = ?", "20+30=?"], False),
         (["1 + 1 = ?", "What is half of 9?", "3 * 3 = ?"], True),

@@ -2,7 +2,7 @@
 
 An error of the user is one line with the option, its value and what is expected. GRPO_LAB_TRACEBACK=1 adds the
 traceback. Exit codes:
-    0: success.
+    0: Success.
     1: A check that the command made has failed, or grpo_lab has a bug, whose traceback is printed.
     2: A wrong option or file, or a missing package.
     130, 143: The command was stopped by Ctrl-C or SIGTERM.

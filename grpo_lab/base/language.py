@@ -95,7 +95,7 @@ class Message(NamedTuple):
         return self.text.format(*values, **self.named_values)
 
     def translated(self, target: str) -> str:
-        """Return the translation with its values; a value that is a message itself is translated, too."""
+        """Return the translation with its values; a value that is a message itself is also translated."""
         text = known_messages(target)[0].get(self.text, self.text)
         named_values = {name: _value(value, target) for name, value in self.named_values.items()}
         return text.format(*[_value(value, target) for value in self.values], **named_values)

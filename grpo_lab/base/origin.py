@@ -1,4 +1,4 @@
-"""The origin of a model: the mode and the name by which it was loaded, stored on the model itself.
+"""The origin of a model: the precision and the name with which it was loaded, stored on the model itself.
 
 transformers' models have no place for it, so one attribute of ours is set on the object. A deep copy has it as well.
 """
@@ -16,7 +16,7 @@ class Origin:
     """How and from where a model was loaded.
 
     Args:
-        precision: The mode in which the model is to be trained, a name in `PRECISIONS`. None: its weights decide.
+        precision: The precision in which the model is to be trained, a name in `PRECISIONS`. None: its weights decide.
         name: The hub id of the model, or the absolute path of its folder. None: its `name_or_path` holds.
         merged_adapter: The folder of the LoRA adapter that was merged into its weights. None: no adapter was merged.
     """

@@ -22,7 +22,7 @@ _own_modules: dict[str, ModuleType] = {}  # the modules that `load` imported fro
 def load(option: str, name: str, example: str) -> Any:
     """Import the function, or another object, with a name such as "my_rewards.py:brief" or "my_rewards:brief".
 
-    A module is searched in the current folder first, then among the installed ones. The object is not checked; a
+    A module is looked up in the current folder first, then among the installed ones. The object is not checked; a
     caller that needs a function calls `check_function`.
 
     Args:
@@ -31,7 +31,7 @@ def load(option: str, name: str, example: str) -> Any:
         example: A valid module:function for this option, for error messages.
 
     Raises:
-        InputError: If the name has another form, or the file or the function does not exist or cannot be imported.
+        InputError: if the name has another form, or the file or the function does not exist or cannot be imported.
     """
     module_name, _, attribute = name.rpartition(":")
     is_file = module_name.endswith(".py")

@@ -76,7 +76,7 @@ def version_line() -> str:
 
 
 def shell_line(words: list[str]) -> str:
-    """Join words to a command line, quoted for this machine's shell."""
+    """Join words into a command line, quoted for this machine's shell."""
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
@@ -89,7 +89,7 @@ def one_line(text: str) -> str:
 
 
 def writable_file(text: str) -> Path:
-    """Convert an option such as --json to a path, after checking that the file can be written.
+    """Convert the value of an option such as --json to a path, after checking that the file can be written.
 
     Nothing is written yet.
     """
@@ -101,7 +101,7 @@ def writable_file(text: str) -> Path:
 
 
 def writable_folder(text: str) -> Path:
-    """Convert an option such as --output to a path, after checking that the folder can be written to or made.
+    """Convert the value of an option to a path, after checking that the folder can be written to or made.
 
     The folder is not made yet.
     """

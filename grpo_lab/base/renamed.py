@@ -19,7 +19,7 @@ def warn_renamed(old_name: str, new_name: str, stacklevel: int = 2) -> None:
 
 
 def renamed_in_module(module_name: str, new_names: dict[str, str]) -> Callable[[str], Any]:
-    """Return a function `__getattr__` for a module, which finds objects by the names that they had in the module.
+    """Return a `__getattr__` for a module that finds objects by their old names.
 
     module_name: The `__name__` of the module.
     new_names: The new name by the old name: a name in the module, or the full name of an object in another module,
@@ -37,7 +37,7 @@ def renamed_in_module(module_name: str, new_names: dict[str, str]) -> Callable[[
 
 
 def renamed_attribute(old_name: str, new_name: str) -> property:
-    """Return a property for a class, which gives the value of an attribute or a method under an old name.
+    """Return a property that gives the value of an attribute or a method of a class under its old name.
 
     old_name: The old name, as the warning shows it, such as "rollout.turn".
     new_name: The name of the attribute.

@@ -38,7 +38,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def command(module: str) -> Callable:
-    """Return a decorator for a `main` function, which prints errors of the user in one line and returns an exit code.
+    """Return a decorator that makes a `main` function print the user's errors in one line and return an exit code.
 
     The decorated function takes a list of arguments or None, and returns an exit code or None.
 

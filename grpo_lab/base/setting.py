@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError, check_choice, check_finite
+from grpo_lab.base.renamed import renamed_attribute
 
 
 @dataclass(frozen=True)
@@ -35,31 +36,29 @@ class Range:
 class SettingSpec:
     """The declaration of a setting: its type, its range or choices, its help text, and when it is read.
 
+    Fields that are not listed here are arguments of `setting`.
+
     name: The name of the field.
     type: The annotation of the field, such as `int | None`.
-    default: The default value.
-    about: The help text.
-    group: The heading in `--help` that starts with this setting; "" for none.
     range: The range of a number; None if any number is allowed, or if the setting is not a number.
     choices: The allowed texts, as they were when the package was imported; empty if there are no choices.
-    entries: The table of the choices, in which each entry has `reads`, the names of settings that are read if it is
-        chosen. Losses of the user's own may have been added to the table since the import.
-    read_if: Names of settings; this setting is read if any of them is on.
-    trl: What `--engine trl` does with the setting, as described for `setting`.
-    may_change: Whether a resumed run may have another value.
+    entries: The table of the choices, if they are one. The user's own losses may have been added since the import.
     """
 
     name: str
     type: Any
     default: Any
-    about: str
+    help_text: str
     group: str
     range: Range | None
     choices: tuple[str, ...]
     entries: Mapping[str, Any]
     read_if: tuple[str, ...]
     trl: str
-    may_change: bool
+    may_change_on_resume: bool
+
+    about = renamed_attribute("SettingSpec.about", "help_text")
+    may_change = renamed_attribute("SettingSpec.may_change", "may_change_on_resume")
 
     @property
     def may_be_none(self) -> bool:
@@ -76,7 +75,7 @@ def setting_specs(dataclass_type) -> dict[str, SettingSpec]:
 
 def setting(
     default,
-    about: str = "",
+    help_text: str = "",
     *,
     group: str = "",
     at_least: float | None = None,
@@ -86,13 +85,12 @@ def setting(
     choices: tuple[str, ...] | Mapping[str, Any] = (),
     read_if: tuple[str, ...] = (),
     trl: str = "same",
-    may_change: bool = False,
+    may_change_on_resume: bool = False,
 ) -> Any:
     """Declare a setting: return a dataclass field with its default and the declaration for `SettingSpec`.
 
     Args:
-        default: The default value.
-        about: The help text.
+        help_text: The text for `--help`, without the choices and the default, which are added to it.
         group: The heading in `--help` that starts with this setting; "" for none.
         at_least: Smallest value of the range of a number. The range is infinite at an end that is not given.
         above: Lower end of the range, which is not in the range itself.
@@ -104,7 +102,8 @@ def setting(
             unless an entry of a table of choices has it in `reads`.
         trl: "same" if TRL has the setting with this name and meaning; "translated" if the engine for TRL translates it
             or implements it itself; else the reason why it is refused with `--engine trl`.
-        may_change: Whether a resumed run may have another value, because the result of training does not depend on it.
+        may_change_on_resume: Whether a resumed run may have another value, since the result of training does not depend
+            on it.
     """
     interval = None
     if any(end is not None for end in (at_least, above, at_most, below)):
@@ -117,14 +116,14 @@ def setting(
             high_open=at_most is None,
         )
     metadata = {
-        "about": about,
+        "help_text": help_text,
         "group": group,
         "range": interval,
         "choices": tuple(choices),
         "entries": choices if isinstance(choices, Mapping) else {},
         "read_if": read_if,
         "trl": trl,
-        "may_change": may_change,
+        "may_change_on_resume": may_change_on_resume,
     }
     return field(default=default, metadata=metadata)
 

@@ -13,7 +13,7 @@ from grpo_lab.base.parser import installed_version, write_at_once
 from grpo_lab.bench import tables
 from grpo_lab.bench.process import in_a_process
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.config.settings import LARGEST_SEED
+from grpo_lab.config.settings import MAX_SEED
 
 
 @command("grpo_lab.bench")
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     check_at_least("steps", args.steps, tables.WINDOW)
     for seed in args.seeds:
-        check_between("seeds", seed, 0, LARGEST_SEED)
+        check_between("seeds", seed, 0, MAX_SEED)
     on_cpu = args.device == "cpu"
     if not args.against and not on_cpu:
         raise InputError("device", args.device, "expected cpu without --against: the seconds are a processor's")
@@ -47,18 +47,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    description = "Where the time of a step goes; and, with --against, speed and memory beside TRL's."
+    description = "Where the time of a step goes; and, with --against, speed and memory compared with TRL's."
     parser = Parser(prog="python -m grpo_lab.bench", description=description)
     add = parser.add_argument
     add("--against", choices=["trl"], help="train a model here and there, alternating, for ratios")
     add("--json", type=writable_file, help="also write everything measured to this file")
-    add("--steps", type=int, default=60, help=f"of each run, at least {tables.WINDOW} (default 60)")
-    add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one pair of runs each (default 0 1 2)")
+    add("--steps", type=int, default=60, help=f"number of steps of each run, at least {tables.WINDOW} (default 60)")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds, with one pair of runs for each (default 0 1 2)")
     model_help = (
         '"tiny", which is trained on sums, or "smollm2", "qwen", a folder or a hub id, on short sums (default tiny)'
     )
     add("--model", default="tiny", help=model_help)
-    precisions = [mode for mode in PRECISIONS if mode != "bf16"]  # TRL has no optimizer like that of "bf16"
+    precisions = [name for name in PRECISIONS if name != "bf16"]  # TRL has no optimizer like that of "bf16"
     add("--precision", choices=precisions, default="fp32", help="(default fp32)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="(default cpu)")
     return parser
@@ -70,7 +70,7 @@ def write_json(file: Path, report: dict) -> None:
 
 
 def machine(device: str = "cpu") -> dict:
-    """The machine and the versions of the packages with which the benchmark runs."""
+    """Return the machine and the versions of the packages with which the benchmark runs."""
     import torch
     import transformers
 

@@ -22,7 +22,7 @@ from grpo_lab.bench.tables import PHASES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import fit_to_cpu
+from grpo_lab.memory import enlarge_micro_batches
 from grpo_lab.models import keep_freed_memory_if_large, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS, Row
@@ -75,7 +75,7 @@ def _run_arguments(spec: dict) -> tuple:
     rows = task.rows("train", None, config.seed)
     if spec["device"] == "cpu" and spec.get("trainer", "ours") == "ours":  # the memory plan does not hold for TRL
         keep_freed_memory_if_large(model)
-        config, _ = fit_to_cpu(model.config, tokenizer, rows, config, spec["precision"])
+        config, _ = enlarge_micro_batches(model.config, tokenizer, rows, config, spec["precision"])
     return model, tokenizer, rows, find_rewards(task.reward_funcs[:1])[0], config
 
 
@@ -121,7 +121,7 @@ class TwoClocks(Clock):
 
 
 def _by_phase(clock: Clock) -> dict[str, float]:
-    """The amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
+    """Return the amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
     other_phases = sum(amount for name, amount in clock.seconds.items() if name not in PHASES)
     return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
 
@@ -200,8 +200,8 @@ def phases(spec: dict) -> dict:
         of the matrix products; "rates" are the medians of `rates`; "processor" describes the CPU.
     """
     model, *other_arguments = _run_arguments(spec)
-    mode = PRECISIONS[spec["precision"]]
-    matmul_dtype = mode.autocast or mode.weights
+    precision = PRECISIONS[spec["precision"]]
+    matmul_dtype = precision.autocast or precision.weights
     run = MeasuredRun(model, *other_arguments)
     measured_steps: list[StepValues] = []
     for index in range(spec["steps"] + EXTRA_STEPS):

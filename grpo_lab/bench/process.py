@@ -31,7 +31,7 @@ def _begin(threads: int | None) -> None:
 
 
 def peak_memory() -> int:
-    """The peak of the main memory that this process has used so far, in bytes."""
+    """Return the peak of the main memory that this process has used so far, in bytes."""
     if sys.platform == "win32":
         try:
             import psutil

@@ -94,7 +94,7 @@ def _median(values: list) -> float | None:
 
 
 def table(report: dict) -> str:
-    """The summary of a report as a text table, with a line for each figure."""
+    """Return the summary of a report as a text table, with a line for each figure."""
     setup = report["setup"]
     pairs = len(report["pairs"])
     rows = []
@@ -118,7 +118,7 @@ def table(report: dict) -> str:
 
 
 def phase_table(measured: dict) -> str:
-    """A text table of the CPU time of each phase of a step and of the whole step, with lower bounds.
+    """Return a text table of the CPU time of each phase of a step and of the whole step, with lower bounds.
 
     The lower bound of a phase is the longer one of two times: the time of its matrix products (without attention's) at
     the rate of one large product, and the time to access its weights, gradients and moments at the rate of one large

@@ -58,7 +58,7 @@ def read_settings(file: Path) -> dict:
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=SettingsLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("config", file, found=f"is {str(file)!r}, which is no YAML: {error}") from None
+        raise InputError("config", file, found=f"is {str(file)!r}, which is not YAML: {error}") from None
     if not isinstance(content, dict) or all(value is None for value in content.values()):
         raise InputError("config", str(file), "expected a file with lines such as `beta: 0.04`")
     return content
@@ -90,7 +90,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
     words = []
     for name, value in content.items():
         if value is None and name not in may_be_none:
-            continue  # the default holds; a null of another version of grpo_lab is ignored, too
+            continue  # the default holds; a null of another version of grpo_lab is ignored as well
         if name not in actions:
             close_names = difflib.get_close_matches(str(name), actions, n=1)
             suggestion = f"did you mean {close_names[0]}? Or," if close_names else "--help lists what there is;"
@@ -107,7 +107,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
 
 
 def _help(setting: SettingSpec) -> str:
-    sentences = [setting.about]
+    sentences = [setting.help_text]
     if choices := setting.choices:
         sentences.append(f"one of {', '.join(choices)}")
     default = defaults.as_typed(setting.default)

@@ -12,7 +12,7 @@ BY_SIZE = (
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
 TINY_BELOW = 10_000_000  # number of parameters below which a model counts as tiny
-SHORT = 128  # largest number of tokens of a short completion
+SHORT_COMPLETION_TOKENS = 128  # a completion of at most this many tokens counts as short
 
 
 class SizeDefaults(NamedTuple):
@@ -23,7 +23,7 @@ class SizeDefaults(NamedTuple):
     num_generations: int
     generation_batch_size: int
     gradient_checkpointing: bool
-    rows_on_gpu: int | None  # largest number of rows of a micro-batch on a GPU; None: all rows of an update
+    rows_on_gpu: int | None  # largest number of rows of a micro-batch on a GPU; None: no limit
     rows_on_cpu: int | None  # the same on a CPU; doubled if completions are short
 
 
@@ -77,7 +77,7 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
     max_rows = size.rows_on_gpu if device_type == "cuda" else size.rows_on_cpu
     if max_rows is not None and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
         completion_length = explicit.get("max_completion_length", settings["max_completion_length"])
-        if device_type != "cuda" and completion_length <= SHORT:
+        if device_type != "cuda" and completion_length <= SHORT_COMPLETION_TOKENS:
             max_rows *= 2  # on a CPU, reading all weights in each pass takes longer than computing a few tokens
         rows = max((rows for rows in range(1, max_rows + 1) if batch_size % rows == 0), default=1)
         settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch_size // rows)}

@@ -20,17 +20,15 @@ def check_lora(settings: dict[str, Any]) -> None:
 def check_no_dropout(dropout: float) -> None:
     """Raise InputError unless the dropout is 0; otherwise the sampler and the trained model would differ."""
     if dropout:
-        raise InputError("lora_dropout", dropout, "expected 0: the sampler and the log-probabilities are one function")
+        raise InputError(
+            "lora_dropout", dropout, "expected 0, since sampler and trainer must compute the same log-probabilities"
+        )
 
 
 def check_lora_reference(ref_model_sync_steps: int | None, ref_model_device: str | None) -> None:
     """Raise InputError unless both settings of the reference model are None.
 
-    With LoRA the reference is the model without its adapter: it is never refreshed and has no device of its own.
-
-    Args:
-        ref_model_sync_steps: The setting `ref_model_sync_steps` of the run.
-        ref_model_device: The setting `ref_model_device` of the run.
+    With LoRA the reference is the model without its adapter: it is never refreshed, and is on the model's device.
     """
     settings = {"ref_model_sync_steps": ref_model_sync_steps, "ref_model_device": ref_model_device}
     for name, value in settings.items():

@@ -22,9 +22,9 @@ from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.objective.table import RATIO_LEVEL, LossBatch
 
-# The table of each setting to which own functions are added.
+# For each setting, the table to which the user's own functions are added.
 TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
-LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")  # tensors that an own loss may read
+LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")  # tensors that a user's loss may read
 KINDS = {"loss_type": "loss", "advantage": "advantage"}  # the kind of formula of each setting, for error messages
 
 
@@ -97,7 +97,7 @@ def _argument_names(
         needed: Names of which the function has to read at least one.
 
     Raises:
-        InputTypeError: if an argument with another name has no default, or if no needed argument is there.
+        InputTypeError: if an argument with another name has no default, or if the function takes none of `needed`.
     """
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -1,8 +1,8 @@
-r"""The precision of full-parameter training: five modes, and the rounding of updated weights.
+r"""The precision of full-parameter training: five precisions, and how updated weights are rounded.
 
 A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam's updates are smaller than half the
 distance to the next bf16 number, so rounding to the nearest undoes them. There are two remedies: keep the weights in
-float32, or use stochastic rounding, which rounds up or down so that the mean is right. The mode `bf16-naive` has
+float32, or use stochastic rounding, which rounds up or down so that the mean is right. The precision `bf16-naive` has
 neither; it exists for a lesson.
 """
 
@@ -20,7 +20,7 @@ from grpo_lab.base.renamed import warn_renamed
 
 @dataclass(frozen=True)
 class Precision:
-    """A mode of full-parameter training: the types of weights, arithmetic and moments, and the rounding."""
+    """A precision of full-parameter training: the types of weights, arithmetic and moments, and the rounding."""
 
     name: str
     weights: torch.dtype  # type of the weights and of their gradients
@@ -38,8 +38,8 @@ class Precision:
 
 # The comments give the bytes per parameter: weight, gradient and the two moments of Adam.
 PRECISIONS = {
-    mode.name: mode
-    for mode in (
+    precision.name: precision
+    for precision in (
         Precision("fp32", torch.float32),  # 16 bytes: for the CPU and for small models
         Precision("fp32-master", torch.float32, autocast=torch.bfloat16),  # 16 bytes, and bf16 copies during a pass
         Precision("bf16", torch.bfloat16, optimizer="adamw8bit", stochastic_rounding=True),  # 6 bytes
@@ -49,8 +49,8 @@ PRECISIONS = {
 }
 
 
-# The modes for a GPU, by whether it has bf16 in hardware; the most exact mode first.
-MODES = {True: ("fp32-master", "bf16"), False: ("fp16",)}
+# The precisions for a GPU, by whether it has bf16 in hardware; the most exact one first.
+GPU_PRECISIONS = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
 
 def possible_precisions(
@@ -60,22 +60,22 @@ def possible_precisions(
     *,
     small: bool | None = None,
 ) -> tuple[str, ...]:
-    """Return the names of the modes that a model can be loaded in, the most exact first.
+    """Return the names of the precisions that a model can be loaded in, the most exact first.
 
-    Callers choose among them as follows. `memory.choice` knows the free memory and takes the first mode that fits.
+    Callers choose among them as follows. `memory.choose_candidate` knows the free memory and takes the first that fits.
     An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision` takes the last, which
     needs the least memory.
 
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
-        requested: The mode that the user asks for, which is then the only one. None: the mode is chosen.
-        exact_only: Whether "fp32" is the only mode unless another one is requested. Callers set it for small models,
-            for which a mode with rounding saves little memory: `load_policy` by the bytes of the weight files, the
+        requested: The precision that the user asks for, which is then the only one. None: there is no request.
+        exact_only: Whether to allow only "fp32" unless another one is requested. Callers set it for small models,
+            for which rounding saves little memory: `load_policy` by the bytes of the weight files, the
             commands by the number of parameters.
         small: Deprecated: the name of `exact_only` before 1.0.0.
 
     Raises:
-        ValueError: if the requested mode is not in `PRECISIONS`.
+        ValueError: if the requested precision is not in `PRECISIONS`.
     """
     if small is not None:
         warn_renamed("the argument small", "exact_only")
@@ -85,18 +85,18 @@ def possible_precisions(
         return (requested,)
     if exact_only or (device is not None and device.type != "cuda"):
         return ("fp32",)
-    return MODES[device is None or has_native_bf16(device)]
+    return GPU_PRECISIONS[device is None or has_native_bf16(device)]
 
 
 def pick_precision(
     device: torch.device, precision: str | None = None, exact_only: bool = False, *, small: bool | None = None
 ) -> Precision:
-    """Return the mode with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
+    """Return the precision with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
 
     Args:
         device: The device of the model.
-        precision: The mode that the user asks for, which is then returned. None: the mode is chosen.
-        exact_only: Whether to return "fp32" on a GPU, too, if no mode is asked for.
+        precision: The name of the precision to return. None: the precision is chosen.
+        exact_only: Whether to return "fp32" on a GPU as well if no precision is asked for.
         small: Deprecated: the name of `exact_only` before 1.0.0.
     """
     if small is not None:
@@ -120,11 +120,11 @@ class PrecisionSettings(Protocol):
 
 
 def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
-    """Return the mode in which a loaded model trains and computes.
+    """Return the precision in which a loaded model trains and computes.
 
-    The configuration decides (`precision`, or TRL's flags bf16 and fp16). If it names no mode, the mode is that for
+    The configuration decides (`precision`, or TRL's flags bf16 and fp16). If it names none, the precision is that for
     which `load_policy` loaded the model. If the model was loaded otherwise, its weights decide: bf16 weights train as
-    "bf16", float32 and float64 weights as "fp32". The flag bf16 accepts bf16 weights, too, which then train as "bf16";
+    "bf16", float32 and float64 weights as "fp32". The flag bf16 also accepts bf16 weights, which then train as "bf16";
     `precision="fp32-master"`, which the flag stands for otherwise, refuses them.
 
     Args:
@@ -132,7 +132,7 @@ def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
         config: A `GRPOConfig`. None: nothing is trained, and weights of any type are accepted.
 
     Raises:
-        ValueError: if the type of the weights does not fit the mode, or cannot be trained.
+        ValueError: if the type of the weights does not fit the precision, or cannot be trained.
     """
     weights = model.dtype if config is None else _trainable_dtype(model)
     requested = None if config is None else config.requested_precision
@@ -152,7 +152,7 @@ def precision_of(model, config: PrecisionSettings | None = None) -> Precision:
 
 
 def autocast(model, config: PrecisionSettings | None = None) -> torch.autocast:
-    """Return the autocast context of `precision_of(model, config)`; it is disabled if the mode has no autocast type."""
+    """Return the autocast context of `precision_of(model, config)`; disabled if the precision has no autocast type."""
     dtype = precision_of(model, config).autocast
     return torch.autocast(model.device.type, dtype=dtype, enabled=dtype is not None)
 
@@ -166,7 +166,7 @@ def has_native_bf16(device: torch.device) -> bool:
 
 
 def slow_here(device: torch.device, precision: Precision) -> str | None:
-    """Return a warning if the mode computes in bf16 and the device is a CPU without bf16, else None."""
+    """Return a warning if the precision computes in bf16 and the device is a CPU without bf16, else None."""
     has_bf16 = any("bf16" in name and is_available for name, is_available in torch.cpu.get_capabilities().items())
     if device.type != "cpu" or has_bf16 or torch.bfloat16 not in (precision.weights, precision.autocast):
         return None
@@ -179,7 +179,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    r"""Stochastic rounding of float32 to bf16: up or down, so that the mean over the noise is the number itself.
+    r"""Round float32 to bf16 stochastically: up or down, so that the mean over the noise is the number itself.
 
     If x is not 0, x_0 is the nearest bf16 number between 0 and x, and x_1 is the next bf16 number away from zero.
 
@@ -218,7 +218,7 @@ def stochastic_round(x: Float[Tensor, "*S"], noise: Float[Tensor, "*S"]) -> Floa
 def realised_share(
     weights: Float[Tensor, "*S"], learning_rate: float, steps: int, mode: str, seed: int = 0
 ) -> Float[Tensor, " steps"]:
-    r"""Share of the intended movement that the weights have made after each step, if all steps go in one direction.
+    r"""Compute the share of the intended movement that weights have made after each of several steps in one direction.
 
     While its gradient stays the same, Adam moves a weight by about the learning rate at each step. The moved weight is
     rounded to the numbers of the mode: `round` does nothing for "fp32", rounds to the nearest bf16 number for

@@ -1,8 +1,8 @@
 """The settings of a run in one dataclass, `GRPOConfig`; the names are TRL's, so that a configuration carries over.
 
 Each setting is declared once, with its default, its help text, its range, and the settings that make it matter.
-Settings of losses are declared in `objective/table.py`, the others here. A setting that differs from its default but is
-not read by the chosen loss, advantage or option is refused with an error that names it.
+Settings of losses are declared in `objective/table.py`, the others here. A setting that is on and differs from its
+default, but that the chosen loss, advantage or option does not read, is refused with an error that names it.
 """
 
 import math
@@ -19,7 +19,7 @@ from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
-LARGEST_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
+MAX_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
 # The trackers of accelerate; each name is also the name of the package that pip installs.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 # The reason why --engine trl refuses a setting.
@@ -35,15 +35,15 @@ class RunSettings:
         "folder for checkpoints and metrics (none: nothing is kept)",
         group="the run",
         trl="translated",
-        may_change=True,
+        may_change_on_resume=True,
     )
-    seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=LARGEST_SEED)
+    seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
     max_steps: int = setting(
         100, "number of steps, each one batch of rollouts with all its updates", at_least=0, trl="translated"
     )
     save_steps: int = setting(
         50, "number of steps between checkpoints (0: only at the end)",
-        at_least=0, read_if=("output_dir",), trl="translated", may_change=True,
+        at_least=0, read_if=("output_dir",), trl="translated", may_change_on_resume=True,
     )  # fmt: skip
     save_total_limit: int | None = setting(
         2,
@@ -51,35 +51,38 @@ class RunSettings:
         at_least=1,
         read_if=("output_dir",),
         trl="translated",
-        may_change=True,
+        may_change_on_resume=True,
     )
     resume_from_checkpoint: bool = setting(
-        False, "whether to go on from the last good checkpoint in output_dir", trl="translated", may_change=True
+        False,
+        "whether to go on from the last good checkpoint in output_dir",
+        trl="translated",
+        may_change_on_resume=True,
     )
     ignore_reward_changes: bool = setting(
         False, "whether to resume with rewards that have changed since the beginning, or cannot be compared",
-        read_if=("resume_from_checkpoint",), trl="translated", may_change=True,
+        read_if=("resume_from_checkpoint",), trl="translated", may_change_on_resume=True,
     )  # fmt: skip
 
     disable_tqdm: bool = setting(
-        False, "whether to hide the progress bar", group="what it shows", trl="translated", may_change=True
+        False, "whether to hide the progress bar", group="what it shows", trl="translated", may_change_on_resume=True
     )
     report_to: str | list[str] = setting(
-        "none", "trackers that take the metrics beside metrics.jsonl, such as tensorboard,wandb",
-        choices=("none", *TRACKERS), read_if=("output_dir",), trl="translated", may_change=True,
+        "none", "trackers that receive the metrics in addition to metrics.jsonl, such as tensorboard,wandb",
+        choices=("none", *TRACKERS), read_if=("output_dir",), trl="translated", may_change_on_resume=True,
     )  # fmt: skip
     logging_steps: int = setting(
         10, "number of steps between printed completions, with log_completions; the last step is always shown",
-        at_least=1, read_if=("log_completions",), trl="translated", may_change=True,
+        at_least=1, read_if=("log_completions",), trl="translated", may_change_on_resume=True,
     )  # fmt: skip
     log_completions: bool = setting(
         False,
         "whether to print the best and the worst completion, and write all to completions.jsonl",
         trl="translated",
-        may_change=True,
+        may_change_on_resume=True,
     )
     log_kl: bool = setting(
-        False, "whether to measure the KL to the first model with beta = 0, too", trl="TRL has it with beta above 0"
+        False, "whether to measure the KL to the initial model even if beta is 0", trl="TRL has it with beta above 0"
     )
 
     eval_steps: int | None = setting(
@@ -88,7 +91,7 @@ class RunSettings:
         group="evaluation",
         at_least=1,
         trl="translated",
-        may_change=True,
+        may_change_on_resume=True,
     )
     num_generations_eval: int | None = setting(
         None,
@@ -167,7 +170,7 @@ class GRPOConfig(LossSettings, RunSettings):
             `saved_options`. All other arguments are settings, described by `--help`.
 
     Raises:
-        InputError: for the first setting that is out of its range, does not fit the others, or is set and not read.
+        InputError: for the first setting that is out of its range, does not fit the others, or is set but not read.
     """
 
     beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
@@ -212,7 +215,10 @@ class GRPOConfig(LossSettings, RunSettings):
     )
     num_iterations: int = setting(1, "mu, number of passes over each batch of rollouts", at_least=1)
     per_device_train_batch_size: int | None = setting(
-        None, "completions per micro-batch (none: those of the whole update)", at_least=1, trl="translated"
+        None,
+        "completions per micro-batch (none: the completions of a step divided by gradient_accumulation_steps)",
+        at_least=1,
+        trl="translated",
     )
     gradient_accumulation_steps: int = setting(
         1, "number of micro-batches whose gradients are summed in one update", at_least=1
@@ -226,11 +232,11 @@ class GRPOConfig(LossSettings, RunSettings):
         choices=tuple(PRECISIONS),
         trl="translated",
     )
-    bf16: bool = setting(False, 'the name in TRL of precision "fp32-master"', trl="translated")
-    fp16: bool = setting(False, 'the name in TRL of precision "fp16"', trl="translated")
+    bf16: bool = setting(False, 'TRL\'s name for precision "fp32-master"', trl="translated")
+    fp16: bool = setting(False, 'TRL\'s name for precision "fp16"', trl="translated")
     max_nonfinite_steps: int = setting(
         3,
-        "number of updates in a row with a loss or gradient that is not finite, such as NaN, that ends the run",
+        "number of updates in a row with a loss or gradient that is not finite, such as NaN, after which the run ends",
         at_least=1,
         trl=OUR_LOOP_ALONE,
     )
@@ -259,7 +265,7 @@ class GRPOConfig(LossSettings, RunSettings):
 
     @property
     def requested_precision(self) -> str | None:
-        """The precision that the setting `precision`, or one of TRL's flags, names; None: the model decides."""
+        """The precision named by the setting `precision` or by one of TRL's flags; None if the model decides."""
         if self.precision:
             return self.precision
         if self.bf16:
@@ -268,9 +274,12 @@ class GRPOConfig(LossSettings, RunSettings):
 
     @property
     def rows_at_once(self) -> int:
-        """Number of rows of a micro-batch: `per_device_train_batch_size`, or all rows of an update if it is None."""
-        update_rows = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
-        return self.per_device_train_batch_size or update_rows
+        """Number of rows of a micro-batch.
+
+        This is `per_device_train_batch_size`, or, if that is None, generation_batch_size / gradient_accumulation_steps.
+        """
+        rows_by_default = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
+        return self.per_device_train_batch_size or rows_by_default
 
     @property
     def update_batch_size(self) -> int:
@@ -302,7 +311,7 @@ class GRPOConfig(LossSettings, RunSettings):
         return self.beta > 0 or self.entropy_coef != 0
 
     def shows_completions_of(self, step: int) -> bool:
-        """Return True if the completions of this step, counted from 1, are printed and written, as of the last step."""
+        """Return True if the completions of this step (counted from 1) are shown; those of the last step always are."""
         return self.log_completions and (step % self.logging_steps == 0 or step == self.max_steps)
 
     def loss_arguments(self) -> dict:
@@ -328,9 +337,9 @@ class GRPOConfig(LossSettings, RunSettings):
 
 
 SETTINGS = setting_specs(GRPOConfig)
-# The settings that may change when a run is resumed. `max_steps` may change, too; it is not listed here, since it
-# changes a falling learning rate.
-MAY_CHANGE = tuple(name for name, spec in SETTINGS.items() if spec.may_change)
+# The settings that may change when a run is resumed. `max_steps` may change too, but is handled separately: changing it
+# changes the learning rates of a falling schedule.
+MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may_change_on_resume)
 
 
 def _check_settings(config: GRPOConfig) -> None:
@@ -345,8 +354,8 @@ def _check_settings(config: GRPOConfig) -> None:
     flags = [flag for flag in ("bf16", "fp16") if getattr(config, flag)]
     _check(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
     if config.precision and flags:
-        mode = PRECISIONS[config.precision]
-        fits = flags[0] == dtype_name(mode.autocast or mode.weights)
+        precision = PRECISIONS[config.precision]
+        fits = flags[0] == dtype_name(precision.autocast or precision.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
     check_unused(config, SETTINGS)
     _check_turn_advantage(config)
@@ -374,7 +383,7 @@ def _check_sizes(config: GRPOConfig) -> None:
 
 
 def _check_turn_advantage(config: GRPOConfig) -> None:
-    """Raise InputError that names every setting that `turn_advantage` does not allow to change."""
+    """Raise InputError if `turn_advantage` does not allow the value of another setting; it names all such settings."""
     name, scale = config.turn_advantage, config.scale_rewards
     if name == "trajectory":
         return

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_lab.base.checks import check_between
-from grpo_lab.config.settings import LARGEST_SEED
+from grpo_lab.config.settings import MAX_SEED
 from grpo_lab.course.changed_source import with_changed_lines
 
 INF, NAN = float("inf"), float("nan")
@@ -221,5 +221,5 @@ def fresh_seed(seed: int | None) -> int:
     """
     if seed is None:
         return 1 + secrets.randbelow(2**31 - 1)
-    check_between("seed", seed, 1, LARGEST_SEED)
+    check_between("seed", seed, 1, MAX_SEED)
     return seed

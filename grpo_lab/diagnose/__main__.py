@@ -13,8 +13,8 @@ GLOSSARY = Path(__file__).with_name("metrics.md")  # the meaning of each metric;
 @command("grpo_lab.diagnose")
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(prog="python -m grpo_lab.diagnose", description="What looks wrong in the log of a run, and why.")
-    about = "a folder of a run, ours or TRL's; or metrics.jsonl, trainer_state.json"
-    parser.add_argument("source", nargs="?", metavar="DIR", help=about)
+    help_text = "a folder of a run, ours or TRL's; or metrics.jsonl, trainer_state.json"
+    parser.add_argument("source", nargs="?", metavar="DIR", help=help_text)
     parser.add_argument("--glossary", action="store_true", help="print what each metric means, and stop")
     args = parser.parse_args(arguments)
     if args.glossary:
@@ -34,7 +34,7 @@ def report(log: Log, findings: list[Finding], unread_metrics: dict[str, str]) ->
     Args:
         log: The log of the run.
         findings: The findings that `examine` returned.
-        unread_metrics: {name of the fault: missing metric} for the faults that could not be looked for, from `examine`.
+        unread_metrics: {name of the fault: missing metric} for the faults that could not be checked, from `examine`.
     """
     count = f"{len(findings) or 'no'} finding{'s' * (len(findings) != 1)}"
     lines = [f"{log.name}: {count} up to step {log.rows[-1]['step']}"]
@@ -50,7 +50,7 @@ def report(log: Log, findings: list[Finding], unread_metrics: dict[str, str]) ->
     lines += [f"note: {note}" for note in notes(log)]
     if unread_metrics:
         names = ", ".join(f"{name} ({metric})" for name, metric in unread_metrics.items())
-        lines.append(f"not looked at, since the log has too little of a metric: {names}")
+        lines.append(f"not checked, because the log has too few values of a metric: {names}")
     return "\n".join(lines)
 
 

@@ -37,11 +37,11 @@ class Log:
     name: str = "run"
 
     def column(self, metric: str) -> Float[np.ndarray, " N"]:
-        """The values of a metric, one per row; NaN for a row without it."""
+        """Return the values of a metric, one per row; NaN for a row without it."""
         return np.array([row.get(metric, math.nan) for row in self.rows], dtype=float)
 
     def points(self, metric: str, least: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-        """The steps and values of the K rows in which a metric is finite.
+        """Return the steps and values of the K rows in which a metric is finite.
 
         Raises:
             MissingMetric: if there are fewer than `least` such rows.
@@ -53,6 +53,7 @@ class Log:
         return self.column("step")[finite], values[finite]
 
     def has(self, metric: str) -> bool:
+        """Return True if at least one row has the metric, finite or not."""
         return any(metric in row for row in self.rows)
 
 
@@ -60,8 +61,8 @@ def read_log(source, settings: dict | None = None) -> Log:
     """Read the log of a run from a folder, a file or a list of dicts.
 
     Args:
-        source: The folder of a run of this package, or of TRL (its newest checkpoint is read); a file metrics.jsonl or
-            trainer_state.json; or a list of dicts, such as TRL's `trainer.state.log_history`.
+        source: The folder of a run of this package, or of TRL (the newest trainer_state.json is read); a file
+            metrics.jsonl or trainer_state.json; or a list of dicts, such as TRL's `trainer.state.log_history`.
         settings: Settings of the run, such as `precision` and `num_iterations`; they take precedence over the settings
             that the log contains.
 

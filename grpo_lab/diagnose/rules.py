@@ -25,7 +25,7 @@ class Finding:
 
     name: str  # name of the fault in `RULES`
     step: int  # first step by which the fault can be recognised; trends are computed from step 8 on
-    evidence: str  # the metric, its value, and the expected value
+    evidence: str  # metrics with the values that show the fault
     causes: tuple[str, ...]  # possible causes, the likeliest first
     remedies: tuple[str, ...]  # remedies in the order in which to try them
     source: str  # paper, issue or notebook that describes the fault
@@ -58,8 +58,8 @@ def examine(log: Log) -> tuple[list[Finding], dict[str, str]]:
     """Look for every fault in a log.
 
     Returns:
-        The findings; and {name of the fault: missing metric} for the faults that could not be looked for, because the
-        log has too few numbers of a metric.
+        The findings; and {name of the fault: missing metric} for the faults that could not be checked, because the log
+        has too few numbers of a metric.
     """
     findings, unread_metrics = [], {}
     for rule in RULES:
@@ -94,7 +94,7 @@ def diagnose(source, settings: dict | None = None) -> list[Finding]:
         settings: Settings of the run; they take precedence over the settings that the log contains.
 
     Raises:
-        InputError: as `read_log` does.
+        InputError: if `read_log` cannot read the source.
     """
     return examine(read_log(source, settings))[0]
 
@@ -105,12 +105,12 @@ def notes(log: Log) -> list[str]:
     loss, norms, clipped = (log.points(metric)[1] for metric in ("loss", GRADIENT, CLIPPED))
     if len(loss) and len(norms) and np.median(np.abs(loss)) < 1e-3 < np.median(norms):
         sentences.append(
-            f"loss is {np.median(loss):.1g} in the median step, and that is no fault: the advantages of a group sum to "
+            f"loss is {np.median(loss):.1g} in the median step, which is not a fault: the advantages of a group sum to "
             f"0 and the ratio is 1, so the loss is 0, and its gradient is not (grad_norm {np.median(norms):.2g}). "
             "Watch reward, held-out reward and KL (trl issues 2703, 3452; open-r1 239)"
         )
     if updates_per_rollout(log) == 1 and len(clipped) and not clipped.any():
         sentences.append(
-            f"{CLIPPED} is 0 in all steps, and that is no fault: with one update of each rollout the ratio is 1"
+            f"{CLIPPED} is 0 in all steps, which is not a fault: with one update of each rollout the ratio is 1"
         )
     return sentences

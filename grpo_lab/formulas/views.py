@@ -125,8 +125,8 @@ def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, .
 
 
 def _math(latex: str) -> str:
-    without_bars = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ")
-    return rf"$\displaystyle {without_bars}$"
+    without_progress_bars = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ")
+    return rf"$\displaystyle {without_progress_bars}$"
 
 
 def _code_cell(code: str) -> str:

@@ -2,16 +2,25 @@
 
 from grpo_lab.base.display import GIB
 from grpo_lab.base.renamed import renamed_in_module
-from grpo_lab.config.precision import MODES
+from grpo_lab.config.precision import GPU_PRECISIONS
 from grpo_lab.memory.planning import (
-    RESERVE,
+    RESERVE_BYTES,
     MemoryPlan,
     all_candidates,
     choose_candidate,
-    fit_to_cpu,
+    enlarge_micro_batches,
     fit_to_gpu,
     plan_memory,
 )
 from grpo_lab.models.shapes import shape_of
 
-__getattr__ = renamed_in_module(__name__, {"plan": "plan_memory", "choice": "choose_candidate"})
+__getattr__ = renamed_in_module(
+    __name__,
+    {
+        "plan": "plan_memory",
+        "choice": "choose_candidate",
+        "fit_to_cpu": "enlarge_micro_batches",
+        "MODES": "GPU_PRECISIONS",
+        "RESERVE": "RESERVE_BYTES",
+    },
+)

@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="qwen2", help=model_help)
     add_task_options(parser)
     parser.set_defaults(task=SUMS, chat_template=MODEL_TEMPLATE)
-    precision_help = "(default: the first that fits: fp32-master, bf16; fp32 if small)"
+    precision_help = "(default: the first that fits: fp32-master, bf16; fp32 if the model is tiny)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=precision_help)
     budget_help = "memory that is free on the GPU (default %(default)s)"
     parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=budget_help)

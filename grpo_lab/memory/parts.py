@@ -47,7 +47,8 @@ def head_logprobs_bytes(shape: ModelShape, tokens: int, chunk: int | None, e: in
 
     M = 2 \cdot 4 \, c V \tag{8.17}
 
-    Without chunks, these two are made of all N tokens, beside the logits in the precision of the products: (8 + e) N V.
+    Without chunks, these two are made of all N tokens, in addition to the logits in the precision of
+    the products: (8 + e) N V.
     """
     if chunk is None:
         return (8 + e) * tokens * shape.vocabulary
@@ -102,7 +103,7 @@ def forward_bytes(shape: ModelShape, tokens: int, e: int, r: int) -> int:
 
     M = (3 e F + 4 r D) N \tag{8.16}
 
-    The MLP has three tensors of its width F: activation, up and their product. Beside them there are four tensors of
-    the width D: the embeddings, the layer's input, the residual and the normalised residual.
+    The MLP has three tensors of its width F: activation, up and their product. In addition there are four tensors
+    of the width D: the embeddings, the layer's input, the residual and the normalised residual.
     """
     return (3 * e * shape.mlp_width + 4 * r * shape.width) * tokens  # scalar (8.16)

@@ -1,7 +1,7 @@
 """The bytes that are alive in the four phases of a step: rollout, log-probabilities, update, optimizer step.
 
-A phase is a list of moments in chronological order. A moment is a dict from the name of each part, such as "weights",
-to its bytes. The phase needs as much memory as its largest moment.
+A phase is a list of snapshots in chronological order. A snapshot is a dict from the name of each part, such as
+"weights", to its bytes. The phase needs as much memory as its largest snapshot.
 """
 
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ SAMPLING_TENSORS = 4
 
 @dataclass
 class PlannedRun:
-    """A run with the shape of its model and its device, and the sizes that follow directly from these."""
+    """A run, the shape of its model, its device, and the sizes that follow from them."""
 
     shape: ModelShape
     config: GRPOConfig
-    mode: Precision
+    precision: Precision
     prompt_length: int  # L, tokens of the longest prompt
     device_type: str  # "cuda" or "cpu"
     chunked: bool = True  # True if logits are computed in chunks, False if all at once, as the model's own head does
     shared: bool = True  # True if a prompt is computed once for all its completions, False if once for each
-    rollout_parts: int = 1  # number of parts into which the prompts of a step are split, each sampled after the other
+    rollout_parts: int = 1  # number of parts of a step's prompts that are sampled one after another
 
     @cached_property
     def rows(self) -> int:
@@ -50,12 +50,12 @@ class PlannedRun:
     @cached_property
     def weight_itemsize(self) -> int:
         """Bytes of a weight; a number of the residual stream takes the same."""
-        return self.mode.weights.itemsize
+        return self.precision.weights.itemsize
 
     @cached_property
     def matmul_dtype(self) -> torch.dtype:
         """The precision of the matrix products of forward and backward pass."""
-        return self.mode.autocast or self.mode.weights
+        return self.precision.autocast or self.precision.weights
 
     @cached_property
     def matmul_itemsize(self) -> int:
@@ -122,17 +122,17 @@ class PlannedRun:
     def head_copy_bytes(self) -> int:
         """Bytes of the half-precision copy of the head that autocast makes."""
         head = self.shape.vocabulary * self.shape.width
-        return parts.weight_bytes(head, self.matmul_itemsize) if self.mode.autocast else 0
+        return parts.weight_bytes(head, self.matmul_itemsize) if self.precision.autocast else 0
 
     @cached_property
     def layer_copy_bytes(self) -> int:
         """Bytes of the half-precision copies of the layers' linear maps that autocast makes."""
-        return parts.weight_bytes(self.shape.linear_parameters, self.matmul_itemsize) if self.mode.autocast else 0
+        return parts.weight_bytes(self.shape.linear_parameters, self.matmul_itemsize) if self.precision.autocast else 0
 
     @cached_property
     def layer_activation_bytes(self) -> int:
         """Bytes that one layer keeps for the backward pass, with keys and values for each row that attends to them."""
-        copies = 3 if self.mode.autocast else 0
+        copies = 3 if self.precision.autocast else 0
         token_bytes = parts.layer_token_bytes(self.shape, self.matmul_itemsize, self.weight_itemsize, copies=copies)
         completions = self.rows * self.length * self._key_copies(self.length - 1)
         columns = completions + self.num_prompts * self.prompt_length * self._key_copies(self.prompt_length)
@@ -140,7 +140,7 @@ class PlannedRun:
         return self.tokens * token_bytes + cache + self._padding_bytes
 
     def _key_copies(self, length: int) -> int:
-        """The number of copies that a row of `length` tokens keeps of each of its keys."""
+        """Return the number of copies that a row of `length` tokens keeps of each of its keys."""
         heads_per_key = self.shape.query_width // self.shape.key_width
         return key_copies(self.device_type, self.matmul_dtype, heads_per_key) if length > LONGEST_MASKED else 1
 
@@ -188,28 +188,28 @@ class PlannedRun:
 
 
 def resident(run: PlannedRun) -> BytesByPart:
-    """Return the bytes that stay allocated for the whole run: weights, Adam's moments and the reference.
+    """Return the bytes that stay allocated for the whole run: weights, Adam's moments and the reference model.
 
     Adam's moments have the precision of the weights, or 8 bits.
     """
     weights = parts.weight_bytes(run.shape.parameters, run.weight_itemsize)
-    eight_bit = run.mode.optimizer == "adamw8bit"
-    moments = sum(map(parts.adam_8bit_bytes, run.shape.parameter_sizes)) if eight_bit else 2 * weights
+    eight_bit = run.precision.optimizer == "adamw8bit"
+    adam_moments = sum(map(parts.adam_8bit_bytes, run.shape.parameter_sizes)) if eight_bit else 2 * weights
     reference_device = run.config.ref_model_device
     has_reference = run.config.needs_reference and (
         reference_device is None or reference_device.split(":")[0] == run.device_type
     )
-    return {"weights": weights, "Adam's moments": moments, "reference": weights if has_reference else 0}
+    return {"weights": weights, "Adam's moments": adam_moments, "reference": weights if has_reference else 0}
 
 
 def rollout(run: PlannedRun) -> list[BytesByPart]:
-    """Return two moments of a rollout: the forward pass of the prompts, and a decoding step of all rows.
+    """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part.
 
     Decoding uses a cache of fixed size, and on a GPU a captured graph.
     """
     prompt_tokens = run.num_rollout_prompts * (run.prompt_length - 1)
     # The prompts' cache is transformers'. Under autocast it is float32, like the rotated keys that it stores.
-    prompt_cache = parts.cache_bytes(run.shape, prompt_tokens, 4 if run.mode.autocast else run.matmul_itemsize)
+    prompt_cache = parts.cache_bytes(run.shape, prompt_tokens, 4 if run.precision.autocast else run.matmul_itemsize)
     working_memory = parts.forward_bytes(run.shape, prompt_tokens, run.matmul_itemsize, run.weight_itemsize)
     prefill = {
         "KV cache": prompt_cache,
@@ -220,7 +220,7 @@ def rollout(run: PlannedRun) -> list[BytesByPart]:
 
 
 def _token_step(run: PlannedRun, prompt_cache: int) -> BytesByPart:
-    """Return the moment of a decoding step, in which the prompts' cache is still alive beside the cache of all rows.
+    """Return the snapshot of a decoding step, in which the prompts' own cache is still alive.
 
     prompt_cache: Bytes of the prompts' cache.
     """
@@ -241,7 +241,7 @@ def _token_step(run: PlannedRun, prompt_cache: int) -> BytesByPart:
 
 
 def logprobs(run: PlannedRun) -> list[BytesByPart]:
-    """Return two moments of computing log-probabilities without gradient: in the layers, and in the head.
+    """Return two snapshots of computing log-probabilities without gradient: in the layers, and in the head.
 
     They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
     or a KL is logged that the loss does not contain.
@@ -258,18 +258,18 @@ def logprobs(run: PlannedRun) -> list[BytesByPart]:
 
 
 def update(run: PlannedRun) -> list[BytesByPart]:
-    """Return the moments of the first micro-batch of an update, and of a later one, if there is one.
+    """Return the snapshots of the first micro-batch of an update, and of a later one, if there is one.
 
     In a later micro-batch the gradients of the earlier ones are alive as well.
     """
-    moments = _micro_batch(run, 0)
+    snapshots = _micro_batch(run, 0)
     if run.config.update_batch_size > run.rows:
-        moments += _micro_batch(run, run.gradient_bytes)
-    return moments
+        snapshots += _micro_batch(run, run.gradient_bytes)
+    return snapshots
 
 
 def _micro_batch(run: PlannedRun, gradients_before: int) -> list[BytesByPart]:
-    """Return five moments of a micro-batch: the end of its forward pass, and four of its backward pass.
+    """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
     The four are in the head, in the last layer, in the first layer, and at the end, in the input embedding.
     Checkpointed layers keep only their input, and are computed again in the backward pass.
@@ -290,44 +290,44 @@ def _micro_batch(run: PlannedRun, gradients_before: int) -> list[BytesByPart]:
     layer_gradients = run.gradient_bytes if gradients_before else run.gradient_bytes - run.embedding_bytes
     last_gradients = _last_head_gradients(run, gradients_before)
     return [
-        _moment(gradients_before, in_graph, run.layer_copy_bytes + run.head_copy_bytes, head_forward),
-        _moment(gradients_before, in_graph, layer_copies + run.head_copy_bytes, head_backward),
-        _moment(gradients_before, all_layers, layer_copies, run.head_gradient_bytes),
-        _moment(layer_gradients, one_layer, 0, run.head_gradient_bytes),
-        _moment(run.gradient_bytes, 0, 0, last_gradients),
+        _snapshot(gradients_before, in_graph, run.layer_copy_bytes + run.head_copy_bytes, head_forward),
+        _snapshot(gradients_before, in_graph, layer_copies + run.head_copy_bytes, head_backward),
+        _snapshot(gradients_before, all_layers, layer_copies, run.head_gradient_bytes),
+        _snapshot(layer_gradients, one_layer, 0, run.head_gradient_bytes),
+        _snapshot(run.gradient_bytes, 0, 0, last_gradients),
     ]
 
 
 def _last_head_gradients(run: PlannedRun, gradients_before: int) -> int:
-    """Return the bytes of the head's gradients at the end of a backward pass, beside those in `gradients_before`.
+    """Return the bytes of the head's gradients at the end of a backward pass, in addition to `gradients_before`.
 
-    For tied embeddings, the input embedding's gradient is added to the head's: in place, or, without chunks, in place
-    only if `adds_head_gradient_in_place`. If earlier micro-batches left gradients, the new gradient is alive beside
-    theirs, and a sum that is not made in place is alive as well.
+    For tied embeddings, the input embedding's gradient is added to the head's. With chunks it is always added in place;
+    without, only if `adds_head_gradient_in_place`. If earlier micro-batches left gradients, the new gradient is
+    alive in addition to theirs, and a sum that is not made in place is alive as well.
     """
     if not gradients_before:
         return run.head_gradient_bytes
     adds_in_place = run.chunk is not None or adds_head_gradient_in_place(
-        run.shape.vocabulary, run.mode.autocast is not None
+        run.shape.vocabulary, run.precision.autocast is not None
     )
     has_separate_sum = run.shape.has_tied_head and not adds_in_place
     new_gradients = 2 if has_separate_sum else 1
     return run.head_gradient_bytes + new_gradients * run.embedding_bytes
 
 
-def _moment(gradients: int, activations: int, autocast_cache: int, head: int) -> BytesByPart:
+def _snapshot(gradients: int, activations: int, autocast_cache: int, head: int) -> BytesByPart:
     return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
 
 
 def optimizer_step(run: PlannedRun) -> list[BytesByPart]:
-    r"""The bytes alive in an optimizer step, with the working memory of the optimizer for n weights.
+    r"""Compute the bytes alive in an optimizer step, with the optimizer's working memory for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}
 
     This holds for 8-bit AdamW, which processes the weights in pieces of at most 2^22 numbers and needs seven float32
     tensors of the size of a piece. torch's fused AdamW needs no working memory.
     """
-    eight_bit = run.mode.optimizer == "adamw8bit"
+    eight_bit = run.precision.optimizer == "adamw8bit"
     working_memory = 28 * min(sum(run.shape.parameter_sizes), PIECE_SIZE) if eight_bit else 0  # scalar (8.11)
     return [{"gradients": run.gradient_bytes, "Adam at work": working_memory}]
 

@@ -1,10 +1,10 @@
 """Plan the memory that a run will take on a device before it starts, and choose settings with which it fits.
 
 A plan is for the worst case, in which every completion has the maximum length and every row a gradient, because a run
-would fail in such a step. It counts tensors. `RESERVE` covers what is not counted on a GPU: 0.76 GiB in the one run
-that was measured, and the gaps that the allocator leaves between tensors. The free memory of a GPU is read after CUDA
-has started. On a CPU two things are not counted: memory that kernels allocate beside the tensors, above all in half
-precision, and freed memory that the process keeps (base/allocator.py).
+would fail in such a step. It counts tensors. `RESERVE_BYTES` covers what is not counted on a GPU: 0.76 GiB in the one
+run that was measured, and the gaps that the allocator leaves between tensors. The free memory of a GPU is read after
+CUDA has started. On a CPU two things are not counted: memory that kernels allocate in addition to the tensors, above
+all in half precision, and freed memory that the process keeps (base/allocator.py).
 """
 
 from collections.abc import Container, Iterator
@@ -16,18 +16,19 @@ import torch
 
 from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
+from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import SHORT
+from grpo_lab.config.defaults import SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import PHASES, PlannedRun, resident
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout import encode_prompts
 
-PROMPTS_MEASURED = 200  # number of prompts whose length is measured before a run
-RESERVE = GIB  # bytes that are left free for what a plan does not count
+MAX_MEASURED_PROMPTS = 200  # number of prompts whose length is measured before a run
+RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
 BATCH_SETTINGS = {"per_device_train_batch_size", "gradient_accumulation_steps"}
-LORA_NOT_PLANNED = "memory: not planned, since the plan counts a training of all parameters, which takes more than LoRA"
+LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters, which needs more memory than LoRA"
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,20 @@ class MemoryPlan:
     run: PlannedRun
 
     @cached_property
-    def moments(self) -> dict[str, list[dict[str, int]]]:
-        """All moments of each phase, in order: {phase: [{part: bytes}, ...]}."""
+    def snapshots(self) -> dict[str, list[dict[str, int]]]:
+        """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
         resident_bytes = resident(self.run)
-        return {name: [resident_bytes | moment for moment in phase(self.run)] for name, phase in PHASES.items()}
+        return {name: [resident_bytes | snapshot for snapshot in phase(self.run)] for name, phase in PHASES.items()}
+
+    moments = renamed_attribute("MemoryPlan.moments", "snapshots")
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
-        """The moment of each phase that needs the most memory: {phase: {part: bytes}}."""
-        return {name: max(moments, key=lambda moment: sum(moment.values())) for name, moments in self.moments.items()}
+        """The snapshot of each phase that needs the most memory: {phase: {part: bytes}}."""
+        return {
+            name: max(snapshots, key=lambda snapshot: sum(snapshot.values()))
+            for name, snapshots in self.snapshots.items()
+        }
 
     @property
     def totals(self) -> dict[str, int]:
@@ -62,18 +68,19 @@ class MemoryPlan:
         return max(self.totals, key=self.totals.get)
 
     def fits(self, budget: int) -> bool:
-        """True if the peak and `RESERVE` together fit into a device with `budget` bytes free."""
-        return self.peak + RESERVE <= budget
+        """Return True if the peak and `RESERVE_BYTES` together fit into a device with `budget` bytes free."""
+        return self.peak + RESERVE_BYTES <= budget
 
     def with_setting(self, **changes) -> "MemoryPlan":
-        """Return the plan with other values for fields of `PlannedRun`, such as `config` or `mode`."""
+        """Return the plan with other values for fields of `PlannedRun`, such as `config` or `precision`."""
         return MemoryPlan(replace(self.run, **changes))
 
     def __str__(self) -> str:
-        """A table of the plan in GiB: a row for each part that takes memory, and the totals."""
+        """Return a table of the plan in GiB: a row for each part that takes memory, and the totals."""
         run, config = self.run, self.run.config
         title = (
-            f"{run.shape.parameters:,} parameters, {run.mode}; {config.generation_batch_size} completions per step x "
+            f"{run.shape.parameters:,} parameters, {run.precision}; "
+            f"{config.generation_batch_size} completions per step x "
             f"({run.prompt_length} prompt + {config.max_completion_length} response) tokens, "
             f"{run.rows} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
@@ -94,7 +101,7 @@ def plan_memory(
     """Plan the memory of a run.
 
     Args:
-        model_config: The transformers configuration of a model with Qwen2's architecture, such as
+        model_config: The transformers configuration of a model that is built like Qwen2, such as
             `shape_config("qwen2")`.
         config: The settings of the run.
         prompt_length: L, tokens of the longest prompt.
@@ -102,7 +109,8 @@ def plan_memory(
         device_type: "cuda" or "cpu", which differ in the KV cache and in the chunks of logits.
 
     Raises:
-        ValueError: if the model has another architecture.
+        ValueError: if the configuration lacks a size that the plan needs. A model of another architecture that has all
+            of them is planned as if it were built like Qwen2.
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
@@ -137,49 +145,54 @@ class Candidate(NamedTuple):
         return self
 
 
-def all_candidates(planned: MemoryPlan, modes: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Candidate]:
+def all_candidates(planned: MemoryPlan, precisions: tuple[str, ...], fixed: Container[str] = ()) -> Iterator[Candidate]:
     """Yield the candidates, best first: exact ones before ones that round more, and fast ones before slow ones.
 
-    These are, for each mode, a candidate that keeps all activations and a candidate with checkpointing; then the last
-    of these with fewer rows per micro-batch.
+    These are, for each precision, a candidate that keeps all activations and a candidate with checkpointing; then the
+    last of these with fewer rows per micro-batch.
 
     Args:
         planned: The plan of the run as it is configured.
-        modes: Names in `PRECISIONS`, best first.
+        precisions: Names in `PRECISIONS`, best first.
         fixed: Names of settings that must not change.
     """
     config, configured_rows = planned.run.config, planned.run.rows
     checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
-    combinations = [(mode, checkpointing, configured_rows) for mode in modes for checkpointing in checkpointing_choices]
+    combinations = [
+        (precision, checkpointing, configured_rows)
+        for precision in precisions
+        for checkpointing in checkpointing_choices
+    ]
     if not BATCH_SETTINGS & set(fixed):
-        last_mode, last_checkpointing, _ = combinations[-1]
+        last_precision, last_checkpointing, _ = combinations[-1]
         divisors = [rows for rows in range(configured_rows - 1, 0, -1) if configured_rows % rows == 0]
-        combinations += [(last_mode, last_checkpointing, rows) for rows in divisors]
-    for mode, checkpointing, rows in combinations:
+        combinations += [(last_precision, last_checkpointing, rows) for rows in divisors]
+    for precision, checkpointing, rows in combinations:
         batch_settings = {
             "per_device_train_batch_size": rows,
             "gradient_accumulation_steps": config.update_batch_size // rows,
         }
         changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
         new_config = replace(config, **changes, **batch_settings)
-        yield Candidate(planned.with_setting(config=new_config, mode=PRECISIONS[mode]), mode, checkpointing, rows)
+        plan = planned.with_setting(config=new_config, precision=PRECISIONS[precision])
+        yield Candidate(plan, precision, checkpointing, rows)
 
 
 def choose_candidate(
-    planned: MemoryPlan, budget: int, modes: tuple[str, ...], fixed: Container[str] = ()
+    planned: MemoryPlan, budget: int, precisions: tuple[str, ...], fixed: Container[str] = ()
 ) -> tuple[Candidate, list[str]]:
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
 
     Args:
         planned: The plan of the run as it is configured.
         budget: Bytes that are free on the device.
-        modes: Names in `PRECISIONS`, best first.
+        precisions: Names in `PRECISIONS`, best first.
         fixed: Names of settings that must not change.
 
     Returns:
         The chosen candidate, and lines to print: a table of the candidates, and the choice.
     """
-    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(planned, modes, fixed)]
+    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(planned, precisions, fixed)]
     fitting = [candidate for candidate in candidates if candidate.plan.fits(budget)]
     if fitting:  # candidates with fewer rows than the chosen one are not shown
         candidates = [candidate for candidate in candidates if candidate.rows >= fitting[0].rows]
@@ -187,7 +200,7 @@ def choose_candidate(
         [str(candidate), f"{candidate.plan.peak / GIB:.2f}", "fits" if candidate.plan.fits(budget) else "-"]
         for candidate in candidates
     ]
-    fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE / GIB:.2f} of them left beside the plan"
+    fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of which stay free"
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
@@ -199,8 +212,8 @@ def choose_candidate(
 
 
 def longest_prompt(tokenizer, rows) -> int:
-    """L, the tokens of the longest of the first `PROMPTS_MEASURED` prompts."""
-    prompts = [rows[index]["prompt"] for index in range(min(len(rows), PROMPTS_MEASURED))]
+    """Return L, the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts."""
+    prompts = [rows[index]["prompt"] for index in range(min(len(rows), MAX_MEASURED_PROMPTS))]
     prompt_ids, _ = encode_prompts(tokenizer, prompts)
     return prompt_ids.shape[1]
 
@@ -208,9 +221,9 @@ def longest_prompt(tokenizer, rows) -> int:
 def fit_to_gpu(
     model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str]
 ) -> tuple[GRPOConfig, list[str]]:
-    """Choose a precision and a micro-batch size with which a run fits a GPU.
+    """Choose precision, checkpointing and micro-batch size so that a run fits a GPU.
 
-    Nothing changes on other devices, and for a model whose memory cannot be planned.
+    Nothing changes on other devices, or for a model whose memory cannot be planned.
 
     Args:
         model_config: The transformers configuration of the model.
@@ -225,25 +238,25 @@ def fit_to_gpu(
     """
     if device.type != "cuda":
         return config, []
-    modes = possible_precisions(device, config.requested_precision)
+    precisions = possible_precisions(device, config.requested_precision)
     try:
         memory_plan = plan_memory(
-            model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=modes[0]
+            model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=precisions[0]
         )
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"]
-    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], modes, fixed)
+    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions, fixed)
     return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
 
 
-def fit_to_cpu(
+def enlarge_micro_batches(
     model_config, tokenizer, rows, config: GRPOConfig, precision: str, fixed: Container[str] = ()
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose larger micro-batches for short completions, which saves time on a CPU and needs no more memory.
 
     Each micro-batch reads and writes all weights and gradients, which takes much of a CPU's time if it has few tokens.
-    The default number of rows is chosen for completions of `SHORT` tokens. For shorter completions this function takes
-    the most rows whose update needs no more memory, by the plan, than the default rows of `SHORT` tokens.
+    The default number of rows is chosen for completions of `SHORT_COMPLETION_TOKENS`. For shorter completions this
+    function takes the most rows whose update needs no more memory, by the plan, than the default rows of that length.
 
     Nothing changes if the loss depends on the size of a micro-batch, or the model's memory cannot be planned.
 
@@ -258,11 +271,11 @@ def fit_to_cpu(
     Returns:
         The configuration, and lines to print on it; no lines if nothing has changed.
     """
-    is_batch_fixed = BATCH_SETTINGS & set(fixed)
+    fixed_batch_settings = BATCH_SETTINGS & set(fixed)
     loss_depends_on_size = LOSSES[config.loss_type].depends_on_microbatches
-    if is_batch_fixed or loss_depends_on_size or config.max_completion_length >= SHORT:
+    if fixed_batch_settings or loss_depends_on_size or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
-    config_with_long_completions = replace(config, max_completion_length=SHORT)
+    config_with_long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
     try:
         planned = plan_memory(
             model_config,
@@ -279,6 +292,7 @@ def fit_to_cpu(
         steps = config.update_batch_size // micro_batch
         larger = replace(config, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps)
         if planned.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
-            why = f"{micro_batch} short completions need no more memory than {config.rows_at_once} of {SHORT} tokens"
+            default_rows = f"{config.rows_at_once} of {SHORT_COMPLETION_TOKENS} tokens"
+            why = f"{micro_batch} short completions need no more memory than {default_rows}"
             return larger, [f"per_device_train_batch_size {micro_batch}, gradient_accumulation_steps {steps}: {why}"]
     return config, []

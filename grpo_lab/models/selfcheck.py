@@ -23,7 +23,7 @@ PROMPT_LENGTH, COMPLETION_LENGTH = 6, 3  # tokens of the longer one of two promp
 FLOAT32_TOLERANCE = 1e-3
 TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.02}
 
-_mean_differences: dict[tuple, float] = {}  # {architecture: nats per token}, for all that this process has checked
+_mean_differences: dict[tuple, float] = {}  # {architecture: nats per token}, as measured in this process
 
 
 def ensure_checked(model) -> None:
@@ -51,7 +51,7 @@ def ensure_checked(model) -> None:
 
 @torch.no_grad()
 def mean_difference(model) -> float:
-    """Mean absolute difference of the log-probabilities of sampler and trainer, in nats per token.
+    """Return the mean absolute difference of the log-probabilities of sampler and trainer, in nats per token.
 
     Two completions are sampled for each of two prompts, one of which is padded. The model is not changed.
     """

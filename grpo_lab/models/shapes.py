@@ -18,7 +18,7 @@ SHAPES: dict[str, dict] = json.loads(Path(__file__).with_suffix(".json").read_te
 
 
 def shape_config(shape: str) -> Qwen2Config | LlamaConfig:
-    """The transformers configuration of a shape in `SHAPES`."""
+    """Return the transformers configuration of a shape in `SHAPES`."""
     check_choice("shape", shape, SHAPES)
     config_class = LlamaConfig if shape == "smollm2" else Qwen2Config
     return config_class(**SHAPES[shape], bos_token_id=None, eos_token_id=None, pad_token_id=None)
@@ -26,7 +26,7 @@ def shape_config(shape: str) -> Qwen2Config | LlamaConfig:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of a transformer with Qwen2's architecture."""
+    """The sizes of a transformer that is built like Qwen2."""
 
     parameter_sizes: tuple[int, ...]  # number of elements of each parameter; tied parameters count once
     linear_parameters: int  # number of elements of the layers' linear maps, which autocast copies to half precision
@@ -48,7 +48,7 @@ def shape_of(model_config) -> ModelShape:
     """Return the sizes of the model that a transformers configuration describes, without allocating its weights.
 
     Raises:
-        ValueError: if the model does not have Qwen2's architecture.
+        ValueError: if the configuration lacks a size that is read here, or is not that of a causal language model.
     """
     try:
         with torch.device("meta"):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.rewards.text import check_column, completion_text, shortened
 from grpo_lab.sandbox.database import QueryError, query_database
-from grpo_lab.sandbox.python import SECONDS, execute, needs_sandbox
+from grpo_lab.sandbox.python import MAX_CPU_SECONDS, execute, needs_sandbox
 
 MAX_ROWS = 10_000  # most rows of a query result that are compared
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -38,7 +38,7 @@ class ProgramTest(NamedTuple):
 
 
 @needs_sandbox
-def code_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs: Any) -> list[float | None]:
+def code_reward(completions: Any, tests: Any, seconds: float = MAX_CPU_SECONDS, **kwargs: Any) -> list[float | None]:
     """Return 1.0 for each completion whose program passes all tests, else 0.0; None if a row has no tests.
 
     Args:
@@ -53,7 +53,9 @@ def code_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs
 
 
 @needs_sandbox
-def pass_rate_reward(completions: Any, tests: Any, seconds: float = SECONDS, **kwargs: Any) -> list[float | None]:
+def pass_rate_reward(
+    completions: Any, tests: Any, seconds: float = MAX_CPU_SECONDS, **kwargs: Any
+) -> list[float | None]:
     """Return the fraction of the tests that the program of each completion passes; None if a row has no tests.
 
     Arguments are the same as for `code_reward`. A completion without a program earns 0.0.

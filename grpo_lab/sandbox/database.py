@@ -1,7 +1,7 @@
 """A SQLite database that a model can query but not change.
 
 It has four independent protections: the file is opened read-only; an authorizer permits only actions that read; a query
-has a time limit; and rows and bytes are limited. The memory that a query uses while it runs is not limited separately.
+has a time limit; and the number of rows and the length of a value are limited. The memory of a running query is not.
 """
 
 import sqlite3
@@ -12,13 +12,12 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError, InputFileError
 
-ROWS = 20  # number of rows of a result that a model gets to read
-SECONDS = 2.0  # time limit of a query
-BYTES = 100_000  # longest value and longest statement
-SHOWN_TABLES = 20  # number of tables that the model is told
-LONGEST_PATTERN = (
-    100  # characters of a LIKE pattern; matching a longer one could take minutes and cannot be interrupted
-)
+MAX_ROWS = 20  # number of rows of a result that a model gets to read
+MAX_SECONDS = 2.0  # time limit of a query
+MAX_BYTES = 100_000  # length of a value, and of a statement
+MAX_SHOWN_TABLES = 20  # number of tables in the docstring that the model reads
+# Bytes of a LIKE pattern: matching a longer one could take minutes, and cannot be interrupted.
+MAX_PATTERN_LENGTH = 100
 READ_ACTIONS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
@@ -26,21 +25,21 @@ class QueryError(ValueError):
     """A query was refused, failed or took too long; the message is written for the model that wrote the query."""
 
 
-def query_database(path: Path, sql: str, most: int = ROWS) -> tuple[list[tuple], bool]:
+def query_database(path: Path, sql: str, most: int = MAX_ROWS) -> tuple[list[tuple], bool]:
     """Run one SELECT statement on a database.
 
     Args:
         path: The file of the database.
         sql: The statement.
-        most: The largest number of rows to return.
+        most: The maximum number of rows to return.
 
     Returns:
         The first rows of the result, and True if there are more rows.
 
     Raises:
-        QueryError: if the statement does more than read, contains an error, or runs longer than `SECONDS`.
+        QueryError: if the statement does more than read, contains an error, or runs longer than `MAX_SECONDS`.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         connection.execute("PRAGMA temp_store = MEMORY")  # otherwise sorting would write temporary files
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -48,20 +47,20 @@ def query_database(path: Path, sql: str, most: int = ROWS) -> tuple[list[tuple],
             lambda action, *_: sqlite3.SQLITE_OK if action in READ_ACTIONS else sqlite3.SQLITE_DENY
         )
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 1000)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, LONGEST_PATTERN)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_LENGTH)
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         try:
             rows = connection.execute(sql).fetchmany(most + 1)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             if time.monotonic() > deadline:
-                raise QueryError(f"stopped after {SECONDS:g} seconds: ask for less") from error
+                raise QueryError(f"stopped after {MAX_SECONDS:g} seconds: ask for less") from error
             raise QueryError(f"{error}; only one SELECT is allowed") from error
     return rows[:most], len(rows) > most
 
 
 def sqlite_tool(path: str | Path) -> Callable[[str], str]:
-    """Make a tool `query(sql)` for a database; the tool's docstring tells the model the tables and their columns.
+    """Make a tool `query(sql)` for a database; its docstring lists the tables and their columns for the model.
 
     Raises:
         InputFileError: if the file does not exist.
@@ -88,7 +87,7 @@ def sqlite_tool(path: str | Path) -> Callable[[str], str]:
 
 
 def tables(path: Path) -> str:
-    """The tables and views of a database with their columns, such as "things(name, euros), sales(day, thing)"."""
+    """Return the tables and views of a database with columns, such as "things(name, euros), sales(day, thing)"."""
     sql = "SELECT m.name, (SELECT group_concat(name, ', ') FROM pragma_table_info(m.name)) FROM sqlite_schema AS m "
     sql += "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%' ORDER BY m.rowid"
     try:
@@ -96,7 +95,7 @@ def tables(path: Path) -> str:
             rows = connection.execute(sql).fetchall()
     except sqlite3.Error as error:
         raise InputError("sqlite", str(path), f"expected a SQLite database ({error})") from error
-    descriptions = [f"{name}({columns})" for name, columns in rows[:SHOWN_TABLES]]
-    if len(rows) > SHOWN_TABLES:
+    descriptions = [f"{name}({columns})" for name, columns in rows[:MAX_SHOWN_TABLES]]
+    if len(rows) > MAX_SHOWN_TABLES:
         descriptions.append("and more")
     return ", ".join(descriptions or ["none"])

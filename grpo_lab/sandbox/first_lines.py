@@ -1,4 +1,4 @@
-"""The code that Python runs first in the sandbox: it sets limits, runs program.py, and then tests.py if there is one.
+"""The code that Python runs first in the sandbox: it sets limits, then runs program.py, and tests.py if there is one.
 
 The source of this module is passed to Python as text, so it must not import anything from this package.
 """
@@ -8,25 +8,25 @@ import sys
 import traceback
 import types
 
-LONGEST_ERROR = 500  # characters
+MAX_ERROR_CHARACTERS = 500
 
 
 def run(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
-    """Run the files as `__main__`.
+    """Set the limits and run program.py and tests.py as `__main__`.
 
     If there are tests, the first line of stdin is a token. It is written at the end of the output if the tests pass, so
     that a program cannot pass them by exiting early.
 
     Args:
         cpu_seconds: Limit of CPU time in seconds.
-        memory: Limit of memory in bytes, beyond what is already in use.
+        memory: Limit of memory in bytes, in addition to what is already in use.
         file_size: Limit of the size of a file in bytes.
         open_files: Limit of the number of open files.
     """
     _limit(cpu_seconds, memory, file_size, open_files)
     folder = sys.path.pop(0)
     sys.argv = ["program.py"]
-    write = os.write  # kept here, because the program may replace `os.write`
+    write = os.write  # the program may replace `os.write`
     files = [name for name in ("program.py", "tests.py") if os.path.exists(os.path.join(folder, name))]
     token = sys.stdin.buffer.readline() if len(files) > 1 else b""
     module = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -66,4 +66,4 @@ def _print_error(error: BaseException, files: list[str]) -> None:
     numbers = [number for name, number in locations if name == files[0] and number]
     sys.stdout.flush()
     location = f"line {numbers[-1]}: " if numbers else ""
-    print(location + text[:LONGEST_ERROR], file=sys.stderr, flush=True)
+    print(location + text[:MAX_ERROR_CHARACTERS], file=sys.stderr, flush=True)

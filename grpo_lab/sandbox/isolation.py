@@ -1,4 +1,4 @@
-"""Isolate code that others wrote: find the sandbox of this machine, and make the commands that start Python in it.
+"""Isolate code written by others: find the sandbox of this machine, and make the commands that start Python in it.
 
 A sandbox is bubblewrap on Linux, or a Docker container. Code that a model wrote runs in a sandbox or not at all.
 Grading can run without one (`--trust`): a submission is then an ordinary process with a clean environment and limits,
@@ -20,10 +20,10 @@ import torch
 import grpo_lab
 from grpo_lab.base.checks import InputError
 
-MEMORY = 4 * 2**30  # bytes of memory beyond what a process uses at its start
-FILES = 256_000_000  # bytes of all files below /tmp
+MAX_MEMORY = 4 * 2**30  # bytes that a process may use in addition to what it uses at its start
+MAX_TMP_BYTES = 256_000_000  # size of all files below /tmp
 MAX_TASKS = 100  # number of processes and threads
-SHARED = 16_000_000  # bytes of /dev/shm, through which processes share memory
+MAX_SHARED_BYTES = 16_000_000  # size of /dev/shm, through which processes share memory
 IMAGE = "grpo-lab-grade"  # the image that the Dockerfile at the root of the repository builds
 NOBODY = 65534
 AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
@@ -45,7 +45,7 @@ _PASSED_ON = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "L
 def strongest_isolation(trust: bool) -> str:
     """Return the strongest isolation on this machine: a sandbox, else "another user" for root, else "none".
 
-    trust: True allows the last two.
+    trust: Whether the last two are allowed.
 
     Raises:
         InputError: if there is neither bubblewrap nor Docker and `trust` is False; or if this process runs as root, and
@@ -68,7 +68,7 @@ def available_sandbox() -> tuple[str, str]:
     """Find the sandbox of this machine.
 
     Returns:
-        "bubblewrap" or "docker", or "" if there is none; and the reasons why those tried before cannot be used.
+        "bubblewrap" or "docker", or "" if there is none; and the reasons why those tried before it cannot be used.
     """
     reasons: list[str] = []
     probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
@@ -80,7 +80,7 @@ def available_sandbox() -> tuple[str, str]:
 
 
 def _fails(command: list[str], **settings) -> str:
-    """The reason why a command fails; "" if it succeeds."""
+    """Return the reason why a command fails; "" if it succeeds."""
     try:
         process = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, **settings
@@ -93,7 +93,7 @@ def _fails(command: list[str], **settings) -> str:
 def isolated_command(
     isolation: str,
     name: str,
-    package: Path,
+    import_folder: Path,
     code: str,
     folder: Path,
     hidden: Iterable[Path],
@@ -103,25 +103,25 @@ def isolated_command(
 
     Args:
         isolation: The kind of isolation, as `strongest_isolation` returns it.
-        name: The name of the container.
-        package: A folder that the process can read, and that stands first on Python's path.
+        name: The name of the Docker container.
+        import_folder: A folder that the process can read. It is the first entry of Python's path.
         code: The Python code to run.
         folder: The working folder of the process, used if there is no sandbox.
-        hidden: Paths that are hidden from the process if they lie in a folder that it can read.
+        hidden: Folders that the process must not see. In bubblewrap, those below a mount are replaced by empty ones.
         options: The command-line options of Python.
     """
     if isolation == "bubblewrap":
-        mounts = [*_python_mounts(), (package, "/package")]
+        mounts = [*_python_mounts(), (import_folder, "/package")]
         # The sandboxed code can read the environment of bubblewrap's own process, so that environment is empty.
         command = _bubblewrap(mounts, "/tmp", hidden) + _python("/package", code, options)
         return [shutil.which(command[0]) or command[0], *command[1:]], {"env": {}}
     if isolation == "docker":
-        return _docker(name, package) + _python("/package", code, options, "python", []), {}
+        return _docker(name, import_folder) + _python("/package", code, options, "python", []), {}
     settings = {"env": _environment(str(folder)), "cwd": folder}
     if isolation == "another user":
         os.chown(folder, NOBODY, NOBODY)
         settings |= AS_NOBODY
-    return _python(str(package), code, options), settings
+    return _python(str(import_folder), code, options), settings
 
 
 def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) -> list[str]:
@@ -137,7 +137,7 @@ def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) 
     command = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     command += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
     # /tmp comes before the mounts, because Python or its libraries may lie below /tmp and are mounted into the new one.
-    command += ["--size", str(FILES), "--tmpfs", "/tmp"]
+    command += ["--size", str(MAX_TMP_BYTES), "--tmpfs", "/tmp"]
     for system_path in _SYSTEM:
         command += ["--ro-bind-try", system_path, system_path]
     for source, target in mounts:
@@ -146,46 +146,46 @@ def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) 
     for path in hidden:
         if path.is_dir() and any(path.is_relative_to(mount) for mount in mounted):
             command += ["--tmpfs", str(path), "--remount-ro", str(path)]
-    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(SHARED), "--tmpfs", "/dev/shm"]
-    # These folders lie in memory, too, and have no size limit; they are read-only so that nothing can fill them.
+    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(MAX_SHARED_BYTES), "--tmpfs", "/dev/shm"]
+    # These folders lie in memory, too, and have no size limit. They are read-only, so nothing can fill them.
     command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", working_folder]
     for name, value in _environment("/tmp").items():
         command += ["--setenv", name, value]
     return [*command, "--"]
 
 
-def _docker(name: str, package: Path) -> list[str]:
+def _docker(name: str, import_folder: Path) -> list[str]:
     command = ["docker", "run", "--rm", "-i", "--name", name, "--network", "none", "--read-only", "--cap-drop", "ALL"]
     command += ["--security-opt", "no-new-privileges", "--user", f"{NOBODY}:{NOBODY}", "--pids-limit", str(MAX_TASKS)]
-    command += ["--memory", str(2 * MEMORY), "--tmpfs", f"/tmp:size={FILES},mode=1777", "--workdir", "/tmp"]
-    command += ["--volume", f"{package}:/package:ro"]
+    command += ["--memory", str(2 * MAX_MEMORY), "--tmpfs", f"/tmp:size={MAX_TMP_BYTES},mode=1777", "--workdir", "/tmp"]
+    command += ["--volume", f"{import_folder}:/package:ro"]
     for key, value in _environment("/tmp", passed_on=()).items():
         command += ["--env", f"{key}={value}"]
     return [*command, IMAGE]
 
 
 def _python(
-    package: str,
+    import_folder: str,
     code: str,
     options: Iterable[str],
     python: str = os.path.realpath(sys.executable),
     libraries: list[str] | None = None,
 ) -> list[str]:
-    """Return the command that runs Python code, with the folder `package` first on Python's path."""
+    """Return the command that runs Python code, with `import_folder` first on Python's path."""
     libraries = _libraries() if libraries is None else libraries
-    set_path = f"import sys; sys.path[:0] = [{package!r}]; sys.path += {libraries!r}; "
+    set_path = f"import sys; sys.path[:0] = [{import_folder!r}]; sys.path += {libraries!r}; "
     return [python, *options, "-B", "-X", "utf8", "-c", set_path + code]
 
 
 def _libraries() -> list[str]:
-    """The folders of torch and other libraries, which need not lie below Python's own folder."""
+    """Return the folders of torch and other libraries, which need not lie below Python's own folder."""
     return sorted({str(Path(str(module.__file__)).resolve().parents[1]) for module in (torch, einops, safetensors)})
 
 
 def _python_mounts() -> list[tuple[str, str]]:
-    """The mounts of Python and its libraries, each at its own path.
+    """Return the mounts of Python and its libraries, each at its own path.
 
-    grpo_lab may lie among them, so `private_folders` has to be hidden.
+    grpo_lab may lie in one of them, so `private_folders` has to be hidden.
     """
     folders = {os.path.realpath(sys.base_prefix), *_libraries()}
     folders |= {folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isdir(folder)}
@@ -193,12 +193,12 @@ def _python_mounts() -> list[tuple[str, str]]:
 
 
 def private_folders() -> list[Path]:
-    """The folder of grpo_lab and the home folder, which must be hidden even if they lie in a mounted folder."""
+    """Return the folder of grpo_lab and the home folder, which must be hidden even if they lie in a mounted folder."""
     return [Path(grpo_lab.__file__).resolve().parent, Path.home().resolve()]
 
 
 def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str, str]:
-    """The environment variables of a sandboxed process.
+    """Return the environment variables of a sandboxed process.
 
     Args:
         folder: The folder for home, temporary files and caches.
@@ -219,12 +219,12 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
 
 
 def kill_command(isolation: str, name: str) -> list[str]:
-    """Return the command that ends the container `name`; an empty list if a signal ends its processes."""
+    """Return the command that ends the container `name`; an empty list if a signal is enough."""
     return ["docker", "kill", name] if isolation == "docker" else []
 
 
 def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
-    """End a worker and its process group, with all processes in its container or namespace, if it has one.
+    """End a worker and its process group, and all processes in its container or namespace if it has one.
 
     kill: The command that `kill_command` returns.
     """
@@ -243,29 +243,29 @@ def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
                 stream.close()
 
 
-def tasks_of(process: int) -> int:
-    """The number of threads of a process and its descendants; 0 if the system has no /proc."""
-    return sum(len(threads) for _, threads in _family(process))
+def tasks_of(pid: int) -> int:
+    """Return the number of threads of a process and its descendants; 0 if the system has no /proc."""
+    return sum(len(threads) for _, threads in _family(pid))
 
 
-def memory_of(process: int) -> int:
-    """The bytes of memory that a process and its descendants use; 0 if the system has no /proc."""
+def memory_of(pid: int) -> int:
+    """Return the bytes of memory that a process and its descendants use; 0 if the system has no /proc."""
     pages = 0
-    for pid, _ in _family(process):
+    for member, _ in _family(pid):
         with suppress(OSError, ValueError, IndexError):
-            pages += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+            pages += int(Path(f"/proc/{member}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") if pages else 0
 
 
-def _family(process: int) -> Iterator[tuple[int, list[str]]]:
+def _family(pid: int) -> Iterator[tuple[int, list[str]]]:
     """Yield a process and its descendants, each as its id and the ids of its threads."""
-    remaining = [process]
+    remaining = [pid]
     while remaining:
-        pid = remaining.pop()
-        folder = Path(f"/proc/{pid}/task")
+        member = remaining.pop()
+        folder = Path(f"/proc/{member}/task")
         with suppress(OSError, ValueError):
             threads = os.listdir(folder)
-            yield pid, threads
+            yield member, threads
             remaining += [
                 int(child) for thread in threads for child in (folder / thread / "children").read_text().split()
             ]

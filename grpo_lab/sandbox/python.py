@@ -1,7 +1,7 @@
-"""Run a Python program that a model wrote in a sandbox, without network and home folder.
+"""Run a model's Python program in a sandbox that has no network and no home folder.
 
-The CPU time, the time on the clock (four times the CPU time), the memory, the number of processes, the size of files
-and the size of the output are limited. On a machine without a sandbox (see isolation.py) no program is run.
+The CPU time, the wall-clock time (four times the CPU time), the memory, the number of processes, the size of files and
+the size of the output are limited. On a machine without a sandbox (see isolation.py) no program is run.
 """
 
 import functools
@@ -27,15 +27,16 @@ from grpo_lab.sandbox.isolation import (
     tasks_of,
 )
 
-SECONDS = 5.0  # limit of CPU time
-CLOCK_FACTOR = 4.0  # the limit of time on the clock is this many times the limit of CPU time
-MEMORY = 2**31  # bytes that a process may use beyond what it uses at its start
-ALL_MEMORY = 2**31  # bytes that all processes of the program may use together
-FILE_SIZE, OPEN_FILES, TASKS = 16_000_000, 64, 50
-PRINTED = 1_000_000  # bytes; a program that prints more is stopped
-LONGEST_OUTPUT = 2000  # characters of the output that a model gets to read
+MAX_CPU_SECONDS = 5.0
+CLOCK_FACTOR = 4.0  # the limit of wall-clock time is this many times the limit of CPU time
+MAX_MEMORY = 2**31  # bytes that a process may use in addition to what it uses at its start
+MAX_TOTAL_MEMORY = 2**31  # bytes that all processes of the program may use together
+MAX_FILE_BYTES, MAX_OPEN_FILES, MAX_TASKS = 16_000_000, 64, 50
+MAX_OUTPUT_BYTES = 1_000_000  # a program that prints more is stopped
+MAX_SHOWN_CHARACTERS = 2000  # length of the part of the output that a model gets to read
 POLL_SECONDS = 0.05  # time between two checks of a running program
-TOO_LONG = "it ran longer than {:g} seconds"
+TOO_MUCH_CPU = "it used more than {:g} seconds of CPU time"
+TOO_LONG = "it took longer than {:g} seconds"
 OUT_OF_TIME = 128 + 24  # exit code after SIGXCPU, the signal at the limit of CPU time
 KILLED = 128 + 9  # exit code after SIGKILL, which follows if the program ignores SIGXCPU
 PYTHON_TOOL = "python"  # name of the tool `run_python` on the command line
@@ -49,10 +50,12 @@ NO_SANDBOX = (
 class Execution:
     """The outcome of a program that was run in the sandbox."""
 
-    output: str  # text that the program printed, up to `PRINTED` bytes
+    output: str  # text that the program printed, up to `MAX_OUTPUT_BYTES` bytes
     error: str  # last line that the program wrote to stderr
     exit_code: int  # 0 if the program ended without an error
-    stopped: str  # reason why the sandbox stopped the program, such as "it ran longer than 5 seconds"; "" if it did not
+    stopped: (
+        str  # reason why the sandbox stopped the program, such as "it took longer than 20 seconds"; "" if it did not
+    )
 
     @property
     def succeeded(self) -> bool:
@@ -69,7 +72,7 @@ def needs_sandbox(function: Callable) -> Callable:
 def check_sandbox(argument: str, function: Callable) -> None:
     """Raise RunError if a function needs the sandbox and this machine has none.
 
-    argument: The name of the argument that holds the function, for the message.
+    argument: The name of the argument whose value is the function, for the message.
     """
     while isinstance(function, functools.partial):
         function = function.func
@@ -84,7 +87,7 @@ def machine_sandbox() -> tuple[str, str]:
     return available_sandbox()
 
 
-def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float = SECONDS) -> Execution:
+def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float = MAX_CPU_SECONDS) -> Execution:
     """Run a Python program in the sandbox.
 
     Args:
@@ -93,7 +96,7 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
         tests: A second program, such as assert statements, that runs after the first one and sees its names; None runs
             no tests. With tests, the program cannot read `stdin`. A program that exits before its tests fails. The
             tests run in the same process, so a program can cheat in other ways.
-        seconds: Limit of CPU time. The limit of time on the clock is four times as long.
+        seconds: Limit of CPU time. The limit of wall-clock time is four times as long.
 
     Raises:
         RunError: if this machine has no sandbox.
@@ -127,7 +130,7 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
             start = time.monotonic()
         output, error, stopped = _watch(process, kill_command(sandbox, name), seconds)
     if process.returncode == OUT_OF_TIME or (process.returncode == KILLED and time.monotonic() - start > seconds):
-        stopped = stopped or TOO_LONG.format(seconds)
+        stopped = stopped or TOO_MUCH_CPU.format(seconds)
     exit_code, ending = process.returncode, f"{token}\n"
     if tests is not None and exit_code == 0 and not output.endswith(ending):
         exit_code = 1  # the program ended before the tests had passed
@@ -136,7 +139,7 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
 
 
 def _first_lines(seconds: float) -> str:
-    limits = (max(1, round(seconds)), MEMORY, FILE_SIZE, OPEN_FILES)
+    limits = (max(1, round(seconds)), MAX_MEMORY, MAX_FILE_BYTES, MAX_OPEN_FILES)
     return f"{inspect.getsource(first_lines)}\nrun(*{limits})"
 
 
@@ -150,16 +153,16 @@ def _watch(process: subprocess.Popen, kill: list[str], seconds: float) -> tuple[
     deadline, stopped = time.monotonic() + CLOCK_FACTOR * seconds, ""
     try:
         while not stopped:
-            if streams[0].is_over() and streams[1].is_over() and process.poll() is not None:
+            if streams[0].ended_within_poll() and streams[1].ended_within_poll() and process.poll() is not None:
                 break
             if any(stream.is_full for stream in streams):
-                stopped = f"it printed more than {PRINTED:,} bytes"
+                stopped = f"it printed more than {MAX_OUTPUT_BYTES:,} bytes"
             elif time.monotonic() > deadline:
-                stopped = TOO_LONG.format(seconds)
-            elif tasks_of(process.pid) > TASKS:
-                stopped = f"it started more than {TASKS} processes or threads"
-            elif memory_of(process.pid) > ALL_MEMORY:
-                stopped = f"it used more than {ALL_MEMORY // 2**30} GiB of memory"
+                stopped = TOO_LONG.format(CLOCK_FACTOR * seconds)
+            elif tasks_of(process.pid) > MAX_TASKS:
+                stopped = f"it started more than {MAX_TASKS} processes or threads"
+            elif memory_of(process.pid) > MAX_TOTAL_MEMORY:
+                stopped = f"it used more than {MAX_TOTAL_MEMORY // 2**30} GiB of memory"
     finally:
         if process.poll() is None:
             end_worker(process, kill)
@@ -168,7 +171,7 @@ def _watch(process: subprocess.Popen, kill: list[str], seconds: float) -> tuple[
 
 
 class _Stream:
-    """A thread that reads the output of a process from a pipe, up to `PRINTED` bytes."""
+    """A thread that reads the output of a process from a pipe, up to `MAX_OUTPUT_BYTES` bytes."""
 
     def __init__(self, pipe):
         self._pipe = pipe
@@ -180,9 +183,9 @@ class _Stream:
     def _work(self) -> None:
         while not self.is_full and (piece := self._pipe.read1(65_536)):
             self._read += piece
-            self.is_full = len(self._read) > PRINTED
+            self.is_full = len(self._read) > MAX_OUTPUT_BYTES
 
-    def is_over(self) -> bool:
+    def ended_within_poll(self) -> bool:
         """Wait up to `POLL_SECONDS` for the end of the output; return True if it has ended."""
         self._thread.join(POLL_SECONDS)
         return not self._thread.is_alive()
@@ -190,24 +193,24 @@ class _Stream:
     def text(self) -> str:
         self._thread.join()
         self._pipe.close()
-        return self._read[:PRINTED].decode("utf-8", "replace")
+        return self._read[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
 
 
 @needs_sandbox
 def run_python(code: str) -> str:
-    """Run a Python program and return what it prints. Each call begins anew.
+    """Run a Python program and return what it prints. Nothing is kept from earlier calls.
 
     Args:
-        code: the program; what it is to show, it has to print
+        code: the program; print everything that you want to see
     """
     execution = execute(code)
     output, error = execution.output.rstrip(), execution.error
-    if len(output) > LONGEST_OUTPUT:
+    if len(output) > MAX_SHOWN_CHARACTERS:
         length = f"{len(output):,}" if not execution.stopped else "more"
-        output = f"{output[:LONGEST_OUTPUT]} ... [cut: the first {LONGEST_OUTPUT:,} of {length} characters]"
+        output = f"{output[:MAX_SHOWN_CHARACTERS]} ... [cut: the first {MAX_SHOWN_CHARACTERS:,} of {length} characters]"
     lines = [output] if output else []
     if execution.stopped:
         lines.append(f"Stopped: {execution.stopped}.")
     elif execution.exit_code:
-        lines.append(error[: first_lines.LONGEST_ERROR] or f"It ended with exit code {execution.exit_code}.")
+        lines.append(error[: first_lines.MAX_ERROR_CHARACTERS] or f"It ended with exit code {execution.exit_code}.")
     return "\n".join(lines) or "It printed nothing: use print."

@@ -32,12 +32,12 @@ DIFF_COLOURS = {"-": "background-color:#CFE5F5", "+": "background-color:#FBD9C4"
 
 @dataclass(frozen=True)
 class Bug:
-    """A mistake in one function: at some addresses of its source, other lines.
+    """A mistake in a function or a module: some lines of its source replaced.
 
     Attributes:
-        module: The module of the function.
+        module: The full name of the module, such as "grpo_lab.kl".
         function: The name of the function; "" if the lines are outside functions.
-        lines: The wrong line for each address. `grpo_lab.formulas.lines` describes addresses.
+        lines: The address of a line -> the wrong line that replaces it. `grpo_lab.formulas.lines` describes addresses.
     """
 
     module: str
@@ -45,12 +45,12 @@ class Bug:
     lines: Mapping[str, str]
 
     def planted(self) -> AbstractContextManager:
-        """Return a context manager that plants the mistake inside the `with`."""
+        """Return a context manager within which the mistake is planted."""
         source = inspect.getsource(importlib.import_module(self.module))
         return running(with_lines(source, self.lines, self.function), self.module, self.function)
 
     def diff(self) -> str:
-        """Return the lines that differ, each with - (right) or + (wrong), without their common indentation."""
+        """Return the lines that differ, marked - (right) or + (wrong), without their common indentation."""
         function = inspect.unwrap(pkgutil.resolve_name(f"{self.module}:{self.function}"))
         right_source = textwrap.dedent(inspect.getsource(function))
         sources = (
@@ -69,7 +69,7 @@ def read_bugs(file: Path) -> Iterator[tuple[str, Bug]]:
         if not rows:
             continue
         name, module, function = rows[0].split()
-        # A row that begins with a space continues the line of the row before it.
+        # A row that begins with a space continues the row before it.
         changes = "\n".join(rows[1:]).replace("\n ", "\0").splitlines()
         lines = dict(change.replace("\0", "\n").split(": ", 1) for change in changes)
         yield name, Bug(module, function.strip("-"), lines)
@@ -104,13 +104,13 @@ def show_bugs(runs: Mapping[str, str]) -> None:
 
 
 def print_log_lines(arms: Mapping[str, list[dict]], bugs: Mapping[str, str], lines: Sequence[tuple]) -> None:
-    """Print values of recorded runs with a mistake, one for each seed, beside those of runs without it.
+    """Print values of recorded runs with a mistake, one for each seed, next to those of runs without it.
 
     Args:
         arms: The name of an arm -> its recorded runs, one for each seed.
         bugs: The letter of a run -> the name of its mistake, which is also the name of its arm.
         lines: The lines to print: (run, metric, step) for a value of the log, or (run, key of `MEASURED_AT_END`, None).
-            A fourth element is the arm to compare with, if it is not "healthy".
+            A fourth element names the arm to compare with, if that is not "healthy".
     """
     print(f"{'run':5}{'in the log':31}{'step':7}{'with the mistake':31}healthy")
     for run, name, step, *healthy_arm in lines:

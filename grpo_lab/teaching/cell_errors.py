@@ -1,7 +1,7 @@
 """Errors in a notebook that tell the reader in one sentence what to do.
 
-They are shown for an interrupt, for a cell that stops on purpose, and for a name that a cell defines which has not run
-yet. `begin` of a lesson turns them on; `kernel_start.py` turns them on for every kernel, before its first cell.
+They are shown for an interrupt, for a cell that stops on purpose, and for a name whose cell has not run yet. A lesson
+turns them on by `begin`; `kernel_start.py` turns them on for every kernel, before its first cell.
 """
 
 import ast
@@ -21,11 +21,11 @@ _NEW_SCOPES = (
 
 
 class CellStopped(Exception):
-    """Stops a cell that needs something from the reader; the text of the exception tells what."""
+    """Raised to stop a cell that needs something from the reader; the message says what."""
 
 
 def explain_errors(shell) -> None:
-    """Make an IPython shell show an interrupt as one line, and an undefined name with the cell that defines it."""
+    """Make an IPython shell show an interrupt or `CellStopped` as one line, and an undefined name with its cell."""
     shell.set_custom_exc((KeyboardInterrupt, CellStopped, NameError), _show)
 
 
@@ -44,7 +44,7 @@ def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None 
 
 
 def _where_defined(name: str) -> str:
-    """Return a sentence on the cell that defines a name; "" if the notebook cannot be read."""
+    """Return a sentence that names the cell in which a name is defined; "" if the notebook cannot be read."""
     sources = _read_cells(os.environ.get("JPY_SESSION_NAME", ""))  # JupyterLab sets it to the path of the notebook
     first = first_line_that_makes(name, sources)
     if first is None:
@@ -68,8 +68,8 @@ def first_line_that_makes(name: str, sources: list[str]) -> str | None:
     Names inside a function, a class or a comprehension do not count, since other cells cannot use them.
 
     Args:
-        name: The name.
-        sources: The code of the cells, in order.
+        name: A name that a cell uses.
+        sources: The code of the cells, in order. A cell that Python cannot parse is skipped.
     """
     for source in sources:
         try:

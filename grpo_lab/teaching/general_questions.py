@@ -1,6 +1,6 @@
-"""Questions of general knowledge, which show whether a policy forgets what it knew while it is trained on a task.
+"""Questions of general knowledge: they show whether training on a task makes a policy forget what it knew.
 
-No reward uses them. They are too few to measure ability, but enough to notice a loss of it.
+No reward uses them. They are too few to measure ability, but enough to notice its loss.
 """
 
 import re
@@ -12,5 +12,5 @@ QUESTIONS = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(en
 
 
 def remembers(question: int, reply: str) -> bool:
-    """Return True if a reply to the question with this index has a word that answers it, ignoring case."""
+    """Return True if a reply to the question with this index contains one of its words, ignoring case."""
     return any(re.search(rf"\b{re.escape(word)}(?!\d)", reply, re.IGNORECASE) for word in QUESTIONS[question][1])

@@ -1,6 +1,6 @@
-"""An extension of IPython that explains errors from the start of a kernel on.
+"""An extension of IPython that explains errors as soon as a kernel has started.
 
-If a cell is run too early, the error names the cell to run first. `python -m grpo_lab.teaching.kernel_start` (in
+If a cell is run too early, the error tells which cell to run first. `python -m grpo_lab.teaching.kernel_start` (in
 `make setup`) writes the configuration that loads this extension in every kernel of the environment. Nothing heavy is
 imported here, since it would delay the start of each kernel.
 """
@@ -29,7 +29,7 @@ def explain_errors_in_every_kernel(environment: Path) -> Path | None:
         environment: The folder of the environment (`sys.prefix`).
 
     Returns:
-        The configuration file. None if another configuration is already there: then nothing is written.
+        The configuration file; None if there is a different configuration already, which is left as it is.
     """
     file = environment / "etc" / "ipython" / "ipython_kernel_config.py"
     if file.exists() and file.read_text(encoding="utf-8") != CONFIGURATION:
@@ -41,4 +41,4 @@ def explain_errors_in_every_kernel(environment: Path) -> Path | None:
 
 if __name__ == "__main__":
     configuration_file = explain_errors_in_every_kernel(Path(sys.prefix))
-    print(configuration_file or f"{sys.prefix} has an ipython_kernel_config.py of its own, which stays as it is")
+    print(configuration_file or f"{sys.prefix} already has another ipython_kernel_config.py, which is left as it is")

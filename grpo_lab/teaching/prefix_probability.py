@@ -1,7 +1,7 @@
-"""The probability that a completion begins with a given prefix, and that the prefix leads to the right number.
+"""The probability of a prefix of a completion, and the probability that the right number follows the prefix.
 
 Both are computed from logits, without sampling. The tiny model decides with one token whether it thinks
-(`evaluate.thinking_probability`). For a model that writes English, a beginning has several tokens: asked for the number
+(`evaluate.thinking_probability`). For a model that writes English, the prefix has several tokens: asked for the number
 17, it may write out the sum first, "8 + 9 = 17".
 """
 
@@ -15,7 +15,7 @@ from grpo_lab.rollout import encode_prompts, evaluating
 
 @torch.no_grad()
 def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str) -> tuple[float, float]:
-    """Compute the probability that a completion begins with a prefix, and that the right number follows.
+    """Compute the probability of a prefix of a completion, and the probability that the right number follows it.
 
     Args:
         model: A causal language model of transformers.
@@ -25,8 +25,8 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
         number: The right number, such as "17".
 
     Returns:
-        Two probabilities. The first is P(beginning). The second is conditional: given the beginning and that a digit
-        follows, the probability that the next characters are `number`, and then no further digit.
+        P(beginning); and, given that the beginning and then a digit were written, the probability that the number at
+        that place is `number`, with no further digit after it.
 
     Raises:
         ValueError: if `number` does not consist of digits.
@@ -39,7 +39,9 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
     mask = torch.cat([mask, mask.new_ones(1, len(prefix_ids) + len(number_ids))], dim=1).to(model.device)
     with evaluating(model), autocast(model):
         logits = model(ids, attention_mask=mask.long()).logits[0, prompt.shape[1] - 1 :]
-    probabilities = logits.float().softmax(-1).cpu()  # one row for each token after the prompt, and one for the next
+    probabilities = (
+        logits.float().softmax(-1).cpu()
+    )  # one row for each token after the prompt, and one for the token that follows them
     ids_of_digits = torch.tensor(sorted({i for digit in "0123456789" for i in _ids(tokenizer, digit).tolist()}))
     token_probabilities = probabilities[:-1].gather(1, torch.cat([prefix_ids, number_ids])[:, None])[:, 0]
     p_beginning = token_probabilities[: len(prefix_ids)].prod()

@@ -7,9 +7,10 @@ that trains is `grpo_lab.trainer.train`. Notebook 07 trains the tiny model on th
 from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.train.cli import main
 from grpo_lab.train.options import read_options, read_options_and_changes, train_parser
-from grpo_lab.train.plan import EVAL_PROBLEMS, RunPlan, make_plan, task_and_settings
+from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, RunPlan, make_plan, task_and_settings
 
 _NEW_NAMES = {
+    "EVAL_PROBLEMS": "grpo_lab.train.MAX_EVAL_PROBLEMS",
     "TRAINING_PROBLEMS": "grpo_lab.tasks.table.NUM_TRAINING_SUMS",
     "REWARDS": "grpo_lab.teaching.sums_run.SUMS_REWARDS",
     "REWARD_WEIGHTS": "grpo_lab.teaching.sums_run.SUMS_WEIGHTS",
@@ -25,6 +26,8 @@ def __getattr__(name: str):
     from grpo_lab.tasks.table import NUM_TRAINING_SUMS, TASKS
 
     warn_renamed(name, _NEW_NAMES[name])
+    if name == "EVAL_PROBLEMS":
+        return MAX_EVAL_PROBLEMS
     if name == "TRAINING_PROBLEMS":
         return NUM_TRAINING_SUMS
     task = TASKS["sums"]

@@ -139,10 +139,14 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     elif plan.engine.lora is not None:
         yield LORA_NOT_PLANNED
     else:
-        mode = precision or pick_precision(device).name
+        precision_name = precision or pick_precision(device).name
         length = longest_prompt(tokenizer, rows)
         try:
-            yield str(plan_memory(model_config, config, prompt_length=length, precision=mode, device_type=device.type))
+            yield str(
+                plan_memory(
+                    model_config, config, prompt_length=length, precision=precision_name, device_type=device.type
+                )
+            )
         except InputError as error:  # the run can train an architecture whose memory cannot be planned
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]

@@ -31,7 +31,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
     changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
     dry_run: Whether to report the plan and its problems, and not to train.
     """
-    from grpo_lab.models import one_thread_if_small
+    from grpo_lab.models import one_thread_if_tiny
     from grpo_lab.train import checks
 
     checker = checks.CheckRunner(raises=not dry_run)
@@ -52,7 +52,7 @@ def _run(options: dict, changes: dict[str, tuple], dry_run: bool) -> int | None:
         if memory_lines:
             print(*memory_lines, sep="\n")
     model, tokenizer = plan.engine.load(options["model"], plan.precision)
-    one_thread_if_small(model)
+    one_thread_if_tiny(model)
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,

@@ -7,7 +7,7 @@ from pathlib import Path
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.names import SETTINGS_FILE
-from grpo_lab.config import MAY_CHANGE, SETTINGS
+from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, check_no_code_named
@@ -18,7 +18,7 @@ from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 
 CHANGEABLE_ON_RESUME = (
     "max_steps",
-    *(name for name in MAY_CHANGE if name not in ("output_dir", "resume_from_checkpoint")),
+    *(name for name in MAY_CHANGE_ON_RESUME if name not in ("output_dir", "resume_from_checkpoint")),
 )
 BATCH_SPLIT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
@@ -86,7 +86,9 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
     saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
     for name in typed.keys() - {"model", *CHANGEABLE_ON_RESUME, "resume_from_checkpoint"}:
         if typed[name] != saved.get(name):
-            expected = f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; what may be given anew is "
+            expected = (
+                f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; the options that may change are "
+            )
             raise InputError(name, typed[name], expected + ", ".join(CHANGEABLE_ON_RESUME))
     return saved
 
@@ -141,8 +143,8 @@ def train_parser() -> Parser:
         "--resume_from_checkpoint",
         type=_true_or_folder,
         metavar="true|DIR",
-        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may be given "
-        f"anew: {', '.join(CHANGEABLE_ON_RESUME)}",
+        help=f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may "
+        f"change: {', '.join(CHANGEABLE_ON_RESUME)}",
     )
     add(
         "--dry_run",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # not imported here, so that the error for a wrong option app
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # converted to steps once the number of rows is known
-EVAL_PROBLEMS = 100  # number of problems in each evaluation during the run
+MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RunPlan:
 
     @property
     def saved_options(self) -> dict:
-        """The options of the command that are not settings, such as model and task, which the run saves beside them."""
+        """The options of the command that are not settings, such as model and task, which the run saves with them."""
         return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
 
     @property
@@ -85,10 +85,10 @@ class RunPlan:
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
         """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
 
-        On a GPU this chooses the precision and the micro-batch size, on a CPU the micro-batch size. A run with LoRA or
-        on TRL is not changed.
+        On a GPU this chooses the precision, gradient checkpointing and the micro-batch size, on a CPU the micro-batch
+        size. A run with LoRA or on TRL is not changed.
         """
-        from grpo_lab.memory.planning import LORA_NOT_PLANNED, fit_to_cpu, fit_to_gpu
+        from grpo_lab.memory.planning import LORA_NOT_PLANNED, enlarge_micro_batches, fit_to_gpu
 
         if self.engine.lora is not None:
             return self, [LORA_NOT_PLANNED] if self.device.type == "cuda" else []
@@ -96,7 +96,7 @@ class RunPlan:
             return self, []
         if self.device.type == "cpu":
             precision = self.precision or "fp32"
-            config, lines = fit_to_cpu(*self.model_parts, self.rows, self.config, precision, self.options)
+            config, lines = enlarge_micro_batches(*self.model_parts, self.rows, self.config, precision, self.options)
         else:
             config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
         return replace(self, config=config), lines
@@ -121,7 +121,7 @@ def make_plan(options: dict, checker: Callable[..., None]) -> RunPlan:
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
     checker(engine.check, config)
-    if is_main():  # checked again at the start of the training
+    if is_main():  # only the main process writes the folder; both are checked again when the training starts
         checker(check_folder, config)
         checker(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
@@ -196,7 +196,7 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     """Return the held-out problems for evaluations during the run, or None if there are no evaluations."""
     if config.eval_steps is None:
         return None
-    return task_spec.rows("test", None, seed=1)[:EVAL_PROBLEMS]
+    return task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
 
 
 def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:

@@ -39,7 +39,7 @@ TABLE_WIDTH = 116  # characters in a line of the table
 
 
 def is_from_trl(content: dict, options: Container[str]) -> bool:
-    """Return True if a file is for TRL: it has a name that TRL knows and that is no option of this command.
+    """Return True if a file is for TRL: it has a name that TRL knows and that is not an option of this command.
 
     content: The values in the file by name.
     options: Names of the options of the command.
@@ -100,7 +100,7 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
         typed: The options that were typed, which override the file.
 
     Raises:
-        InputError: For a batch size that is not a positive whole number.
+        InputError: for a batch size that is not a positive whole number.
     """
     translation = Translation()
     values = _current_names({name: value for name, value in content.items() if value is not None}, translation)
@@ -124,7 +124,7 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
         if value is not None and name not in noted_names:
             is_overridden = name in overridden_names
             translation.note(
-                NO_EFFECT, name, "it was typed" if is_overridden else "it is so here, too, or nothing reads it"
+                NO_EFFECT, name, "it was typed" if is_overridden else "it is the same here, or nothing reads it"
             )
     return translation
 

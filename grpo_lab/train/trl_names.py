@@ -56,7 +56,7 @@ MISSING: dict[str, tuple[tuple, str]] = {
     "use_adaptive_entropy": ((False,), "entropy_coef is constant"),
     "off_policy_mask_threshold": ((), "no sequence is masked for being off-policy"),
     "lora_task_type": (("CAUSAL_LM",), "the model is a causal language model"),
-    "lora_target_parameters": ((), "adapters are beside linear maps alone"),
+    "lora_target_parameters": ((), "only linear maps have adapters"),
     "lora_modules_to_save": ((), "adapters alone are trained"),
     "use_rslora": ((False,), "an adapter is multiplied by alpha / r; give lora_alpha"),
     "use_dora": ((False,), "adapters are those of LoRA"),

@@ -29,7 +29,7 @@ from grpo_lab.bench.process import in_a_process
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import MODES, plan_memory
+from grpo_lab.memory import GPU_PRECISIONS, plan_memory
 from grpo_lab.memory.phases import resident
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import compute_logprobs
@@ -39,7 +39,9 @@ from tests.support.known_shape import LONG, measure
 from tests.support.peak import Lives
 
 PROMPT = 448  # tokens
-LONG_WAYS = [(mode, tokens, rows) for mode in MODES[True] for tokens in (8192, 16384, 32000) for rows in (1, 8)]
+LONG_WAYS = [
+    (mode, tokens, rows) for mode in GPU_PRECISIONS[True] for tokens in (8192, 16384, 32000) for rows in (1, 8)
+]
 COUNTED = [("bf16", 2048, 1), ("bf16", 8192, 1)]  # two sizes only, because long answers are slow to count
 WAYS = [(mode, checkpointing) for mode in PRECISIONS for checkpointing in (False, True)]
 

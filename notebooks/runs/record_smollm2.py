@@ -30,7 +30,7 @@ from grpo_lab.base.checks import check_at_least, check_between
 from grpo_lab.bench.__main__ import machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
-from grpo_lab.config.settings import LARGEST_SEED
+from grpo_lab.config.settings import MAX_SEED
 from grpo_lab.evaluate import evaluate, wilson_interval
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy, pick_device
@@ -345,7 +345,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("steps", "threads"):
         check_at_least(name, 1 if getattr(args, name) is None else getattr(args, name), 1)
     for seed in args.seeds:
-        check_between("seeds", seed, 0, min(99, LARGEST_SEED))
+        check_between("seeds", seed, 0, min(99, MAX_SEED))
     device = pick_device(args.device)
     on_gpu = device.type == "cuda"
     args.steps = args.steps or (60 if on_gpu and not args.fast else None)

@@ -102,7 +102,7 @@ def test_what_cannot_be_measured_is_refused(stub, monkeypatch, tmp_path):
     for option, value, expected in [
         ("--model", str(tmp_path / "none"), "and there is no such folder"),
         ("--precision", "bf16", "argument --precision: invalid choice: 'bf16'"),
-        ("--device", "cuda", "--device is 'cuda'; expected one of cpu"),
+        ("--device", "cuda", "--device is 'cuda'; expected None or one of cpu"),
     ]:
         assert expected in refused(command.main, "--against", "trl", option, value)
     monkeypatch.setattr(command, "find_spec", lambda package: None)

@@ -35,7 +35,7 @@ def test_the_names_are_those_of_trl():
 def test_the_help_says_what_each_setting_is():
     actions = option_actions(settings_parser("grpo_lab.train", SETTINGS))
     for name, spec in SETTINGS.items():
-        assert spec.about and actions[name].help.startswith(spec.about.replace("%", "%%")), name
+        assert spec.help_text and actions[name].help.startswith(spec.help_text.replace("%", "%%")), name
     assert "lower clip range" in actions["epsilon"].help and "(default: 0.2)" in actions["epsilon"].help
 
 

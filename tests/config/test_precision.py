@@ -1,4 +1,4 @@
-"""The modes of full-parameter training: the choice of the mode, and the rounding of bf16 numbers."""
+"""The precisions of full-parameter training: the choice of one, and the rounding of bf16 numbers."""
 
 import math
 import struct
@@ -20,18 +20,18 @@ STEPS = 2**16
 NOISE = torch.arange(STEPS, dtype=torch.float32) / STEPS  # every value of the 16 bits that bf16 lacks
 
 
-MODES = [
+CHOICES = [
     (torch.float32, {}, "fp32"),
     (torch.bfloat16, {}, "bf16"),
     (torch.float32, {"bf16": True}, "fp32-master"),
     (torch.float32, {"fp16": True}, "fp16"),
     (torch.bfloat16, {"bf16": True}, "bf16"),
-    *[(mode.weights, {"precision": name}, name) for name, mode in PRECISIONS.items()],
+    *[(precision.weights, {"precision": name}, name) for name, precision in PRECISIONS.items()],
 ]
 
 
-def test_the_mode_follows_the_configuration_then_the_weights():
-    for dtype, config, name in MODES:
+def test_the_precision_follows_the_configuration_then_the_weights():
+    for dtype, config, name in CHOICES:
         assert precision_of(make_policy()[0].to(dtype), GRPOConfig(**config)) is PRECISIONS[name]
         expected_request = (
             {"fp32-master": "fp32-master", "fp16": "fp16"}.get(name) if "precision" not in config else name

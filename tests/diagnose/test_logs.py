@@ -16,7 +16,7 @@ def write(path, rows) -> None:
 
 
 def by_trl(rows: list[dict]) -> list[dict]:
-    """A log in transformers' form, with separate rows for evaluations and a summary at the end."""
+    """Make a log in transformers' form, with separate rows for evaluations and a summary at the end."""
     trained = [{"step": r["step"], "epoch": 0.1, "reward": r["reward"], "entropy": 1.0} for r in rows]
     held_out = [{"step": r["step"], "eval_reward": r["eval/reward"]} for r in rows]
     pairs = [row for pair in zip(trained, held_out, strict=True) for row in pair]

@@ -111,6 +111,20 @@ def test_a_finding_says_when_what_why_and_what_to_try():
     assert beginning[0].step == 18 and not beginning[1]
 
 
+def test_the_evidence_of_a_large_kl_or_low_entropy_does_not_contradict_the_reward():
+    (explosion,) = diagnose(history(kl=(0.0, 20.0)))
+    assert explosion.name == "kl_explosion" and "expected even if the reward rises): reward goes" in explosion.evidence
+    assert "without gain: reward" in diagnose(history(**FLAT, kl=(0.0, 0.7)))[0].evidence
+    (collapse,) = diagnose(history(entropy=[1.0] * 16 + [0.01] * 16))
+    assert collapse.name == "entropy_collapse" and "before the task is solved: reward goes" in collapse.evidence
+
+
+def test_a_gradient_is_compared_with_the_early_median_if_that_is_larger():
+    norms = [5.0] * 8 + [0.1] * 23 + [500.0]
+    (finding,) = diagnose(history(grad_norm=norms))
+    assert finding.evidence == "grad_norm is 500 at step 32, 5 in the median step of the first quarter"
+
+
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "NaN"])
 @pytest.mark.parametrize(
     "metric",
@@ -174,7 +188,7 @@ def test_a_loss_of_zero_is_explained_and_no_finding():
     """The log of trl issue 2703 has a loss of 0 and a gradient that is not 0."""
     rows = history(loss=0.0, grad_norm=0.4)
     (note,) = notes(read_log(rows))
-    assert note.startswith("loss is 0 in the median step, and that is no fault") and not diagnose(rows)
+    assert note.startswith("loss is 0 in the median step, which is not a fault") and not diagnose(rows)
     assert not notes(read_log(history(loss=0.2, grad_norm=0.4)))
     unclipped = read_log(history(**{"clip_ratio/region_mean": 0.0}), {"num_iterations": 1})
     assert "with one update" in notes(unclipped)[0]

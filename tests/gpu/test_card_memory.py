@@ -9,7 +9,7 @@ import torch
 from grpo_lab.base.display import GIB
 from grpo_lab.bench.process import in_a_process
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import RESERVE
+from grpo_lab.memory import RESERVE_BYTES
 from tests.support import known_shape
 from tests.support.known_shape import skip_unless_possible
 
@@ -32,7 +32,7 @@ def measure(mode):
     if mode not in measured:
         total = torch.cuda.get_device_properties(0).total_memory
         planned = known_shape.plan_for(spec_of(mode)).peak
-        if planned + RESERVE > total:
+        if planned + RESERVE_BYTES > total:
             pytest.skip(f"by plan {mode} takes {planned / GIB:.1f} GiB, and this GPU has {total / GIB:.1f}")
         torch.cuda.empty_cache()
         measured[mode] = in_a_process(known_shape.measure, spec_of(mode))

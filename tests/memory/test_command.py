@@ -8,7 +8,7 @@ from transformers import MambaConfig
 
 from grpo_lab import train
 from grpo_lab.config import precision
-from grpo_lab.memory import GIB, fit_to_cpu, fit_to_gpu
+from grpo_lab.memory import GIB, enlarge_micro_batches, fit_to_gpu
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
@@ -130,12 +130,12 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
 
 
 def on_a_cpu(shape="smollm2", fixed=(), **settings):
-    """Return what `fit_to_cpu` returns for a run whose longest prompt has nine tokens."""
+    """Return what `enlarge_micro_batches` returns for a run whose longest prompt has nine tokens."""
     sizes = {"generation_batch_size": 64, "num_generations": 8, "per_device_train_batch_size": 16}
     config = make_config(**(sizes | {"gradient_accumulation_steps": 4} | settings))
     model_config = MambaConfig() if shape is None else shape_config(shape)
     rows = [{"prompt": "a" * length} for length in (3, 9)]
-    chosen, lines = fit_to_cpu(model_config, make_policy()[1], rows, config, "fp32", fixed)
+    chosen, lines = enlarge_micro_batches(model_config, make_policy()[1], rows, config, "fp32", fixed)
     assert chosen.update_batch_size == config.update_batch_size == 64
     assert (chosen is config) == (lines == [])
     return chosen, lines

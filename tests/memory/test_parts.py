@@ -45,7 +45,7 @@ def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand
     assert s.layer_activation_bytes == 58_688 * s.tokens + 2 * 2 * 2 * 64 * (8 * 768 + 256)
     assert s.mask_bytes == 7 * (6_279_168 + 2 * 256 * 256)
     assert phases.update(s)[3]["activations"] - s.layer_activation_bytes == 19_456 * s.tokens
-    fp32 = replace(s, mode=PRECISIONS["fp32"])
+    fp32 = replace(s, precision=PRECISIONS["fp32"])
     assert phases.resident(fp32)["Adam's moments"] == 3_952_262_144
     assert phases.optimizer_step(fp32)[0]["Adam at work"] == 0
     assert phases.optimizer_step(s)[0]["Adam at work"] == 117_440_512

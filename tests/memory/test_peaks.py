@@ -66,7 +66,7 @@ def test_long_prompts_of_a_rollout(mode, L):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), L)
-    prompts = sum(memory_plan.moments["rollout"][0].values()) - sum(resident(memory_plan.run).values())
+    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
 
 
@@ -83,7 +83,7 @@ def test_rows_without_a_mask(mode, length, monkeypatch):
     config = make_config(T=length, G=4, B=4, b=4)
     memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
     assert memory_plan.run.prefill_mask_bytes == memory_plan.with_setting(config=config).run.mask_bytes == 0
-    prompts = sum(memory_plan.moments["rollout"][0].values()) - sum(resident(memory_plan.run).values())
+    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", mode, config, L=48)
     memory_plan = planned("small", mode, config, L=48)

@@ -14,7 +14,7 @@ from grpo_lab import memory
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import (
     GIB,
-    MODES,
+    GPU_PRECISIONS,
     MemoryPlan,
     all_candidates,
     choose_candidate,
@@ -91,7 +91,7 @@ def base() -> MemoryPlan:
 
 
 def qwen(mode="bf16", **changes) -> MemoryPlan:
-    return base().with_setting(config=make_config(T=512, G=8, **changes), mode=PRECISIONS[mode])
+    return base().with_setting(config=make_config(T=512, G=8, **changes), precision=PRECISIONS[mode])
 
 
 def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
@@ -103,15 +103,15 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
 
 def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits():
     memory_plan = qwen("fp32-master", beta=0.04)
-    every = list(all_candidates(memory_plan, MODES[True]))
+    every = list(all_candidates(memory_plan, GPU_PRECISIONS[True]))
     assert [way.precision for way in every[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
     assert [way.rows for way in every] == [8] * 4 + [4, 2, 1]
     for way in every:
         config = way.plan.run.config
         assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
-        assert base().with_setting(config=config, mode=PRECISIONS[way.precision]).peak == way.plan.peak
+        assert base().with_setting(config=config, precision=PRECISIONS[way.precision]).peak == way.plan.peak
     for budget in (40, 20, 12, 6, 4):
-        chosen, lines = choose_candidate(memory_plan, budget * GIB, MODES[True])
+        chosen, lines = choose_candidate(memory_plan, budget * GIB, GPU_PRECISIONS[True])
         every = [way.with_rollout_within(budget * GIB) for way in every]
         fitting = [way for way in every if way.plan.fits(budget * GIB)]
         assert chosen == (fitting or every)[0 if fitting else -1]
@@ -132,7 +132,7 @@ def test_a_rollout_that_does_not_fit_is_planned_in_parts():
 def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     config = make_config(T=T, G=4, B=4 * prompts, b=4 * prompts, gradient_checkpointing=checkpointing, beta=beta)
     config = replace(config, per_device_train_batch_size=rows, gradient_accumulation_steps=4 * prompts // rows)
-    return base().with_setting(config=config, mode=PRECISIONS[mode], prompt_length=L).peak
+    return base().with_setting(config=config, precision=PRECISIONS[mode], prompt_length=L).peak
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4]),
     st.integers(1, 600),
-    st.integers(221, 600),  # at 221 tokens or more, the logits are made in chunks
+    st.integers(221, 600),  # completions of at least 221 tokens, whose logits are made in chunks
 )
 @pytest.mark.parametrize(
     "longest", [0, 10**6]

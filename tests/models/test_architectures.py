@@ -37,7 +37,7 @@ def mostly_slow(names, quick=QUICK):
 
 
 def own_logp(model, rollout):
-    """The log-probabilities of the tokens under the mask, from each row by itself, with a softmax in float64."""
+    """Return the log-probabilities of the tokens under the mask, from each row by itself, with a softmax in float64."""
     logps = []
     for b in range(len(rollout.mask)):
         prompt, completion = tokens_of(rollout, b)
@@ -48,7 +48,7 @@ def own_logp(model, rollout):
 
 @torch.no_grad()
 def distance_to_own_forward(model, rollout, logp):
-    """The largest difference of a token from the model's own log-probabilities."""
+    """Return the largest difference of a token from the model's own log-probabilities."""
     return (logp[rollout.mask] - own_logp(model, rollout)).abs().max().item()
 
 

@@ -57,7 +57,7 @@ def test_a_file_of_weights_that_is_none_is_named(checkpoint, tmp_path):
     folder = copy_of(checkpoint, tmp_path / "model")
     for content in (b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40):
         (folder / "model.safetensors").write_bytes(content)
-        with pytest.raises(ValueError, match=r"model.safetensors, which is no safetensors file, or a damaged one"):
+        with pytest.raises(ValueError, match=r"model.safetensors, which is not a safetensors file, or is damaged"):
             folders.count_parameters(folder)
 
 
@@ -132,16 +132,16 @@ def test_a_hub_without_that_model_says_so(monkeypatch):
         load_policy("someone/run1")
 
 
-@pytest.mark.parametrize("beside", [(), ("config.json",), ("config.json", "model.safetensors")])
+@pytest.mark.parametrize("other_files", [(), ("config.json",), ("config.json", "model.safetensors")])
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         (
             '{"peft_type": "LORA", "base_model_name_or_path": "some/model"}',
-            "a LoRA adapter for 'some/model', which is no whole model on this machine; `hf download some/model`",
+            "a LoRA adapter for 'some/model', which is not a whole model on this machine; `hf download some/model`",
         ),
-        ('{"peft_type": "LORA", "base_model_name_or_path": ""}', "a LORA adapter for '' and no whole model"),
-        ('{"peft_type": "IA3", "base_model_name_or_path": "a/b"}', "a IA3 adapter for 'a/b' and no whole model"),
+        ('{"peft_type": "LORA", "base_model_name_or_path": ""}', "a LORA adapter for '' and not a whole model"),
+        ('{"peft_type": "IA3", "base_model_name_or_path": "a/b"}', "a IA3 adapter for 'a/b' and not a whole model"),
         (
             '{"peft_type": "LORA", "base_model_name_or_path": "some/model", "modules_to_save": ["score"]}',
             "which holds \\['score'\\] as well; merge it with peft",
@@ -149,12 +149,12 @@ def test_a_hub_without_that_model_says_so(monkeypatch):
         ("{", "adapter_config.json is damaged"),
     ],
 )
-def test_a_folder_with_an_adapter_is_one_sentence(checkpoint, tmp_path, beside, content, words):
+def test_a_folder_with_an_adapter_is_one_sentence(checkpoint, tmp_path, other_files, content, words):
     folder = tmp_path / "adapter"
     folder.mkdir()
     (folder / "adapter_config.json").write_text(content, encoding="utf-8")
     (folder / "adapter_model.safetensors").touch()
-    for name in beside:
+    for name in other_files:
         (folder / name).write_bytes((checkpoint / name).read_bytes())
     for use in (load_policy, folders.count_parameters):
         with pytest.raises(ValueError, match=rf"^name is .*adapter, .*{words}"):

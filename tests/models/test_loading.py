@@ -99,7 +99,7 @@ def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tm
 
 
 def with_weights(checkpoint, folder, change):
-    """A copy of the checkpoint with tensors changed by the function `change`."""
+    """Return a copy of the checkpoint with tensors changed by the function `change`."""
     folder = copy_of(checkpoint, folder)
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -288,7 +288,7 @@ def test_precision_follows_the_gpu(fake_gpu, bf16: bool):
 
 @pytest.mark.parametrize("bf16", [True, False])
 def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16: bool):
-    """One list gives the default of `load_policy`, the first choice of TRL and of adapters, and a requested mode."""
+    """One list gives the default of `load_policy`, the first choice of TRL and adapters, and a requested precision."""
     device, cpu = fake_gpu(bf16), torch.device("cpu")
     modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
     assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
@@ -316,7 +316,7 @@ def test_the_old_name_of_exact_only_works_and_warns(fake_gpu):
 
 @pytest.mark.parametrize("precision", [None, *PRECISIONS])
 def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint, precision: str | None, capsys):
-    """A copy, such as the reference, has the same mode; converting the weights to another precision changes it."""
+    """A copy, such as the reference, has the same precision; converting the weights to another type changes it."""
     model, _ = load_policy(checkpoint, precision=precision)
     mode = PRECISIONS[precision or "fp32"]
     assert model.dtype == mode.weights and f", {mode}, on CPU" in capsys.readouterr().out
@@ -333,10 +333,10 @@ def test_a_wrong_precision_lists_what_is_allowed(checkpoint):
 def test_a_wrong_device_lists_what_is_allowed(fake_gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("gpu", "tpu:0", "meta", "cuda"):
-        with pytest.raises(ValueError, match=f"device is '{device}'; expected one of cpu"):
+        with pytest.raises(ValueError, match=f"device is '{device}'; expected None or one of cpu"):
             models.pick_device(device)
     fake_gpu(bf16=True)
-    with pytest.raises(ValueError, match="device is 'cuda:3'; expected one of cpu, cuda:0, None"):
+    with pytest.raises(ValueError, match="device is 'cuda:3'; expected None or one of cpu, cuda:0: the devices"):
         models.pick_device("cuda:3")
 
 
@@ -345,8 +345,8 @@ def test_small_models_get_one_thread_unless_the_user_chose(tiny, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    models.one_thread_if_small(tiny[0])
+    models.one_thread_if_tiny(tiny[0])
     assert chosen == []
     monkeypatch.delenv("OMP_NUM_THREADS")
-    models.one_thread_if_small(tiny[0])
+    models.one_thread_if_tiny(tiny[0])
     assert chosen == [1]

@@ -26,7 +26,7 @@ ARCHITECTURES = ("llama", "qwen2")
 
 
 def vocabulary(architecture: str) -> tuple[list[str], list[int]]:
-    """Tokens and their types: the 256 bytes as byte-level BPE writes them, one merge, three special tokens.
+    """Return tokens and their types: the 256 bytes as byte-level BPE writes them, one merge, three special tokens.
 
     The order is that of the architecture's models: SmolLM2's special tokens come first, and Qwen's last. Qwen's are
     followed by the tags of a tool call, which are not special tokens, and by unused tokens.
@@ -109,7 +109,7 @@ NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "
 
 
 def as_the_reader_says(file, heads: int, keys: int, embedding: str = "token_embd") -> dict[str, torch.Tensor]:
-    """Every tensor as the GGUF reader dequantises it, under transformers' name.
+    """Return every tensor as the GGUF reader dequantises it, under transformers' name.
 
     In a Llama, llama.cpp rotates pairs of neighbouring numbers, and transformers rotates the two halves of a head. So
     the rows of queries and keys are put into transformers' order, in which the even rows of each head come first.
@@ -210,7 +210,7 @@ def test_what_is_no_gguf_file_is_refused_and_so_is_a_cut_one(tmp_path):
     (tmp_path / "text.gguf").write_text("hello")
     (tmp_path / "empty.gguf").touch()
     for name in ("cut", "text", "empty"):
-        with pytest.raises(ValueError, match=rf"{name}.gguf, which is no GGUF file, or a damaged one"):
+        with pytest.raises(ValueError, match=rf"{name}.gguf, which is not a GGUF file, or is damaged"):
             read_header(tmp_path / f"{name}.gguf")
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_header(tmp_path / "nowhere.gguf")

@@ -1,4 +1,4 @@
-"""A real Qwen of 494 million parameters: its weights equal the file's, it trains in every mode and resumes to the bit.
+"""A real Qwen of 494 million parameters: weights equal to the file's, training in every precision, exact resuming.
 
 The model lies in the user's cache, which no test may change. If it is missing, these tests are skipped, and the reason
 names the command that fetches it.

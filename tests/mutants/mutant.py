@@ -17,27 +17,28 @@ _DEFINED = ast.FunctionDef | ast.ClassDef
 TELLING = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_loop.py",),
-    "trainer/collecting": ("trainer/test_step.py", "trainer/test_loop.py"),
+    "trainer/collecting": ("trainer/test_loop_step.py", "trainer/test_loop.py"),
     "trainer/data_order": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
-    "trainer/experience": ("trainer/test_step.py", "trainer/test_loop.py"),
-    "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_step.py"),
-    "trainer/loop": ("trainer/test_step.py",),
-    "trainer/rewarding": ("trainer/test_step.py", "trainer/test_loop.py"),
+    "trainer/experience": ("trainer/test_loop_step.py", "trainer/test_loop.py"),
+    "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_loop_step.py"),
+    "trainer/loop": ("trainer/test_loop_step.py",),
+    "trainer/rewarding": ("trainer/test_loop_step.py", "trainer/test_loop.py"),
     "trainer/run": ("trainer/test_loop.py", "trainer/folder/test_resume.py"),
-    "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/test_settings.py"),
-    "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/test_settings.py"),
-    "rollout/decoding/dispatch": ("rollout/test_decoder.py", "rollout/test_capture.py"),
-    "rollout/decoding/static": ("rollout/test_decoder.py", "rollout/test_capture.py"),
-    "rollout/decoding/cache": ("rollout/test_attention.py", "rollout/test_decoder.py"),
-    "rollout/forward/packing": ("rollout/test_attention.py", "rollout/test_sample.py"),
+    "objective/table": ("objective/test_loss*.py", "objective/test_surrogates.py"),
+    "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
+    "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
+    "rollout/decoding/dispatch": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),
+    "rollout/decoding/static": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),
+    "rollout/decoding/cache": ("rollout/forward/test_attention.py", "rollout/decoding/test_decoder.py"),
+    "rollout/forward/packing": ("rollout/forward/test_attention.py", "rollout/test_sample.py"),
     "rollout/prompting/prompt_checks": (
-        "rollout/test_settings.py",
-        "rollout/test_templates.py",
-        "rollout/test_many_prompts.py",
+        "rollout/decoding/test_sampling_params.py",
+        "rollout/prompting/test_templates.py",
+        "rollout/prompting/test_prompt_checks.py",
     ),
-    "rollout/prompting/prompts": ("rollout/test_settings.py", "rollout/test_templates.py"),
-    "rollout/prompting/probe": ("rollout/test_templates.py",),
-    "rollout/forward/fast_paths": ("rollout/test_decoder.py", "models/test_selfcheck.py"),
+    "rollout/prompting/prompts": ("rollout/decoding/test_sampling_params.py", "rollout/prompting/test_templates.py"),
+    "rollout/prompting/probe": ("rollout/prompting/test_templates.py",),
+    "rollout/forward/fast_paths": ("rollout/decoding/test_decoder.py", "models/test_selfcheck.py"),
 }
 
 
@@ -86,11 +87,12 @@ def swapped(mutant: Mutant) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=256)
 def files_of_tests(path: str) -> tuple[str, ...]:
-    """Return the test files of a module: first those with its name, then those of its folder and of its package."""
+    """Return the test files of a module: those with its name, of its folder, then of its package."""
     module = PurePosixPath(path).with_suffix("").relative_to("grpo_lab")
     folders = [*module.parents][:-1]  # innermost folder first, the package last
     of_name = [f"{folder}/test_{module.name}*.py" for folder in folders or [PurePosixPath(".")]]
     of_package = [f"{folder}/test_*.py" for folder in folders]
+    of_package += [f"{folder}/**/test_*.py" for folder in folders[-1:]]
     patterns = [*TELLING.get(f"{module}", ()), *of_name, *of_package]
     files = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
     return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in files))

@@ -12,7 +12,7 @@ from grpo_lab.formulas.lines import with_lines
 from tests.mutants.equivalent import check, reason, without_names
 from tests.mutants.errata import errata_mutants, planted
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
-from tests.mutants.mutant import ROOT, Mutant, read, swapped
+from tests.mutants.mutant import ROOT, TELLING, Mutant, read, swapped
 from tests.mutants.pool import judge
 from tests.support.equations import formula_map
 
@@ -54,6 +54,13 @@ def test_every_list_fits_the_source(mutants_of_lines):
     for mutant in (*mutants, *mutants_of_lines):  # a mutant of a line is made from a syntax tree, so it can be parsed
         assert any((ROOT / test).exists() for test in mutant.tests), f"no test file for {mutant.path}"
         assert mutant.mutated != mutant.original
+
+
+def test_every_module_and_every_test_file_of_the_list_of_telling_tests_exists():
+    for module, patterns in TELLING.items():
+        assert (ROOT / "grpo_lab" / f"{module}.py").exists(), module
+        for pattern in patterns:
+            assert list((ROOT / "tests").glob(pattern)), f"{module}: {pattern}"
 
 
 def test_a_swap_reaches_whoever_imported_the_function_and_is_undone():

@@ -11,7 +11,7 @@ from grpo_lab.teaching.prefix_probability import prefix_probability
 def by_hand(model, tokenizer, row, text):
     """Return the probability of a text after the prompt, and the distribution of the next token.
 
-    Each token has a forward pass of its own.
+    Each token has a separate forward pass.
     """
     ids, probability = encode_prompts(tokenizer, [row["prompt"]])[0], 1.0
     for token in tokenizer(text, add_special_tokens=False).input_ids:

@@ -209,7 +209,7 @@ def test_what_lora_cannot_do_is_one_sentence(adapter):
             "lora_target_modules is 'w_proj'; expected all-linear alone, or",
         ),
         ({"lora_target_modules": ["lm_head"]}, "lora_target_modules is 'lm_head'; expected all-linear .* q_proj, k_pr"),
-        ({"lora_dropout": 0.1}, "lora_dropout is 0.1; expected 0: the sampler"),
+        ({"lora_dropout": 0.1}, "lora_dropout is 0.1; expected 0, since sampler and trainer"),
         ({"lora_r": 0}, "lora_r is 0; it must be at least 1"),
         ({"lora_alpha": 0}, "lora_alpha is 0; it must be positive"),
     ):
@@ -242,7 +242,9 @@ def test_an_adapter_without_its_model_or_weights_is_one_sentence(adapter, fault)
     config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
     if fault == "base":
         (folder.parent / "base").rename(folder.parent / "elsewhere")
-        words = "a LoRA adapter for .*base', which is no whole model on this machine; mend the name in its adapter_conf"
+        words = (
+            "a LoRA adapter for .*base', which is not a whole model on this machine; mend the name in its adapter_conf"
+        )
     elif fault == "weights":
         (folder / "adapter_model.safetensors").unlink()
         words = "a LoRA adapter for .*, which has no adapter_model.safetensors; pickled files are not opened"

@@ -26,7 +26,7 @@ from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
 from grpo_lab.course.release import number_of, of_notebook
 from grpo_lab.course.variant import ClassKey
-from grpo_lab.sandbox.isolation import strongest_isolation
+from grpo_lab.sandbox.isolation import private_folders, strongest_isolation
 
 VISIBLE_SEED = 0  # the seed of the inputs that students see
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
@@ -211,7 +211,7 @@ def grade(
             False, or most notebooks have other variants than the key.
     """
     stem, submissions = find_submissions(folder, assignment)
-    number, hidden_paths = number_of(stem), [folder, *hidden, *private_places()]
+    number, hidden_paths = number_of(stem), [folder, *hidden, *private_folders()]
     variants, fingerprint = (key.exercises(number), key.fingerprint(number)) if key else ({}, "")
     _note_other_variants(submissions, fingerprint)
     exercises = of_notebook(number) | variants

@@ -23,7 +23,7 @@ from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.sandbox.isolation import MAX_TASKS, MEMORY, end_worker, isolated_command, kill_command, tasks_of
+from grpo_lab.sandbox.isolation import MAX_MEMORY, MAX_TASKS, end_worker, isolated_command, kill_command, tasks_of
 
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step
@@ -105,7 +105,7 @@ class Sandbox:
             "cells": [{"number": cell.number, "source": cell.source} for cell in cells],
             "exercises": list(self.exercises), "untried": untried, "seeds": seeds,
             "library_sources": self.library_sources_before(untried[0]), "case_seconds": self.seconds / 5,
-            "cpu_seconds": int(START_SECONDS + 20 * self.seconds), "memory": MEMORY,
+            "cpu_seconds": int(START_SECONDS + 20 * self.seconds), "memory": MAX_MEMORY,
         }  # fmt: skip
 
     def library_sources_before(self, name: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What the conditions of the faults share: their registry, the names of metrics, and summaries of a log.
 
-Most conditions compare means instead of single steps: "at first" and "at last" are the means over the first and the
-last quarter of the steps, and a change counts if it exceeds the noise of the steps.
+Most conditions do not look at single steps. They compare the means over the first and over the last quarter of the
+steps, and a change counts if it exceeds the noise between steps.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ CONDITIONS: dict[str, Callable[[Log], Evidence]] = {}  # the functions that `con
 
 
 def condition(function: Callable[[Log], Evidence]) -> Callable[[Log], Evidence]:
-    """Register a function in `CONDITIONS`, as the condition of the fault of its name in faults.toml."""
+    """Register a function in `CONDITIONS`, as the condition of the fault with the same name in faults.toml."""
     CONDITIONS[function.__name__] = function
     return function
 
@@ -38,7 +38,7 @@ class Trend(NamedTuple):
     rises: bool  # True if the change is more than three standard errors above 0
 
     def __str__(self) -> str:
-        return f"{self.metric} goes from {self.first:.3g} at first to {self.last:.3g} at last"
+        return f"{self.metric} goes from {self.first:.3g} in the first quarter to {self.last:.3g} in the last"
 
 
 def trend(log: Log, metric: str) -> Trend:
@@ -59,9 +59,9 @@ def metric_names(log: Log) -> list[str]:
 
 
 def components(log: Log) -> list[str]:
-    """The metrics of the reward functions with a weight, such as "rewards/format_reward/mean".
+    """Return the metrics of the reward functions with a nonzero weight, such as "rewards/format_reward/mean".
 
-    If the log has no such metrics, the list is ["reward"].
+    If none of them has a number in `MIN_STEPS` steps, return ["reward"].
     """
     names = [name for name in metric_names(log) if name.startswith("rewards/") and name.endswith("/mean")]
     weights = log.settings.get("reward_weights") or [1.0] * len(names)
@@ -75,12 +75,12 @@ def last_rewards(log: Log) -> list[float]:
 
 
 def is_solved(log: Log) -> bool:
-    """True if the mean of each reward function, whose maximum is taken to be 1, is at least 0.9 at last."""
+    """Return True if each reward function has a mean of at least 0.9 in the last quarter; 1 is taken as its maximum."""
     return min(last_rewards(log)) >= 0.9
 
 
 def updates_per_rollout(log: Log) -> int | None:
-    """The number of updates per rollout by the settings, ours or TRL's; None if the log has no settings."""
+    """Return the number of updates per rollout; None if the settings, ours or TRL's, lack `num_iterations`."""
     settings = log.settings
     if "num_iterations" not in settings:
         return None
@@ -99,8 +99,11 @@ def usually_above(log: Log, metric: str, limit: float) -> Evidence:
     return f"{metric} is {median:.2g} in the median step (at most {limit:g} expected)" if median > limit else None
 
 
-def is_still(log: Log) -> bool:
-    """True if groups have unequal rewards but the policy does not change, by its KL, or else by entropy and length."""
+def policy_unchanged(log: Log) -> bool:
+    """Return True if neither the policy nor the reward changes although groups have unequal rewards.
+
+    A change of the policy is judged by the KL, or, if the log has no KL other than 0, by the entropy and the length.
+    """
     share, reward = trend(log, ZERO_STD), trend(log, "reward")
     if share.last > 0.9 or reward.change > 2 * reward.error or reward.change < -3 * reward.error:
         return False

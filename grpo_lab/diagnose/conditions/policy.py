@@ -10,7 +10,7 @@ from grpo_lab.diagnose.conditions.evidence import (
     Evidence,
     condition,
     is_solved,
-    is_still,
+    policy_unchanged,
     trend,
     updates_per_rollout,
     usually_above,
@@ -20,21 +20,21 @@ from grpo_lab.diagnose.logs import Log
 
 @condition
 def world_trained(log: Log) -> Evidence:
-    """Look for tokens in the loss that the environment wrote instead of the policy."""
+    """Detect that tokens written by the environment are in the loss."""
     steps, share = log.points(TRAINED_REPLIES, 1)
     if not share.any():
         return None
     step = int(steps[share.argmax()])
-    return f"{TRAINED_REPLIES} is {share.max():.2g} at step {step} (0 expected: the world's are only read)"
+    return f"{TRAINED_REPLIES} is {share.max():.2g} at step {step} (0 expected: the environment's tokens are only read)"
 
 
 @condition
 def ids_encoded_again(log: Log) -> Evidence:
-    """Look for token ids that were made by encoding the text of a completion again.
+    """Detect that token ids were made by encoding the text of a completion again.
 
-    Some ids then differ from the sampled ids, and their log-probabilities differ by many nats, while all other tokens
-    agree. Other faults look different: a wrong temperature does not cause differences above five nats, and with shifted
-    logits 9 of 10 tokens differ. Tokens that the environment wrote look the same, because their recorded
+    Some of these ids differ from the sampled ones, and there the log-probabilities differ by many nats, while all other
+    tokens agree. Other faults look different: a wrong temperature does not cause differences above five nats, and with
+    shifted logits 9 of 10 tokens differ. Tokens that the environment wrote look the same, because their recorded
     log-probability is 0; such logs are left to `world_trained`.
     """
     log.points(FRAC_LOGP_DIFFERENCE, 3)
@@ -50,9 +50,10 @@ def ids_encoded_again(log: Log) -> Evidence:
 
 @condition
 def sampler_trainer_apart(log: Log) -> Evidence:
-    """Look for log-probabilities of sampler and trainer that differ by more than rounding explains.
+    """Detect that the log-probabilities of sampler and trainer differ by more than rounding explains.
 
-    In half precision rounding explains 0.6 nats in the worst token of a step, and 0.1 in the mean.
+    Rounding explains up to 0.1 nats in the mean over tokens. In the worst token of a step it explains up to 0.6 nats in
+    half precision, and up to 0.001 nats in fp32.
     """
     if log.has(LOGP_DIFFERENCE_MEAN):
         return usually_above(log, LOGP_DIFFERENCE_MEAN, 0.1)
@@ -61,7 +62,7 @@ def sampler_trainer_apart(log: Log) -> Evidence:
 
 @condition
 def kl_not_zero_at_start(log: Log) -> Evidence:
-    """Look for a KL above 0 before the first update, when policy and reference are the same."""
+    """Detect a KL other than 0 before the first update, when policy and reference should be the same."""
     steps, kl = log.points("kl", 1)
     rounding = 1e-6 if log.settings.get("precision") == "fp32" else 1e-4
     has_moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4
@@ -73,7 +74,7 @@ def kl_not_zero_at_start(log: Log) -> Evidence:
 
 @condition
 def kl_negative(log: Log) -> Evidence:
-    """Look for a negative KL from the estimators k2 and k3, which are at least 0 for each token."""
+    """Detect a negative KL from the estimator k2 or k3, which are at least 0 for each token."""
     steps, kl = log.points("kl", 1)
     rounding = 1e-6 if log.settings.get("precision") == "fp32" else 1e-3
     if log.settings.get("kl_estimator", "k3") == "k1" or (kl >= -rounding).all():
@@ -83,49 +84,55 @@ def kl_negative(log: Log) -> Evidence:
 
 @condition
 def kl_still(log: Log) -> Evidence:
-    """Look for a policy whose reward rises although it does not leave its reference."""
+    """Detect that the reward rises although the KL to the reference stays near 0."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
     if not log.settings.get("beta") or not reward.rises or kl.last > min(0.005, 1.5 * kl.first + 1e-9):
         return None
-    return f"{kl} nats a token, while {reward}"
+    return f"{kl} (nats a token), while {reward}"
 
 
 @condition
 def kl_explosion(log: Log) -> Evidence:
-    """Look for a policy that moves far from its reference without a higher reward."""
+    """Detect that the policy moves far from its reference without a higher reward, or by 10 nats a token with one."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
     if kl.last < max(0.5, 2 * log.points("kl")[1][0]) or (reward.rises and kl.last < 10):
         return None
-    return f"{kl} nats a token, and buys nothing: {reward}"
+    if reward.rises:
+        return f"{kl} (nats a token; below 10 expected even if the reward rises): {reward}"
+    return f"{kl} (nats a token), without gain: {reward}"
 
 
 @condition
 def entropy_collapse(log: Log) -> Evidence:
-    """Look for a policy that has nearly stopped exploring before its task is solved."""
+    """Detect that the policy has nearly stopped exploring before its task is solved."""
     entropy, reward = trend(log, "entropy"), trend(log, "reward")
     quarter_of_first = 0.25 * entropy.first
     has_collapsed = entropy.last < min(quarter_of_first, 0.02)
     is_low = entropy.last < max(quarter_of_first, 0.02)
     if is_solved(log) or not (has_collapsed or (is_low and not reward.rises)):
         return None
-    return f"{entropy} nats a token, and nothing new is tried: {reward}"
+    return f"{entropy} (nats a token) before the task is solved: {reward}"
 
 
 @condition
 def clip_always(log: Log) -> Evidence:
-    """Look for a ratio that leaves the clip range at many tokens in the median step."""
+    """Detect that in the median step the ratio of many tokens, or of many sequences, is outside the clip range."""
     return usually_above(log, CLIPPED, 0.5 if log.settings.get("importance_sampling_level") == "sequence" else 0.2)
 
 
 @condition
 def clip_never(log: Log) -> Evidence:
-    """Look for a ratio that never leaves the clip range, although the policy moves between the updates of a rollout."""
+    """Detect that no ratio is clipped in any step although each rollout serves several updates.
+
+    It is not a fault if the ratio moves by less than 0.02, or, without a logged ratio, if the policy does not change. A
+    ratio that is exactly 1 in all steps is one.
+    """
     updates = updates_per_rollout(log) or 1
     clipped = log.points(CLIPPED, MIN_STEPS)[1]
     ratio = log.points("ratio")[1]
     largest = np.abs(ratio - 1).max(initial=0)
     moves_little = 1e-6 < largest < 0.02  # a ratio that moves so little cannot reach the clip range
-    if updates < 2 or clipped.any() or moves_little or (not len(ratio) and is_still(log)):
+    if updates < 2 or clipped.any() or moves_little or (not len(ratio) and policy_unchanged(log)):
         return None
     detail = f", and ratio is off 1 by {largest:.2g} at most" if len(ratio) else ", though the policy moves"
     return f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{detail}"

@@ -18,37 +18,37 @@ from grpo_lab.diagnose.logs import Log
 
 
 def no_spread(log: Log) -> Evidence:
-    """Look for a share of groups with equal rewards that is nearly 1 at last.
+    """Detect that nearly all groups have equal rewards at the end.
 
-    This is not a fault if the policy has learnt the task, so that its reward has risen and the task is solved.
+    This is not a fault if the policy has learnt the task: the reward has risen, and the task is solved.
     """
     share, reward = trend(log, ZERO_STD), trend(log, "reward")
     if share.last < 0.95 or (reward.rises and is_solved(log)):
         return None
-    return f"{ZERO_STD} is {share.last:.2f} at last (below 0.95 expected), at a reward of {reward.last:.3g}"
+    return f"{ZERO_STD} is {share.last:.2f} in the last quarter (below 0.95 expected), at a reward of {reward.last:.3g}"
 
 
 @condition
 def no_spread_all_wrong(log: Log) -> Evidence:
-    """Look for groups without a spread whose completions are all wrong."""
+    """Detect that nearly all groups have equal rewards because all completions are wrong."""
     return no_spread(log) if max(last_rewards(log)) <= 0.05 else None
 
 
 @condition
 def no_spread_all_right(log: Log) -> Evidence:
-    """Look for groups without a spread whose completions are all right."""
+    """Detect that nearly all groups have equal rewards because all completions are right, without having improved."""
     return no_spread(log) if is_solved(log) else None
 
 
 @condition
 def no_spread_equal(log: Log) -> Evidence:
-    """Look for groups without a spread whose completions are equally good, neither all wrong nor all right."""
+    """Detect that nearly all groups have equal rewards, with completions that are neither all wrong nor all right."""
     return no_spread(log) if max(last_rewards(log)) > 0.05 and not is_solved(log) else None
 
 
 @condition
 def reward_component_still(log: Log) -> Evidence:
-    """Look for a reward function that gives the same reward in all steps while another one moves."""
+    """Detect that one reward function gives the same reward, below 0.95, in all steps while another one changes."""
     values = {name: log.points(name, MIN_STEPS)[1] for name in components(log)}
     moving = [name for name in values if np.ptp(values[name])]
     if not moving:
@@ -62,7 +62,7 @@ def reward_component_still(log: Log) -> Evidence:
 
 @condition
 def reward_component_falls(log: Log) -> Evidence:
-    """Look for a reward function that falls while the whole reward rises."""
+    """Detect that one reward function falls while the total reward rises."""
     trends = [trend(log, name) for name in components(log)]
     reward = trend(log, "reward")
     falling = [part for part in trends if part.change < -max(3 * part.error, 0.2 * abs(part.first))]
@@ -73,9 +73,9 @@ def reward_component_falls(log: Log) -> Evidence:
 
 @condition
 def not_centred(log: Log) -> Evidence:
-    """Look for advantages that do not sum to 0 in their group, which show as a loss far below 0.
+    """Detect by a loss far below 0 that advantages do not sum to 0 in their group.
 
-    If the advantages sum to 0, the loss differs from 0 only as far as advantages vary with length, by less than 1.
+    If they do, the loss differs from 0 only because advantages vary with length, and by less than 1.
     """
     _, loss = log.points("loss", MIN_STEPS)
     late_loss = np.median(loss[len(loss) // 2 :])
@@ -90,7 +90,7 @@ def not_centred(log: Log) -> Evidence:
 
 @condition
 def truncation(log: Log) -> Evidence:
-    """Look for a share of truncated completions that is large at last and has not become much smaller."""
+    """Detect that many completions are still cut off at the end, and not many fewer than at the start."""
     truncated = trend(log, TRUNCATED)
     if truncated.last < 0.3 or not (truncated.rises or truncated.last > max(0.5, 0.8 * truncated.first)):
         return None
@@ -99,19 +99,19 @@ def truncation(log: Log) -> Evidence:
 
 @condition
 def length_without_gain(log: Log) -> Evidence:
-    """Look for completions that grow longer while the first reward function gains nothing."""
+    """Detect that completions grow longer while the first reward function does not rise."""
     log.points(LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
     length, gain = trend(log, LENGTH), trend(log, components(log)[0])
     if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
         return None
-    return f"{length}, {gain}"
+    return f"{length}, while {gain}"
 
 
 @condition
 def held_out_falls_behind(log: Log) -> Evidence:
-    """Look for a training reward that is above the held-out reward in the later half of the evaluations.
+    """Detect that the training reward is above the held-out reward in the later half of the evaluations.
 
-    Either the gap must be larger than in the earlier half, or the held-out reward must not have risen since.
+    In addition, the gap must be larger than in the earlier half, or the held-out reward must not have risen since.
     """
     eval_steps, held_out = log.points("eval/reward", 4)
     steps, reward = log.points("reward", MIN_STEPS)

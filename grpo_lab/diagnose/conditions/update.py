@@ -9,8 +9,8 @@ from grpo_lab.diagnose.conditions.evidence import (
     MIN_STEPS,
     Evidence,
     condition,
-    is_still,
     metric_names,
+    policy_unchanged,
     trend,
     updates_per_rollout,
 )
@@ -21,7 +21,7 @@ MUST_BE_FINITE = ("kl", "entropy", "ratio", LOGP_DIFFERENCE_MAX, LOGP_DIFFERENCE
 
 @condition
 def nonfinite_steps(log: Log) -> Evidence:
-    """Look for a metric that is not finite, or else for updates with a loss or gradient that was not finite."""
+    """Detect a metric that is not finite, or else updates with a loss or gradient that was not finite."""
     if evidence := _nonfinite_metric(log):
         return evidence
     if not any(log.has(metric) for metric in ("loss", GRADIENT, "nonfinite_steps")):
@@ -38,10 +38,10 @@ def nonfinite_steps(log: Log) -> Evidence:
 
 
 def _nonfinite_metric(log: Log) -> Evidence:
-    """Look for a metric that is NaN or infinite.
+    """Detect a metric that is NaN or infinite.
 
-    For a mean over tokens one such step is enough. A reward is NaN in a step in which it applies to no completion, so
-    it has to be NaN or infinite in all steps.
+    For a metric of tokens one such step is enough. A reward is NaN in a step in which it applies to no completion, so
+    it is reported only if it is NaN or infinite in all steps.
     """
     rewards = [name for name in metric_names(log) if name.startswith("rewards/") and name.endswith("/mean")]
     for metric in (*MUST_BE_FINITE, *rewards, *(f"eval/{name}" for name in MUST_BE_FINITE)):
@@ -58,21 +58,22 @@ def _nonfinite_metric(log: Log) -> Evidence:
 
 @condition
 def gradient_spikes(log: Log) -> Evidence:
-    """Look for a gradient that is far larger in one step than in the median step."""
+    """Detect that the gradient is far larger in one step than in the median step."""
     steps, norms = log.points(GRADIENT)
     steps, norms = steps[norms > 0], norms[norms > 0]
     if len(norms) < MIN_STEPS:
         raise MissingMetric(GRADIENT)
-    typical_norm = max(np.median(norms), np.median(norms[: len(norms) // 4]))
+    early_norms = norms[: len(norms) // 4]
+    is_larger_early = np.median(early_norms) > np.median(norms)
+    typical_norm = np.median(early_norms if is_larger_early else norms)
     if norms.max() <= max(20 * typical_norm, 1):  # a norm below 1 may come from the first group with a spread
         return None
-    return (
-        f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {typical_norm:.3g} in the median step"
-    )
+    median_step = "the median step" + (" of the first quarter" if is_larger_early else "")
+    return f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {typical_norm:.3g} in {median_step}"
 
 
 def no_weight_moves(log: Log) -> Evidence:
-    """Look for learning rates that are too low to change a weight: Adam moves a weight by about the rate per update."""
+    """Detect learning rates too low to change any weight: Adam moves a weight by about the rate per update."""
     rates = log.points("learning_rate")[1]
     largest_move = rates.sum() * (updates_per_rollout(log) or 1)
     is_in_warm_up = len(rates) < MIN_STEPS or rates[-1] > rates[:-1].max()  # higher rates may follow
@@ -83,11 +84,11 @@ def no_weight_moves(log: Log) -> Evidence:
 
 
 def nothing_moves(log: Log) -> Evidence:
-    """Look for weights that cannot have moved, or for a policy that does not change."""
+    """Detect that the weights cannot have moved, or that the policy does not change."""
     if evidence := no_weight_moves(log):
         return evidence
-    log.points("reward", 3 * MIN_STEPS)  # raises for a short log, in which a slow run has not changed yet
-    if not is_still(log):
+    log.points("reward", 3 * MIN_STEPS)  # raises for a short log, in which a slow run may not have changed yet
+    if not policy_unchanged(log):
         return None
     rate, reward = log.points("learning_rate")[1], trend(log, "reward")
     at_rate = f" at a learning rate of {np.median(rate):.2g}" if len(rate) else ""
@@ -96,16 +97,16 @@ def nothing_moves(log: Log) -> Evidence:
 
 @condition
 def updates_swallowed(log: Log) -> Evidence:
-    """Look for a policy that does not change because bf16 weights are rounded back after each update."""
+    """Detect that a policy with bf16 weights does not change: its updates are rounded away."""
     has_bf16_weights = log.settings.get("precision") == "bf16-naive" or log.settings.get("dtype") == "bfloat16"
     return nothing_moves(log) if has_bf16_weights else None
 
 
 @condition
 def learning_rate_too_low(log: Log) -> Evidence:
-    """Look for a policy that does not change at a low learning rate.
+    """Detect that the policy does not change, for which a low learning rate is the likeliest cause.
 
-    If the log has no KL, only very low rates count, because entropy and length show a change late.
+    If the log has no KL, this is reported only for very low rates, because entropy and length show a change late.
     """
     sum_of_rates = log.points("learning_rate")[1].sum() * (updates_per_rollout(log) or 1)
     is_uncertain = sum_of_rates > 5e-4 and not log.points("kl")[1].any()
@@ -120,12 +121,12 @@ def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
 
 @condition
 def learning_rate_too_high(log: Log) -> Evidence:
-    """Look for a reward that falls far below its best, or that is lost while the entropy halves or doubles."""
-    return falls_from_its_best(log) or is_lost_from_the_start(log)
+    """Detect that the reward falls far below its best, or is lost while the entropy halves or doubles."""
+    return falls_from_its_best(log) or reward_lost_from_the_start(log)
 
 
 def falls_from_its_best(log: Log) -> Evidence:
-    """Look for a reward that ends far below its best running mean."""
+    """Detect that the reward ends far below its best running mean."""
     steps, reward = log.points("reward", MIN_STEPS)
     means, width = running_mean(reward)
     earlier_means, last_mean = means[:-width], means[-1]
@@ -136,8 +137,8 @@ def falls_from_its_best(log: Log) -> Evidence:
     return f"reward falls from {best:.3g} around step {step} to {last_mean:.3g} at the end"
 
 
-def is_lost_from_the_start(log: Log) -> Evidence:
-    """Look for a reward that falls below a quarter of its first value while the entropy halves or doubles."""
+def reward_lost_from_the_start(log: Log) -> Evidence:
+    """Detect that the reward loses more than three quarters of its first value while the entropy halves or doubles."""
     reward, entropy = log.points("reward", MIN_STEPS)[1], log.points("entropy")[1]
     if len(entropy) != len(reward) or not entropy[0]:
         return None

@@ -1,4 +1,4 @@
-"""The beginning of every notebook: the seed, the look of figures, the profile, and a line about the machine."""
+"""The beginning of every notebook: the seed, the look of figures, the profile, and two lines on versions and device."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from grpo_lab.teaching.notebook.prints import print_in_own_language, translated_
 
 PROFILES = ("fast", "full")
 HIDDEN = "hide-output"  # tag of a cell whose output is folded
-RESULT = "The result:"  # line that is shown in place of a folded output
+RESULT = "The result:"  # line that is visible of a folded output
 
 
 def profile() -> str:
@@ -39,7 +39,7 @@ def fast_or_full(fast, full):
 def begin(seed: int = 0) -> None:
     """Set the look of plots and errors, the seed and one thread for torch, and print versions and device.
 
-    The models of the series are so small that one thread is faster than two, which would mostly wait for each other.
+    One thread, because the models of the series are so small that two threads would mostly wait for each other.
 
     Args:
         seed: The seed of torch's random numbers.

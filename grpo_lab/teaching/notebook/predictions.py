@@ -1,12 +1,12 @@
-"""Predictions that a reader makes before seeing a result: asked by a widget, drawn beside the truth, and counted.
+"""Predictions that a reader makes before seeing a result: asked by a widget, drawn with the truth, and counted.
 
 To predict a number, the reader chooses a range that should contain the truth four times in five. To predict anything
 else, the reader chooses one of several texts. On a page that is only read, and in a test that runs a notebook, the
-question is shown and no answer is taken.
+question is shown without a widget.
 
-Run All gives every answer away before the reader can predict. It is not prevented, since teachers who prepare a class
-and machines run all cells of a new kernel. Instead a warning is shown in place of each question, and once before the
-first result.
+Run All gives every answer away before the reader can predict. It is not prevented, since test machines, and teachers
+preparing a class, run all cells of a new kernel. Instead a warning is shown in place of each widget, and once before
+the first result.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from grpo_lab.base.display import in_ipython, prose, say
 from grpo_lab.base.language import Phrase, _, counted, fill
 
 SURE = 0.8  # probability with which a range should contain the truth
-FEWEST_RANGES = 5  # number of ranges from which on calibration is judged
+MIN_RANGES = 5  # with fewer ranges, calibration is not judged
 SLIDER_STEPS = 100  # number of steps from the low to the high end of a slider
 
 # The predictions of the notebook by question, so that a cell that runs twice replaces its prediction.
@@ -39,7 +39,7 @@ def predict(
     """Ask the reader to predict a number between `low` and `high`, or one of the `choices`.
 
     Args:
-        question: The question in one sentence. It is shown on the page.
+        question: The question in one sentence. Asking it again replaces the earlier prediction.
         low: The lower end of the slider, if the answer is a number.
         high: The upper end of the slider.
         choices: At least two different texts, if the answer is one of them; None if it is a number.
@@ -57,18 +57,17 @@ def predict(
 
 
 class Prediction(ABC):
-    """A question to the reader, with the guess and, once it is known, the truth.
+    """A question to the reader, with the guess and, once it is known, the truth; a `Range` or a `Choice`.
 
-    `predict` makes predictions. A kind of prediction defines the widget and how a guess is compared and described. A
-    prediction is closed when the truth is shown. Later changes of the widget do not change the guess, and neither does
-    running the cell again.
+    A subclass defines the widget, and how a guess is compared and described. A prediction is closed when the truth is
+    shown. From then on neither the widget nor running the cell again changes the guess.
 
     Attributes:
-        question: The question.
-        hint: What the reader can answer; shown behind the question.
+        question: One sentence; also the key by which the notebook's predictions are stored.
+        hint: What the reader can answer; shown after the question.
         widget: The input; None outside a live notebook.
         display_handle: IPython's handle of the widget on the page, to replace it; None without a widget.
-        answer: The truth; None until it is known.
+        true_value: The truth; None until it is known.
         is_closed: Whether the guess is final.
         was_run_all: Whether Run All showed the truth before the reader could predict.
     """
@@ -78,7 +77,7 @@ class Prediction(ABC):
         self.hint = hint
         self.widget: Any = None
         self.display_handle: Any = None
-        self.answer: Any = None
+        self.true_value: Any = None
         self.is_closed = False
         self.was_run_all = False
         self._shown_at: datetime | None = None  # when the question was shown
@@ -86,23 +85,23 @@ class Prediction(ABC):
 
     @abstractmethod
     def make_widget(self) -> Any:
-        """Return the input of ipywidgets by which the reader answers."""
+        """Return the widget of ipywidgets with which the reader answers."""
 
     @abstractmethod
     def current_guess(self) -> Any:
-        """Return the guess that the widget shows now; None without one."""
+        """Return the guess that the widget shows now; None if there is no guess or no widget."""
 
     @abstractmethod
-    def checked(self, value: Any) -> Any:
-        """Return a true answer in the form in which it is stored; ValueError if it could not have been guessed."""
+    def check_true_value(self, value: Any) -> Any:
+        """Return the true value as it is stored. Raise ValueError if the reader could not have guessed it."""
 
     @abstractmethod
-    def written(self, value: Any) -> str:
-        """Return a true answer as text."""
+    def format_value(self, value: Any) -> str:
+        """Return a value as text."""
 
     @abstractmethod
     def is_right(self) -> bool:
-        """Return True if the guess agrees with the answer; both have to exist."""
+        """Return True if the guess agrees with the true value; both have to exist."""
 
     @abstractmethod
     def outcome_sentence(self, guess: Any) -> Phrase:
@@ -111,7 +110,7 @@ class Prediction(ABC):
     @classmethod
     @abstractmethod
     def summary(cls, right: int, total: int) -> Phrase:
-        """Return a sentence on all predictions of this kind, of which `right` of `total` are right."""
+        """Return a sentence on all predictions of this kind: `right` of `total` are right."""
 
     def ask(self) -> None:
         """Show the question, with the widget in a live notebook; a closed prediction is shown with a note instead."""
@@ -141,25 +140,25 @@ class Prediction(ABC):
         Raises:
             ValueError: if the value could not have been guessed.
         """
-        self.answer = self.checked(value)
+        self.true_value = self.check_true_value(value)
         if not self.is_closed:
             if self._was_sent_before_question():
                 self._warn_of_run_all()
             self.close(self.current_guess())
-        guess, truth = self.guess(), _(fill("Truth: {0}.", self.written(self.answer)))
+        guess, truth = self.guess(), _(fill("Truth: {0}.", self.format_value(self.true_value)))
         verdict = "" if guess is None else " " + _(self.outcome_sentence(guess))
         question = _(self.question)
         say(f"*({prose(question)})* **{prose(truth)}**{prose(verdict)}", f"({question}) {truth}{verdict}")
 
     def _was_sent_before_question(self) -> bool:
-        """Return True if the running cell was sent before the question was shown, and there is no guess."""
+        """Return True if there is no guess, and the running cell was sent before the question was shown."""
         if self._shown_at is None or self.current_guess() is not None:
             return False
         sent = _sent_at()
         return sent is not None and sent < self._shown_at
 
     def _warn_of_run_all(self) -> None:
-        """Replace the widget, which would no longer count, by a warning; the first time show it in this cell, too."""
+        """Replace the widget, which no longer counts, by a warning; the first time, show it in this cell, too."""
         warning = f"{_(RUN_ALL)} {_(HOW_TO_PREDICT)}"
         if not any(prediction.was_run_all for prediction in _predictions.values()):
             say(f"**{prose(warning)}**", warning)
@@ -203,32 +202,32 @@ class Range(Prediction):
         value = None if self.widget is None else self.widget.value
         return None if value == (self.low, self.high) else value
 
-    def checked(self, value: Any) -> float:
+    def check_true_value(self, value: Any) -> float:
         value = float(value)
         if not self.low <= value <= self.high:
             raise InputError("value", value, f"expected {self.low} to {self.high}, which is what could be guessed")
         return value
 
-    def written(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         return f"{value:.3g}"
 
     def is_right(self) -> bool:
-        """Return True if the range contains the answer, with half a step of the slider to spare at either end."""
+        """Return True if the range, extended by half a step of the slider at either end, contains the true value."""
         low, high = self.guess()
-        return low - self.step / 2 <= self.answer <= high + self.step / 2
+        return low - self.step / 2 <= self.true_value <= high + self.step / 2
 
     def outcome_sentence(self, guess: tuple[float, float]) -> Phrase:
         verdict: str = "that holds it"
         if not self.is_right():
-            verdict = fill("the truth is {0}", "lower" if self.answer < guess[0] else "higher")
-        return fill("You said {0} to {1}: {2}.", *map(self.written, guess), verdict)
+            verdict = fill("the truth is {0}", "lower" if self.true_value < guess[0] else "higher")
+        return fill("You said {0} to {1}: {2}.", *map(self.format_value, guess), verdict)
 
     @classmethod
     def summary(cls, right: int, total: int) -> Phrase:
-        """Compare the number of ranges that contain the truth with the number that is expected of good calibration."""
+        """Return a sentence on how many ranges contain the truth, and how many should for good calibration."""
         text = "Of {0}, {1} held the truth; {2} of {3} is {4}."
         sentence = fill(text, counted(total, "range"), right, f"{SURE:.0%}", total, f"{SURE * total:.1f}")
-        if total < FEWEST_RANGES:
+        if total < MIN_RANGES:
             return sentence
         probability_of_so_few = sum(comb(total, k) * SURE**k * (1 - SURE) ** (total - k) for k in range(right + 1))
         if probability_of_so_few < 0.1:
@@ -236,7 +235,7 @@ class Range(Prediction):
         return sentence + " That agrees with being well calibrated."
 
     def draw(self, ax, orient: str = "y") -> None:
-        """Mark the guess on the axes as a strip, and the truth, once it is known, as a line; nothing without a guess.
+        """Draw the guess as a strip and the truth, once it is known, as a line; draw nothing without a guess.
 
         Args:
             ax: The matplotlib axes.
@@ -248,8 +247,8 @@ class Range(Prediction):
         from grpo_lab.teaching.plots import OKABE_ITO
 
         (ax.axhspan if orient == "y" else ax.axvspan)(*guess, color=OKABE_ITO["orange"], alpha=0.18, linewidth=0)
-        if self.answer is not None:
-            (ax.axhline if orient == "y" else ax.axvline)(self.answer, color=OKABE_ITO["orange"], linestyle=":")
+        if self.true_value is not None:
+            (ax.axhline if orient == "y" else ax.axvline)(self.true_value, color=OKABE_ITO["orange"], linestyle=":")
         position = {"xy": (1, guess[1]), "xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
         if orient == "x":
             position = {"xy": (guess[1], 1), "xycoords": ("data", "axes fraction"), "ha": "left", "va": "top"}
@@ -272,15 +271,15 @@ class Choice(Prediction):
     def current_guess(self) -> str | None:
         return None if self.widget is None else self.widget.value
 
-    def checked(self, value: Any) -> str:
+    def check_true_value(self, value: Any) -> str:
         check_choice("value", value, self.choices)
         return value
 
-    def written(self, value: str) -> str:
+    def format_value(self, value: str) -> str:
         return value
 
     def is_right(self) -> bool:
-        return self.guess() == self.answer
+        return self.guess() == self.true_value
 
     def outcome_sentence(self, guess: str) -> Phrase:
         return fill("You said {0}: {1}.", guess, "right" if self.is_right() else "wrong")
@@ -298,7 +297,7 @@ def forget_predictions() -> None:
 
 def how_well_did_you_predict() -> None:
     """Show how many predictions of the notebook were right, and whether the ranges were wide enough."""
-    answered = [p for p in _predictions.values() if p.answer is not None and p.guess() is not None]
+    answered = [p for p in _predictions.values() if p.true_value is not None and p.guess() is not None]
     if not answered:
         was_run_all = any(prediction.was_run_all for prediction in _predictions.values())
         remedy = f" {_(HOW_TO_PREDICT)}" if was_run_all else ""

@@ -28,7 +28,7 @@ def cells(text: str) -> list[str]:
 
 
 def translated_print(text: str, target: str) -> str:
-    """Return a printed text in the language `target`, with its columns in the same places as far as there is room."""
+    """Return a printed text in the language `target`; columns keep their places as far as there is room."""
     return "\n".join(_translated_line(line, target) for line in text.split("\n"))
 
 
@@ -54,7 +54,7 @@ def print_in_own_language(namespace: dict) -> None:
     """Make `print` in the cells of a lesson translate into the reader's language; in English nothing changes.
 
     Args:
-        namespace: The variables of the notebook. A function `print` in it replaces Python's own in the cells.
+        namespace: The variables of the notebook. A function `print` in it replaces the built-in one in the cells.
     """
     target = language()
     if target == "en":

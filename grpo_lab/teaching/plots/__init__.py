@@ -1,4 +1,4 @@
-"""The figures of the series: their common look, diagrams, animations, and tokens on colours."""
+"""The figures of the series: their common look, diagrams, animations, and tokens coloured by value."""
 
 from grpo_lab.teaching.plots.animation import animate, strip
 from grpo_lab.teaching.plots.diagrams.loop import loop_diagram

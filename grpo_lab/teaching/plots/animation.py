@@ -16,11 +16,11 @@ DPI = 80
 
 
 def animate(draw: Callable, name: str, values: Sequence, frames: Sequence, *, caption: str, alt: str, **look) -> None:
-    """Show a strip of some frames and, below it, a play button that opens the animation of all frames.
+    """Show a strip of some frames and, below it in a notebook, a play button that opens the whole animation.
 
     Args:
-        draw: The function that draws a frame; see `strip`.
-        name: The name of the value that changes; see `strip`.
+        draw: Draws one frame; see `strip`.
+        name: The name and unit of the value that changes; see `strip`.
         values: The value of each frame of the animation.
         frames: The values whose frames are in the strip, at most 4.
         caption: The sentence below the strip that says what to see.

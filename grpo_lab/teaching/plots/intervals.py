@@ -15,15 +15,19 @@ T_TABLE = {
 
 
 def as_array(values) -> np.ndarray:
-    """Return numbers in a list, an array or a tensor (also with a gradient or on a GPU) as a float array."""
+    """Return numbers in a list, an array or a tensor (even one with a gradient or on a GPU) as a float array."""
     return np.asarray(values.detach().double().cpu() if hasattr(values, "detach") else values, dtype=float)
 
 
 def finite(name: str, values) -> np.ndarray:
     """Return numbers as a float array.
 
+    Args:
+        name: The name of the argument, for the message.
+        values: Numbers in a list, an array or a tensor.
+
     Raises:
-        ValueError: unless all numbers are finite; the message contains `name`, the name of the argument.
+        ValueError: if a number is NaN or infinite.
     """
     array = as_array(values)
     if not np.isfinite(array).all():
@@ -32,7 +36,7 @@ def finite(name: str, values) -> np.ndarray:
 
 
 def mean_interval(runs) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the mean over runs, and half the width of its 95 % confidence interval (Student's t), at every point.
+    """Compute the mean over runs and half the width of its 95 % confidence interval (Student's t), at every point.
 
     Args:
         runs: The values of each run at each point, shape (runs, points). At least two runs are needed to estimate the
@@ -65,9 +69,9 @@ def band(ax, x, runs, label: str, *, clip: tuple | None = None, **line):
         x: The positions of the points on the x axis.
         runs: The values of each run at each point, shape (runs, points); at least two runs.
         label: The label of the line in the legend.
-        clip: The least and the greatest possible value, at which the band ends, such as (0, 1) for a fraction. None for
-            a band without such ends.
-        line: Further settings of the line, as in `Axes.plot`. Without them, colour and dashes come from the style.
+        clip: The least and the greatest possible value, at which the band ends, such as (0, 1) for a fraction. None if
+            the value has no such limits.
+        line: Further settings of the line, as in `Axes.plot`. Colour and dashes come from the style if not given.
 
     Returns:
         The line.

@@ -30,7 +30,7 @@ def catalogue(target: str) -> dict[str, str]:
 
 
 def looked_up(text: str, translations: dict[str, str]) -> str:
-    """Return the translation of a text, with the numbers of the text put in; an unknown text is returned unchanged."""
+    """Return the translation of a text, with the text's numbers in it; an unknown text is returned unchanged."""
     if text in translations:
         return translations[text]
     message, numbers = label_message(text)
@@ -59,7 +59,7 @@ def translate_labels(fig, target: str) -> None:
     for axis in (axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)):
         ticks = [label.get_text() for label in axis.get_majorticklabels()]
         translated_ticks = [translated_label(text, target) for text in ticks]
-        if translated_ticks != ticks:  # the axis itself needs the labels, since it writes its ticks at each drawing
+        if translated_ticks != ticks:  # set on the axis, which writes its tick labels again at each drawing
             axis.set_ticks(axis.get_majorticklocs(), translated_ticks)
     for text in fig.findobj(Text):
         text.set_text(translated_label(text.get_text(), target))

@@ -1,7 +1,7 @@
 """Figures for three words: a plane for changes of their logits, and a triangle for their probabilities.
 
-The three numbers of a score function add up to zero, and so do those of a mean of scores. So all of these vectors lie
-in one plane. In the figures A is above, B is on the left and C is on the right.
+The three numbers of a score function add up to zero, and so do those of a mean of scores. So all these vectors lie in
+one plane. In the figures A is at the top, B on the left and C on the right.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ DIRECTIONS = np.array([[0, 2 / 6**0.5], [-(0.5**0.5), -1 / 6**0.5], [0.5**0.5, -
 
 
 def on_plane(vectors) -> np.ndarray:
-    """Project vectors of three numbers on the plane in which the numbers add up to zero.
+    """Project vectors of three numbers onto the plane in which the numbers add up to zero.
 
     Args:
         vectors: The vectors, shape (..., 3). Probabilities become points of the triangle.

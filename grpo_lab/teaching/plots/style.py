@@ -2,7 +2,7 @@
 
 The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Lines differ in their dashes, too.
 The background is light and opaque, so that a figure is readable in a dark theme. Matplotlib is imported on first use,
-so that the package works without it.
+so the package works without it.
 """
 
 import base64
@@ -33,7 +33,7 @@ CHINESE_FONT = Path(__file__).with_name("fonts") / "NotoSansCJKsc-subset.otf"  #
 CHINESE_FONT_NAME = "Noto Sans CJK SC Regular"  # name of the font in matplotlib
 PNG_COLOURS = 64  # number of colours of an image
 # Environment variable: a second language in which `notebooks/build.py` has each figure drawn.
-IN = "GRPO_LAB_FIGURES_IN"
+SECOND_LANGUAGE = "GRPO_LAB_FIGURES_IN"
 LOOK = Path(__file__).with_name("series.mplstyle")
 
 
@@ -80,7 +80,7 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
         translate_labels(fig, language())
     content, alt = {"image/png": png(fig)}, _(alt)
     metadata = {"alt": alt, "width": round(fig.get_figwidth() * DPI / 2)}
-    if target := os.environ.get(IN):
+    if target := os.environ.get(SECOND_LANGUAGE):
         metadata["labels"] = figure_labels(fig)
         translate_labels(fig, target)
         metadata[target] = png(fig)
@@ -89,7 +89,7 @@ def picture(fig, alt: str) -> tuple[dict[str, str], dict]:
 
 
 def png(fig) -> str:
-    """Return the figure as a PNG in base64, with so few colours that it takes a third of the space."""
+    """Return the figure as a PNG in base64, with `PNG_COLOURS` colours so that it takes a third of the space."""
     from PIL import Image
 
     full_png, small_png = io.BytesIO(), io.BytesIO()

@@ -1,4 +1,4 @@
-"""Tokens of a text, each on a colour that shows its value, such as its advantage."""
+"""Tokens of a text, each on a background whose colour shows its value, such as its advantage."""
 
 import html
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from grpo_lab.teaching.plots.style import BACKGROUND, OKABE_ITO
 def token_heat(tokens: Sequence[str], values, limit: float | None = None, signs: bool = True) -> View:
     """Make a view of tokens in a row, each on the colour of its value and followed by that value.
 
-    Values above zero are blue and values below zero orange; the colour is the stronger, the larger the absolute value.
+    Values above zero are blue and values below zero orange; the larger the absolute value, the stronger the colour.
     The sign is written as well, for colour-blind readers and for web pages that remove colours.
 
     Args:
         tokens: The decoded tokens; spaces and line ends are made visible.
         values: A number for each token, such as its advantage or log-probability.
-        limit: The absolute value that gets the full colour; None means the largest absolute value.
+        limit: The absolute value that gets the full colour; None means the largest one in `values`.
         signs: Whether values have signs. With False, for probabilities for example, there are no plus signs, and the
             legend begins at zero.
 
     Raises:
-        ValueError: if there is not a finite value for each token.
+        ValueError: unless there is one finite value for each token.
     """
     values = finite("values", values)
     if values.shape != (len(tokens),):

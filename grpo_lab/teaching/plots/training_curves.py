@@ -11,12 +11,12 @@ MARKERS = ("o", "s", "D", "^")
 def training_curves(
     axes: Sequence, runs: Mapping[str, dict], colours: Sequence[str], panels: Mapping[str, tuple]
 ) -> None:
-    """Draw each run into each panel: a metric by step, and marks for held-out problems before and after training.
+    """Draw each run in each panel: a metric by step, and marks for held-out problems before and after training.
 
     Args:
         axes: The matplotlib axes, one for each panel.
-        runs: The name of a run -> its record: "metrics" by name and step, and under "before" and "after" the
-            measurements "sampled" on held-out problems. A run that was cut off has None as "after", and no mark there.
+        runs: The name of a run -> its record: "metrics" by name and step; "before" and "after" hold measurements on
+            held-out problems under "sampled". A run that was cut off has None as "after", and no mark there.
         colours: A colour name of `OKABE_ITO` for each run. Runs differ in dashes and markers, too.
         panels: The title of a panel -> the name of its metric and the name of the held-out measurement.
     """
@@ -42,7 +42,7 @@ def logs_side_by_side(logs: dict[str, dict[str, list[float]]], panels: dict[str,
         logs: The name of a log -> the values of each metric by step.
         panels: The name of a metric -> the label of its row.
         log_scale: The name of the metric that is drawn on a logarithmic scale.
-        beside: The values of each metric for comparison, drawn as dashed lines in every column.
+        beside: The name of a metric -> its values in a run to compare with, drawn as dashed lines in every column.
     """
     import matplotlib.pyplot as plt
 

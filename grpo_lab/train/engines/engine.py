@@ -68,7 +68,7 @@ class OurEngine:
         return _most_exact_precision(config, device, has_tiny_model)
 
     def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
-        """Yield texts for the user on the engine; there are none, since a run has the settings that were given."""
+        """Yield nothing: this engine changes no settings that the user should hear of."""
         yield from ()
 
     def load(self, name: str, precision: str | None):
@@ -80,7 +80,7 @@ class OurEngine:
         return model, tokenizer
 
     def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
-        """Train the model with the arguments and the result of `grpo_lab.trainer.train`."""
+        """Train the model; arguments and result are those of `grpo_lab.trainer.train`."""
         from grpo_lab.trainer import train
 
         if self.lora is not None:
@@ -140,7 +140,7 @@ class TrlEngine:
         return load_once(name, precision)
 
     def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
-        """Train the model with the arguments and the result of `grpo_lab.trainer.train`."""
+        """Train the model; arguments and result are those of `grpo_lab.trainer.train`."""
         from grpo_lab.train.engines.trl import train
 
         keywords |= {"lora": self.lora, "fsdp": self.fsdp, "vllm": self.vllm}
@@ -151,15 +151,15 @@ Engine = OurEngine | TrlEngine
 
 
 def _most_exact_precision(config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
-    modes = possible_precisions(device, config.requested_precision, exact_only=has_tiny_model)
-    return modes[0] if len(modes) > 1 else config.requested_precision
+    precisions = possible_precisions(device, config.requested_precision, exact_only=has_tiny_model)
+    return precisions[0] if len(precisions) > 1 else config.requested_precision
 
 
 def make_engine(options: dict) -> Engine:
-    """Return the engine that the options choose.
+    """Return the engine for these options.
 
     Raises:
-        InputError: For options that contradict each other, values out of range, and packages that are not installed.
+        InputError: for options that contradict each other, values out of range, and packages that are not installed.
     """
     # A switch that is False counts as not given, except for an option of vLLM, which TRL reads.
     engine_options = {

@@ -10,17 +10,17 @@ def add_engine_options(parser: ArgumentParser) -> None:
     """Add --engine, --use_peft, --fsdp, --use_vllm and their further options, none of which has a default."""
     group = parser.add_argument_group("engine")
     trl, server = f"with --engine {TRL}", "with --vllm_mode server"
-    modes, names = {"choices": ("colocate", "server")}, {"nargs": "+", "metavar": "NAME"}
+    vllm_modes, names = {"choices": ("colocate", "server")}, {"nargs": "+", "metavar": "NAME"}
     for name, about, kind in (
         ("engine", f"whose loop trains (default {OURS}: the one of the lessons)", {"choices": (OURS, TRL)}),
-        ("use_peft", "train adapters of LoRA alone, beside frozen weights", _switch()),
+        ("use_peft", "train only LoRA adapters; the weights of the model are frozen", _switch()),
         ("lora_r", "rank of an adapter (default 16)", argparse_type(int)),
         ("lora_alpha", "adapters are multiplied by alpha / r (default 32)", argparse_type(int)),
         ("lora_dropout", f"{trl} (default 0; TRL's is 0.05)", argparse_type(float)),
         ("lora_target_modules", "maps with an adapter, or all-linear (default: peft's)", names),
         ("fsdp", f"{trl}, under torchrun: FSDP2 divides weights, gradients and moments", _switch()),
         ("use_vllm", f"{trl}: vLLM samples", _switch()),
-        ("vllm_mode", "on the GPUs that train, or on its own (TRL's default: colocate)", modes),
+        ("vllm_mode", "on the GPUs that train, or on its own (TRL's default: colocate)", vllm_modes),
     ):  # fmt: skip
         group.add_argument(f"--{name}", help=about, default=SUPPRESS, **kind)
     for name, (kind, required) in VLLM.items():

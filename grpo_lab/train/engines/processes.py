@@ -35,7 +35,7 @@ def only_main_prints() -> Iterator[None]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if is_main():
-        print(f"{world_size()} processes; what follows is said by the first")
+        print(f"{world_size()} processes; what follows is printed by the first")
         yield
         return
     with open(os.devnull, "w", encoding="utf-8") as null_file, contextlib.redirect_stdout(null_file):

@@ -71,7 +71,7 @@ def train(
 
     Args:
         lora: Values of "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
-            With LoRA, the folder holds only the adapter, and the model keeps its frozen weights beside it.
+            With LoRA, the folder holds only the adapter, and the model keeps its frozen weights.
         fsdp: Whether FSDP2 divides parameters, gradients and optimizer state among the processes. The model passed in
             is then left divided, and the complete trained model is only in `output_dir`.
         vllm: Settings for sampling with vLLM, "use_vllm", "vllm_mode" and so on, under TRL's names; None samples with
@@ -83,7 +83,7 @@ def train(
             saved with the settings, as JSON. None: there are none.
 
     Raises:
-        InputError: For a setting that TRL lacks, or a precision that it cannot train in.
+        InputError: for a setting that TRL lacks, or a precision that it cannot train in.
         Stopped: A KeyboardInterrupt, after Ctrl-C or SIGTERM. A run with one process first finishes and saves its step.
     """
     check_settings(config, lora=lora is not None)
@@ -146,7 +146,7 @@ def _tool_environment(config: GRPOConfig, environment, tools, environment_factor
 
 
 def _run_folder(model, tokenizer, config: GRPOConfig, settings: dict) -> RunFolder | None:
-    """Return the folder of the run, not opened yet; None without an output_dir, and in processes but the first.
+    """Return the folder of the run, not opened yet; None without an output_dir, and in all processes but the first.
 
     settings: The settings and options to store, by name.
     """
@@ -223,7 +223,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
     """Return the problems of all steps in the order of our own loop, after checking the inputs as it does.
 
     Raises:
-        InputError: If the inputs fail a check, if a prompt needs a correction that TRL does not make, or if some
+        InputError: if the inputs fail a check, if a prompt needs a correction that TRL does not make, or if some
             prompts are strings and others are lists of messages, which TRL does not mix.
     """
     config = inputs.config
@@ -296,7 +296,7 @@ class StepRecorder(TrainerCallback):
             control.should_save, control.should_training_stop = self.folder is not None, True
 
     def on_save(self, args, state, control, **_):
-        PartialState().wait_for_everyone()  # returns when each process has written its part of the checkpoint
+        PartialState().wait_for_everyone()  # each process must have written its part of the checkpoint
         if self.folder is not None:
             step = state.global_step // self.config.updates_per_step
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"

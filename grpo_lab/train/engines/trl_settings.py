@@ -14,7 +14,7 @@ PRECISION_FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf1
 # Settings that may stand in the file of a run and that TRL lacks, with the reason why the training is the same without
 # them, up to rounding.
 DROPPED_SETTINGS = {
-    "log_kl": "measured with beta above 0 alone",
+    "log_kl": "measured only with beta above 0",
     "max_nonfinite_steps": "updates that are not finite go on",
 }
 PRECISION_SUBSTITUTES = {"bf16": "fp32-master"}
@@ -54,7 +54,7 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
     """Return the micro-batch size and accumulation steps with which all processes share the rows of an update.
 
     Raises:
-        InputError: If the processes cannot share the rows of an update evenly, or if the loss averaged in each process
+        InputError: if the processes cannot share the rows of an update evenly, or if the loss averaged in each process
             is not the loss of the whole update.
     """
     processes = world_size()

@@ -21,7 +21,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
-from grpo_lab.models.loading import without_bars
+from grpo_lab.models.loading import without_progress_bars
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.functions import as_list_or_empty
@@ -85,15 +85,16 @@ class Trainer(trl.GRPOTrainer):
                 state.distributed_type = DistributedType.FSDP
             self.accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
             self.is_fsdp_enabled = True
-        # Otherwise transformers would load the reference model in the first process only, and TRL does not send it to
-        # the others.
+        # FSDP2 sends the policy's weights from the first process to the others (see `trl_config`), also without this
+        # variable. If it were true, transformers would load the reference model in the first process only, and TRL does
+        # not send that one to the others.
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
 
     def create_model_card(self, *_, **__) -> None:
         """Do nothing: a model card would be written into the folder of the run."""
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        with without_bars():  # a second progress bar would interrupt that of the run
+        with without_progress_bars():  # a second progress bar would interrupt that of the run
             super()._save(output_dir, state_dict)
         (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle that nothing reads
 
@@ -129,6 +130,7 @@ def trl_config(
     if sync_steps is not None:
         settings |= {"ref_model_sync_steps": sync_steps * updates, "ref_model_mixup_alpha": 1.0}
     if shards:
+        # Only the first process has the policy's weights (`load_once`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
     return trl.GRPOConfig(
@@ -200,28 +202,30 @@ def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Call
     Args:
         reward_funcs: One reward function, a list of them, or None.
         rows: The problems of all steps, in order.
-        tokenizer: The tokenizer that restores tags which TRL drops from completions, see `CompletionTags`; None leaves
+        tokenizer: The tokenizer that restores the tags that TRL drops from completions, see `TagRestorer`; None leaves
             the completions as TRL returns them.
     """
     functions = as_list_or_empty(reward_funcs)
     names = reward_names(functions) if functions else []
-    with_tags = None if tokenizer is None else CompletionTags(tokenizer)
-    return [_reward_for_trl(function, name, rows, with_tags) for function, name in zip(functions, names, strict=True)]
+    restore_tags = None if tokenizer is None else TagRestorer(tokenizer)
+    return [
+        _reward_for_trl(function, name, rows, restore_tags) for function, name in zip(functions, names, strict=True)
+    ]
 
 
-def _reward_for_trl(function: Callable, name: str, rows: list[dict], with_tags: "CompletionTags | None") -> Callable:
+def _reward_for_trl(function: Callable, name: str, rows: list[dict], restore_tags: "TagRestorer | None") -> Callable:
     """Return the reward function as TRL calls it; a coroutine function if `function` is one."""
 
     def reward(
-        prompts, completions, completion_ids, row, log_metric, environments=None, **trainers
+        prompts, completions, completion_ids, row, log_metric, environments=None, **trainer_arguments
     ) -> list[float | None]:
         batch = [rows[number] for number in row]
-        if with_tags is not None:
-            completions = with_tags(completions, completion_ids, batch)
+        if restore_tags is not None:
+            completions = restore_tags(completions, completion_ids, batch)
         columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
         columns |= {} if environments is None else {"environments": environments}
-        trainers |= {"log_metric": log_metric}
-        columns |= {key: trainers[key] for key in TRAINER_ARGUMENTS if key in trainers}
+        trainer_arguments |= {"log_metric": log_metric}
+        columns |= {key: trainer_arguments[key] for key in TRAINER_ARGUMENTS if key in trainer_arguments}
         with warnings.catch_warnings():
             # Only this reward function is called here, and TRL itself warns if none gives a reward.
             warnings.filterwarnings("ignore", "every reward function")
@@ -239,7 +243,7 @@ def _reward_for_trl(function: Callable, name: str, rows: list[dict], with_tags: 
     return named_reward
 
 
-class CompletionTags:
+class TagRestorer:
     """A function that restores the tags that TRL leaves out of completions.
 
     These are the tags that are special tokens, and the opening tag of a thought if it is at the end of the prompt.

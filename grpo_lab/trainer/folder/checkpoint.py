@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.models.adapters import has_adapter, load_adapter_weights
-from grpo_lab.models.loading import without_bars
+from grpo_lab.models.loading import without_progress_bars
 
 UNFINISHED = "grpo_run.unfinished"  # folder for files that are still being written
 ENGINE_STATE = "grpo_state.json"  # file with the state of the run in a checkpoint that an engine such as TRL wrote
@@ -39,7 +39,7 @@ def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=
     """
     folder.mkdir(parents=True)
     try:
-        with without_bars():  # progress bars of transformers would interrupt the bar of the run
+        with without_progress_bars():  # progress bars of transformers would interrupt the bar of the run
             model.save_pretrained(folder)
             if reference is not None:
                 reference.save_pretrained(folder / _REFERENCE)
@@ -85,7 +85,7 @@ def check_savable(model, tokenizer) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, component, settings in (("model", model, {"state_dict": {}}), ("tokenizer", tokenizer, {})):
             try:
-                with without_bars():
+                with without_progress_bars():
                     component.save_pretrained(folder, **settings)
             except Exception as error:
                 if getattr(error, "errno", None) is not None:
@@ -121,7 +121,7 @@ def load_weights(folder: Path, model) -> None:
     if has_adapter(model):
         load_adapter_weights(folder, model)
         return
-    with without_bars():
+    with without_progress_bars():
         loaded = type(model).from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype="auto")
     model.load_state_dict(loaded.state_dict())
 

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE
-from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
+from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.fingerprints import check_same_ingredients, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
@@ -45,7 +45,10 @@ MODEL_FILES = (
     ADAPTER_CONFIG_FILE,
     ADAPTER_WEIGHTS_FILE,
 )
-_COMPARED_SETTINGS = SETTINGS.keys() - {*MAY_CHANGE, "max_steps"}  # settings that a resumed run may not change
+_COMPARED_SETTINGS = SETTINGS.keys() - {
+    *MAY_CHANGE_ON_RESUME,
+    "max_steps",
+}  # settings that a resumed run may not change
 
 
 def explain_disk_errors(method: Callable) -> Callable:

@@ -20,7 +20,7 @@ NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 
 @pytest.fixture
 def catalogue(monkeypatch) -> dict[str, str]:
-    """A small catalogue instead of the file."""
+    """Use a small catalogue instead of the file."""
     entries = {"step": "步数", "{0} of {1}:\nright": "{1} 个中 {0} 个\n正确", "seed 0": "种子零", "right": "正确"}
     monkeypatch.setattr(labels, "catalogue", lambda target: entries)
     return entries
@@ -60,7 +60,7 @@ def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogu
 
 def test_a_build_gets_the_figure_in_both_languages(catalogue, monkeypatch):
     image = pytest.importorskip("PIL.Image")
-    monkeypatch.setenv(style.IN, CHINESE)
+    monkeypatch.setenv(style.SECOND_LANGUAGE, CHINESE)
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
     fig, ax = plt.subplots()
     ax.set(xlabel="step")
@@ -88,7 +88,7 @@ def test_the_font_has_each_sign_of_the_catalogue_and_numbers_are_kept():
 
 
 def test_each_label_of_the_built_lessons_is_in_the_catalogue():
-    """A build stores the labels beside each figure. Names such as DAPO are in the catalogue, with the same text."""
+    """A build stores the labels with each figure. Names such as DAPO are in the catalogue, with the same text."""
     known = labels.catalogue(CHINESE)
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]

@@ -1,4 +1,4 @@
-"""Figures for three words: the plane keeps lengths, and corners and arrows have their names beside them."""
+"""Figures for three words: the plane keeps lengths, and corners and arrows have their names next to them."""
 
 import matplotlib.pyplot as plt
 import numpy as np

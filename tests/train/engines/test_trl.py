@@ -182,7 +182,7 @@ REFUSED = [
     ("--engine trl --fsdp", "--fsdp is True; expected it only on several processes: torchrun --nproc_per_node 2 -m"),
     ("--lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
     ("--use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
-    ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0: the sampler and the log-probabilities"),
+    ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0, since sampler and trainer must"),
     ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie between 0 and 1"),
     ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
     ("--use_peft --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2; leave it out with LoRA: the ref"),
@@ -390,7 +390,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     trl_settings.check_settings(config)
     table = trl_settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
-    assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured with beta above 0 alone"]
+    assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured only with beta above 0"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])

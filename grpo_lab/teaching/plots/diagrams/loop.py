@@ -1,4 +1,4 @@
-"""A diagram of the loop of GRPO: seven stages in a row, with the stages of a lesson marked."""
+"""A diagram of the loop of GRPO: seven stages in a row, those of the lesson marked."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ def loop_diagram(here: str | Iterable[str] = (), met: Iterable[str] = STAGES, *,
     Args:
         here: One or several of the `STAGES` that the lesson is about; they are coloured.
         met: The stages of earlier lessons. All other stages are pale and dashed.
-        caption: The caption of the figure. None for the usual sentence, "You are here: ...".
+        caption: The caption of the figure; None for the usual sentence, "You are here: ...".
     """
     here, met = ((stages,) if isinstance(stages, str) else tuple(stages) for stages in (here, met))
     for stage in here + met:

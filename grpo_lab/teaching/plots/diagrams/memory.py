@@ -1,4 +1,4 @@
-"""Figures of memory: the pieces that are allocated at the same time, stacked, with the memory of GPUs."""
+"""Figures of memory: stacks of the pieces that are allocated at the same time, compared with the memory of GPUs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -26,11 +26,11 @@ LOOKS = {
 }
 PHASES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("#7570B3", "")
-OPACITY = 0.55  # strength of the colours, so weak that text on them is readable
-TEXT_BACKGROUND = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides the line behind a text
+OPACITY = 0.55  # weak enough for text on the colours to be readable
+TEXT_BACKGROUND = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind the text
 LETTER_WIDTH = 0.0125  # width of a letter of a label, as a fraction of the axis
-# In GiB. A piece that is never larger than this during a step is hardly visible, and so not named below the figure.
-LEAST_VISIBLE = 0.2
+# A piece that is never larger than this during a step is hardly visible, so it is not named below the figure.
+MIN_VISIBLE_GIB = 0.2
 
 
 def memory_bars(rows: Mapping[str, Mapping[str, int | float]], gpu_sizes: Sequence[float] = ()):
@@ -110,7 +110,9 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[fl
         times, table = _corners(plan)
         fill, hatch = zip(*map(_look, table), strict=True)
         areas = ax.stackplot(times, table.values(), colors=fill, hatch=hatch, edgecolor="white", linewidth=0.5)
-        patches |= {piece: area for piece, area in zip(table, areas, strict=True) if max(table[piece]) > LEAST_VISIBLE}
+        patches |= {
+            piece: area for piece, area in zip(table, areas, strict=True) if max(table[piece]) > MIN_VISIBLE_GIB
+        }
         heights = np.cumsum(list(table.values()), axis=0)
         _name_pieces(ax, times, table, heights, sum(tops), labelled)
         corner, peak = heights[-1].argmax(), heights[-1].max()
@@ -151,21 +153,21 @@ def _name_pieces(
 
 
 def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
-    """Return the times of the moments of a step, and the size of each piece in GiB at each of these times.
+    """Return the times of the snapshots of a step, and the size of each piece in GiB at each of these times.
 
     Of the update, the first micro-batch and a later one are shown.
     """
-    moments = plan.moments
+    snapshots = plan.snapshots
     # What is allocated between phases, with and without gradients.
-    with_gradients = moments["optimizer"][0] | {"Adam at work": 0}
+    with_gradients = snapshots["optimizer"][0] | {"Adam at work": 0}
     without_gradients = with_gradients | {"gradients": 0}
-    first_microbatch, later_microbatch = moments["update"][:5], moments["update"][5:]
+    first_microbatch, later_microbatch = snapshots["update"][:5], snapshots["update"][5:]
     phases = (
-        (without_gradients, moments["rollout"]),
-        (without_gradients, moments["logprobs"]),
+        (without_gradients, snapshots["rollout"]),
+        (without_gradients, snapshots["logprobs"]),
         (without_gradients, first_microbatch),
         (with_gradients, later_microbatch),
-        (with_gradients, moments["optimizer"]),
+        (with_gradients, snapshots["optimizer"]),
     )
     times, states = [], []
     for start, (start_state, states_of_phase) in enumerate(phases):
@@ -177,7 +179,7 @@ def _corners(plan: "MemoryPlan") -> tuple[list[float], dict[str, list[float]]]:
 
 
 def _look(piece: str) -> tuple[tuple, str]:
-    """Return the fill colour of a piece, which is light and opaque, and its hatch."""
+    """Return the light and opaque fill colour of a piece, and its hatch."""
     from matplotlib.colors import to_rgb
 
     colour, hatch = LOOKS.get(piece, OTHER)

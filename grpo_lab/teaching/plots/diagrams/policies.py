@@ -8,15 +8,15 @@ from grpo_lab.teaching.plots.intervals import as_array
 from grpo_lab.teaching.plots.style import CENTRED, OKABE_ITO, without_grid
 
 THINNEST, THICKEST = 0.4, 5.0  # line widths of edges with probability 0 and 1, in points
-TEXT_BACKGROUND = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # hides the line behind a text
-LEAST_FLOW = 0.002  # smallest fraction of the flow out of a turn for which a line is drawn
+TEXT_BACKGROUND = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # hides a line behind the text
+MIN_FLOW = 0.002  # smallest fraction of the flow out of a turn for which a line is drawn
 NODE = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "grey", "linewidth": 0.6}
 
 
 def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
     """Make a figure of the tree of all completions, from the empty prefix on the left to full completions on the right.
 
-    Each edge is a token: the larger its probability after its prefix, the thicker the edge. Inner nodes are numbered.
+    Each edge is a token: the larger its probability given its prefix, the thicker the edge. Inner nodes are numbered.
 
     Args:
         sequences: All completions, shape (N, T), in lexicographic order, at most 32.
@@ -102,8 +102,8 @@ def group_picture(probabilities, correct: Sequence[int], responses, rewards, adv
 def search_tree_diagram(ax, visits, flows, title: str = "") -> None:
     """Draw the tree of a policy's guesses: a row for each turn, with the numbers from left to right.
 
-    Each guess is a disc, the larger and darker the more frequent it is in its turn. Lines lead to the next guess, the
-    wider the more frequent: solid and blue after the word "higher", dashed and vermillion after "lower".
+    Each guess is a disc: the more frequent it is in its turn, the larger and darker the disc. Lines lead to the next
+    guess; more frequent ones are wider. They are solid and blue after "higher", dashed and vermillion after "lower".
 
     Args:
         ax: The matplotlib axes.
@@ -114,7 +114,7 @@ def search_tree_diagram(ax, visits, flows, title: str = "") -> None:
     """
     visits, flows = as_array(visits), as_array(flows)
     turns, numbers = visits.shape
-    for k, guess, word, next_guess in np.argwhere(flows > LEAST_FLOW * flows.sum(axis=(1, 2, 3), keepdims=True)):
+    for k, guess, word, next_guess in np.argwhere(flows > MIN_FLOW * flows.sum(axis=(1, 2, 3), keepdims=True)):
         share = flows[k, guess, word, next_guess] / flows[k].max()
         colour, style = (OKABE_ITO["blue"], "-") if word == 0 else (OKABE_ITO["vermillion"], "--")
         line = {"color": colour, "linestyle": style, "linewidth": 3 * share**0.5, "alpha": 0.15 + 0.85 * share}

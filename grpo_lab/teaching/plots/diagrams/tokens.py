@@ -1,4 +1,4 @@
-"""Diagrams of tokens: the weights of the tokens of a batch, and the tokens that a new token attends to."""
+"""Diagrams of tokens: the weight of each token of a batch, and the tokens to which a new token attends."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from grpo_lab.teaching.plots.style import GREY, OKABE_ITO, without_grid
 
 
 def ragged_batch(weights: dict, mask, labels: list[str]):
-    """Make a figure of the weights of the tokens in a batch, with a panel for each loss.
+    """Make a figure of the weight of each token in a batch, with a panel for each loss.
 
     Each row is a completion and each box a token: the darker the box, the larger the weight. Crosses are padding.
 
@@ -44,7 +44,7 @@ def ragged_batch(weights: dict, mask, labels: list[str]):
 
 
 def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence[str]):
-    """Make a figure of the tokens that each sampled token attends to, with the KV cache (left) and without it (right).
+    """Make a figure of the tokens to which each sampled token attends, with the KV cache (left) and without (right).
 
     Each row is a sampled token; filled boxes are the earlier tokens to which it attends.
 

@@ -124,7 +124,12 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("TRAINING_PROBLEMS", NUM_TRAINING_SUMS), ("REWARDS", SUMS_REWARDS), ("REWARD_WEIGHTS", SUMS_WEIGHTS)],
+    [
+        ("TRAINING_PROBLEMS", NUM_TRAINING_SUMS),
+        ("REWARDS", SUMS_REWARDS),
+        ("REWARD_WEIGHTS", SUMS_WEIGHTS),
+        ("EVAL_PROBLEMS", train_command.MAX_EVAL_PROBLEMS),
+    ],
 )
 def test_the_old_names_of_the_run_on_sums_still_work(name, value):
     with pytest.warns(DeprecationWarning, match=f"{name} is called grpo_lab"):
@@ -168,8 +173,8 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdi
     arguments = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
     rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments)
     held_out = keywords["eval_dataset"]
-    assert len(held_out) == train_command.EVAL_PROBLEMS
-    assert held_out == addition_problems("test", train_command.EVAL_PROBLEMS, 1)
+    assert len(held_out) == train_command.MAX_EVAL_PROBLEMS
+    assert held_out == addition_problems("test", train_command.MAX_EVAL_PROBLEMS, 1)
     rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments, "--task", "mine.jsonl")
     assert {row["answer"] for row in rows} & {row["answer"] for row in keywords["eval_dataset"]} == set()
     assert len(rows) + len(keywords["eval_dataset"]) == 60
@@ -259,7 +264,7 @@ def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
     assert train_command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
     assert train_command.main(["--output_dir", "out", *own]) == 0
     for words, message in [
-        (["--beta", "0.2"], "--beta is 0.2; expected 0.0, as in the run in 'out'; what may be given anew is"),
+        (["--beta", "0.2"], "--beta is 0.2; expected 0.0, as in the run in 'out'; the options that may change are"),
         (["--task", "sums"], "--task is 'sums'; expected 'mine.jsonl', as"),
         (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
     ]:
@@ -311,7 +316,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
         ("epsilon: wide", "argument --epsilon: invalid float value: 'wide' (in 'bad.yaml')"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
         ("seed:", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),
-        ("a: [", "--config is 'bad.yaml', which is no YAML: "),
+        ("a: [", "--config is 'bad.yaml', which is not YAML: "),
         ("seed: 1", "the following arguments are required: --output_dir"),
     ]:
         (workdir / "bad.yaml").write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import grpo_lab.rewards.rules
 from grpo_lab.base.checks import InputError
-from grpo_lab.config import MAY_CHANGE, SETTINGS, GRPOConfig
+from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.fingerprints import fingerprints
@@ -54,7 +54,7 @@ def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
     run = RunFolder(make_config(output_dir=str(tmp_path)), settings)
     for name in SETTINGS:
         run.manifest = {"settings": settings | {name: "another"}, "ingredients": {}, "checkpoints": {}}
-        if name in {*MAY_CHANGE, "max_steps"}:  # these settings have tests of their own below
+        if name in {*MAY_CHANGE_ON_RESUME, "max_steps"}:  # these settings have tests of their own below
             run._check_same_run({})
         else:
             with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; take"):
@@ -202,10 +202,10 @@ def cell_of_a_notebook(sign):
 
 
 OTHER_REWARDS = {
-    "closure": (closure, r"test_same_run.closure.<locals>.<lambda>"),
+    "closure": (closure, r"test_run_folder_same_run.closure.<locals>.<lambda>"),
     "partial": (lambda sign: functools.partial(plain, sign=sign), r"functools.partial"),
-    "instance": (Instance, r"test_same_run.Instance"),
-    "method": (lambda sign: Instance(sign).__call__, r"test_same_run.Instance.__call__"),
+    "instance": (Instance, r"test_run_folder_same_run.Instance"),
+    "method": (lambda sign: Instance(sign).__call__, r"test_run_folder_same_run.Instance.__call__"),
     "cell": (cell_of_a_notebook, r"__main__.reward"),
 }
 

@@ -33,7 +33,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
 from tests.config.test_config import test_what_a_loss_reads_is_what_its_result_depends_on
-from tests.trainer.test_step import test_cutting_a_batch_changes_nothing_except_for_bnpo
+from tests.trainer.test_loop_step import test_cutting_a_batch_changes_nothing_except_for_bnpo
 
 ones = torch.ones(1, 2)
 loss = policy_loss(0.5 * ones, ones[0, :1], ones.bool(), 0 * ones, loss_type="my_clip", my_width=0.25)[0]
