@@ -25,7 +25,7 @@ from grpo_lab.evaluate import (
 )
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, reward_names
-from grpo_lab.rewards.named import think_rate
+from grpo_lab.rewards.rules import think_rate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table

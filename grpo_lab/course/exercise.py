@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from grpo_lab.base.checks import check_between
 from grpo_lab.config.settings import MAX_SEED
-from grpo_lab.course.wrong_answers import with_changed_lines
+from grpo_lab.course.changed_source import with_changed_lines
 
 INF, NAN = float("inf"), float("nan")
 TESTED_PROPERTIES = ("values", "stability")  # the values of `Case.tests`, in the order of the cases

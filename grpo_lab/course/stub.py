@@ -11,8 +11,8 @@ import re
 from functools import cache
 from itertools import takewhile
 
+from grpo_lab.course.changed_source import source_of
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.wrong_answers import source_of
 from grpo_lab.formulas.lines import with_lines, without_markers
 
 # The message of the NotImplementedError that the library's function raises while a student's answer is tried.

@@ -48,8 +48,10 @@ def _make_rule(fault: str, *, source: str, causes: list[str], remedies: list[str
     return Rule(CONDITIONS[fault], source, tuple(causes), tuple(remedies))
 
 
-FAULTS = Path(__file__).with_name("faults.toml")
-RULES = tuple(_make_rule(fault, **texts) for fault, texts in tomllib.loads(FAULTS.read_text(encoding="utf-8")).items())
+FAULTS_FILE = Path(__file__).with_name("faults.toml")
+RULES = tuple(
+    _make_rule(fault, **texts) for fault, texts in tomllib.loads(FAULTS_FILE.read_text(encoding="utf-8")).items()
+)
 
 
 def examine(log: Log) -> tuple[list[Finding], dict[str, str]]:
@@ -67,12 +69,12 @@ def examine(log: Log) -> tuple[list[Finding], dict[str, str]]:
             unread_metrics[rule.name] = str(missing)
             continue
         if evidence:
-            step = first_step(rule, log)
+            step = first_step_of_fault(rule, log)
             findings.append(Finding(rule.name, step, evidence, rule.causes, rule.remedies, rule.source))
     return findings, unread_metrics
 
 
-def first_step(rule: Rule, log: Log) -> int:
+def first_step_of_fault(rule: Rule, log: Log) -> int:
     """Return the first step by which a fault can be recognised, for a log in which the rule finds it.
 
     This is the last step of the shortest beginning of the log in which the rule finds the fault.

@@ -136,16 +136,30 @@ def settings_of(function: Callable) -> set[str]:
     return bound | {p.name for p in parameters if p.default is not p.empty and p.default is not None}
 
 
-def check_weights(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
-    """Return the weights as a tensor; None means 1 for each of the functions with these names.
+def check_weights(reward_weights: Any, names: Sequence[str]) -> None:
+    """Raise InputError, which is a ValueError, unless there is one finite weight for each function, or None.
 
-    Raises:
-        ValueError: unless there is one finite weight for each function.
+    reward_weights: The weights.
+    names: The names of the functions.
     """
-    plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
-    weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
+    weights = _weight_list(reward_weights, names)
     are_finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)
     if len(weights) != len(names) or not are_finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
         raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}")
+
+
+def weights_tensor(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
+    """Return the weights as a tensor, after `check_weights`; None means 1 for each of the functions with these names.
+
+    Raises:
+        ValueError: unless there is one finite weight for each function.
+    """
+    weights = _weight_list(reward_weights, names)
+    check_weights(weights, names)
     return torch.tensor(weights, dtype=torch.float32)
+
+
+def _weight_list(reward_weights: Any, names: Sequence[str]) -> list:
+    plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
+    return [1.0] * len(names) if plain_weights is None else list(plain_weights)

@@ -12,18 +12,10 @@ from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
 from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward
-from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward
-from grpo_lab.rewards.text import completion_text, expected_texts
+from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward, think_rate
+from grpo_lab.rewards.text import expected_texts
 from grpo_lab.sandbox.python import check_sandbox
-from grpo_lab.tasks import Row, has_thinking
-
-
-def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
-    """Return 1.0 for each completion with a think block that is not empty, else 0.0.
-
-    With weight 0 it has no effect on training, but its mean is still reported.
-    """
-    return [float(has_thinking(completion_text(completion))) for completion in completions]
+from grpo_lab.tasks import Row
 
 
 def _check_tests(row: Row) -> None:

@@ -29,7 +29,7 @@ _BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.
 _EXPECTED_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
 
 
-class Case(NamedTuple):
+class ProgramTest(NamedTuple):
     """One test: a statement that runs after the program, or an input and the output that the program has to print."""
 
     statement: str | None
@@ -47,7 +47,9 @@ def code_reward(completions: Any, tests: Any, seconds: float = MAX_CPU_SECONDS, 
         seconds: The CPU seconds that the program may take for each test.
         kwargs: Other columns, unused.
     """
-    return _score_programs("code", completions, tests, lambda code, cases: float(all(_passes(code, cases, seconds))))
+    return _score_programs(
+        "code", completions, tests, lambda code, row_tests: float(all(_passes(code, row_tests, seconds)))
+    )
 
 
 @needs_sandbox
@@ -59,7 +61,7 @@ def pass_rate_reward(
     Arguments are the same as for `code_reward`. A completion without a program earns 0.0.
     """
     return _score_programs(
-        "pass_rate", completions, tests, lambda code, cases: sum(_passes(code, cases, seconds)) / len(cases)
+        "pass_rate", completions, tests, lambda code, row_tests: sum(_passes(code, row_tests, seconds)) / len(row_tests)
     )
 
 
@@ -91,7 +93,7 @@ def last_block(completion: Any, languages: Iterable[str]) -> str | None:
     return next((text for name, text in reversed(blocks) if name.lower() in ("", *languages)), None)
 
 
-def read_tests(tests: Any) -> list[Case]:
+def read_tests(tests: Any) -> list[ProgramTest]:
     """Return the tests in an entry of the column `tests`.
 
     Raises:
@@ -99,12 +101,12 @@ def read_tests(tests: Any) -> list[Case]:
     """
     value = _parsed(tests)
     if isinstance(value, str) and value.strip():
-        return [Case(value)]
+        return [ProgramTest(value)]
     if isinstance(value, dict):
         value = _pairs(value)
     if not isinstance(value, list | tuple) or not value:
         raise InputError("tests", tests, _EXPECTED_FORMS, found=f"is {shortened(tests)}")
-    return [_case(test) for test in value]
+    return [_program_test(test) for test in value]
 
 
 def expected_result(database: str, statement: str) -> tuple[list[tuple], bool]:
@@ -125,27 +127,27 @@ def expected_result(database: str, statement: str) -> tuple[list[tuple], bool]:
 
 
 def _score_programs(
-    name: str, completions: Any, tests: Any, reward: Callable[[str, list[Case]], float]
+    name: str, completions: Any, tests: Any, reward: Callable[[str, list[ProgramTest]], float]
 ) -> list[float | None]:
     """Return the reward of each completion's program; as many programs run at a time as there are CPUs."""
     check_column(f"{name}: tests", tests, completions)
-    cases = [None if entry is None else read_tests(entry) for entry in tests]
+    program_tests = [None if entry is None else read_tests(entry) for entry in tests]
     programs = [last_block(completion, ("python", "py", "python3")) for completion in completions]
 
-    def score(program: str | None, row_cases: list[Case] | None) -> float | None:
-        if row_cases is None:
+    def score(program: str | None, row_tests: list[ProgramTest] | None) -> float | None:
+        if row_tests is None:
             return None
-        return 0.0 if program is None else reward(program, row_cases)
+        return 0.0 if program is None else reward(program, row_tests)
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return list(threads.map(score, programs, cases))
+        return list(threads.map(score, programs, program_tests))
 
 
-def _passes(code: str, cases: list[Case], seconds: float) -> Iterable[bool]:
+def _passes(code: str, tests: list[ProgramTest], seconds: float) -> Iterable[bool]:
     """Run a program once for each test, and yield whether it passes that test."""
-    for case in cases:
-        execution = execute(code, case.stdin, case.statement, seconds)
-        yield execution.succeeded and (case.statement is not None or _lines(execution.output) == _lines(case.stdout))
+    for test in tests:
+        execution = execute(code, test.stdin, test.statement, seconds)
+        yield execution.succeeded and (test.statement is not None or _lines(execution.output) == _lines(test.stdout))
 
 
 def _lines(text: str) -> list[str]:
@@ -171,13 +173,13 @@ def _pairs(tests: dict) -> list[dict]:
     return [{"input": stdin, "output": stdout} for stdin, stdout in zip(inputs, outputs, strict=True)]
 
 
-def _case(test: Any) -> Case:
+def _program_test(test: Any) -> ProgramTest:
     if isinstance(test, str) and test.strip():
-        return Case(test)
+        return ProgramTest(test)
     if isinstance(test, dict) and test.get("type") in (None, "stdin_stdout"):
         stdin, stdout = test.get("input"), test.get("output")
         if isinstance(stdin, str) and isinstance(stdout, str):
-            return Case(None, stdin, stdout)
+            return ProgramTest(None, stdin, stdout)
     raise InputError("tests", test, _EXPECTED_FORMS, found=f"has {shortened(test)}")
 
 

@@ -1,4 +1,4 @@
-r"""Rewards by rule: the format, the answer as a text, two rewards that can be gamed, and a penalty for length.
+r"""Rewards by rule: the format, a think block, the answer as a text, two that can be gamed, and a penalty for length.
 
 `contains_reward` and `graded_reward` are here because they are widely used, and their docstrings show their weakness:
 `contains_reward` gives up to 1 to any text that contains the expected one, and `graded_reward` gives 0.5 to any answer
@@ -21,6 +21,7 @@ from grpo_lab.rewards.text import (
     loose_text,
     normalise_text,
 )
+from grpo_lab.tasks import has_thinking
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -65,6 +66,14 @@ def format_reward(completions: Any, **kwargs: Any) -> list[float]:
     """
     rewards = [float(format_fault(completion_text(completion)) is None) for completion in completions]  # B (6.6)
     return rewards
+
+
+def think_rate(completions: Any, **kwargs: Any) -> list[float | None]:
+    """Return 1.0 for each completion with a think block that is not empty, else 0.0.
+
+    With weight 0 it has no effect on training, but its mean is still reported.
+    """
+    return [float(has_thinking(completion_text(completion))) for completion in completions]
 
 
 def accuracy_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | None]:

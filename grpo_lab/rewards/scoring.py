@@ -24,10 +24,10 @@ from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
     as_list,
     check_signatures,
-    check_weights,
     is_of_this_package,
     receives,
     reward_names,
+    weights_tensor,
 )
 from grpo_lab.rewards.text import check_column, shortened
 
@@ -86,7 +86,7 @@ def score_completions(
     """
     functions = as_list(reward_funcs)
     names = reward_names(functions)
-    weights = check_weights(reward_weights, names)
+    weights = weights_tensor(reward_weights, names)
     keywords = _keyword_arguments(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
     returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]

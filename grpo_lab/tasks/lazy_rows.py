@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-Row = dict
+Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
 
 
 class LazyRows(Sequence):

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.tasks.lazy_rows import LazyRows
-
-Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
+from grpo_lab.tasks.lazy_rows import LazyRows, Row, Table
 
 
 @runtime_checkable
@@ -74,6 +72,14 @@ def chat_messages(
         example_turns = zip(("user", "assistant"), example, strict=True)
         messages += [{"role": role, "content": content} for role, content in example_turns]
     return [*messages, {"role": "user", "content": question}]
+
+
+def row_with_messages(table: Table, index: int) -> Row:
+    """Return a row of a table with its prompt as chat messages; a prompt that is a text becomes the user's message."""
+    row = table.row(index)
+    if isinstance(prompt := row["prompt"], str):
+        row["prompt"] = chat_messages(prompt)
+    return row
 
 
 def mapped(rows: Iterable[Row], change: Callable[[Row], Row]) -> Sequence[Row]:

@@ -35,7 +35,7 @@ def submission(number: str = "01", cells: tuple[str, ...] = (), key=None, **writ
         metadata = cell["metadata"].get("grpo_lab", {})
         is_stub = set(metadata) == {"exercise"}
         if is_stub and metadata["exercise"] in written:
-            cell["source"] = source_of(metadata["exercise"], written.pop(metadata["exercise"]))
+            cell["source"] = answer_cell_source(metadata["exercise"], written.pop(metadata["exercise"]))
     assert not written, f"no stub for {', '.join(written)}"
     empty_cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     notebook["cells"][2:2] = [empty_cell | {"id": f"x{i}", "source": source} for i, source in enumerate(cells)]
@@ -51,7 +51,7 @@ def file_name(number: str) -> str:
     return f"{TITLES[number][0]}.ipynb"
 
 
-def source_of(name: str, function: Callable | str) -> str:
+def answer_cell_source(name: str, function: Callable | str) -> str:
     """Return the source of the cell that defines an answer under the name of its exercise.
 
     If the answer is a function, the cell has its whole module, with the imports and helpers that it needs.

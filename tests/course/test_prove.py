@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_lab.base.language import _
+from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.difference import first_difference
@@ -16,7 +17,6 @@ from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTED_PROPERTIES
 from grpo_lab.course.exercises import all_exercises, find_exercise
 from grpo_lab.course.stub import given_checks
-from grpo_lab.course.wrong_answers import function_from_source, source_of
 from grpo_lab.formulas.lines import line_at
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form

@@ -11,7 +11,7 @@ from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.rewards import code_reward, pass_rate_reward, programs, sql_reward
 from grpo_lab.rewards.functions import check_signatures
 from grpo_lab.rewards.named import check_reward_columns, find_rewards
-from grpo_lab.rewards.programs import Case, last_block, read_tests
+from grpo_lab.rewards.programs import ProgramTest, last_block, read_tests
 from grpo_lab.sandbox import python
 from tests.support.bubblewrap import needs_bubblewrap
 
@@ -49,13 +49,13 @@ def test_the_last_closed_block_is_the_program(completion, code):
 @pytest.mark.parametrize(
     ("tests", "cases"),
     [
-        ("assert f(1)", [Case("assert f(1)")]),
-        (["assert f(1)", "assert f(2)"], [Case("assert f(1)"), Case("assert f(2)")]),
-        ('["assert f(1)"]', [Case("assert f(1)")]),
-        ("[f(1)] == [2] or 1 / 0", [Case("[f(1)] == [2] or 1 / 0")]),
-        ([{"input": "a", "output": "b", "type": "stdin_stdout"}], [Case(None, "a", "b")]),
-        ({"inputs": ["a", ""], "outputs": ["b", "c"]}, [Case(None, "a", "b"), Case(None, "", "c")]),
-        (json.dumps({"inputs": ["a"], "outputs": ["b"], "fn_name": None}), [Case(None, "a", "b")]),
+        ("assert f(1)", [ProgramTest("assert f(1)")]),
+        (["assert f(1)", "assert f(2)"], [ProgramTest("assert f(1)"), ProgramTest("assert f(2)")]),
+        ('["assert f(1)"]', [ProgramTest("assert f(1)")]),
+        ("[f(1)] == [2] or 1 / 0", [ProgramTest("[f(1)] == [2] or 1 / 0")]),
+        ([{"input": "a", "output": "b", "type": "stdin_stdout"}], [ProgramTest(None, "a", "b")]),
+        ({"inputs": ["a", ""], "outputs": ["b", "c"]}, [ProgramTest(None, "a", "b"), ProgramTest(None, "", "c")]),
+        (json.dumps({"inputs": ["a"], "outputs": ["b"], "fn_name": None}), [ProgramTest(None, "a", "b")]),
     ],
 )
 def test_the_forms_of_tests(tests, cases):

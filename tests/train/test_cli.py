@@ -18,7 +18,7 @@ from grpo_lab.base import Stopped
 from grpo_lab.base.setting import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rewards.named import think_rate
+from grpo_lab.rewards.rules import think_rate
 from grpo_lab.task_spec import BY_REWARDS
 from grpo_lab.tasks import addition_problems, find_task, table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES

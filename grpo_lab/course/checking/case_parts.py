@@ -8,7 +8,7 @@ from grpo_lab.course.checking.difference import Difference
 from grpo_lab.course.checking.outcome import Outcome, inputs
 from grpo_lab.course.checking.plain_data import Other
 from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, full_lines
-from grpo_lab.course.checking.verdict_parts import WIDTH, Part, Row, rows_part
+from grpo_lab.course.checking.verdict_parts import WIDTH, Part, ValueLine, lines_part
 from grpo_lab.course.exercise import Exercise
 
 LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values
@@ -32,20 +32,20 @@ def short_parts(
     text = brief_arguments(_shown_arguments(exercise, index, seed), input_width)
     case = label if len(text) + len(label) < width else ""
     first, *continuation = textwrap.wrap(text, width) or [""]
-    rows = [_value_row("input", first, case=case), *(_value_row("", line) for line in continuation)]
+    lines = [_value_line("input", first, case=case), *(_value_line("", line) for line in continuation)]
     if outcome.trace:
-        rows.append(_value_row("where", brief(Other(outcome.trace.splitlines()[-1]), width)))
+        lines.append(_value_line("where", brief(Other(outcome.trace.splitlines()[-1]), width)))
     if difference.fault == "error":
-        return [rows_part("values", rows)]
+        return [lines_part("values", lines)]
     subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
     yours, expected = brief_pair(difference.got, difference.expected, width - len(subject and f"{subject}: "))
-    rows.append(_value_row("yours", yours, subject))
-    return [rows_part("values", rows), rows_part("expected", [_value_row("expected", expected, subject)])]
+    lines.append(_value_line("yours", yours, subject))
+    return [lines_part("values", lines), lines_part("expected", [_value_line("expected", expected, subject)])]
 
 
-def _value_row(label: str, value: str, subject: str = "", case: str = "") -> Row:
+def _value_line(label: str, value: str, subject: str = "", case: str = "") -> ValueLine:
     """Return a line of the short parts; all of their values begin in the same column."""
-    return Row(value, label, " " * (LABEL_WIDTH - len(label)), subject, case)
+    return ValueLine(value, label, " " * (LABEL_WIDTH - len(label)), subject, case)
 
 
 def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
@@ -62,23 +62,23 @@ def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, ind
     if "\n" in outcome.message:
         parts.append(Part("values", outcome.message, f"{outcome.error}:"))
     title = f"{difference.subject[:1].upper()}{difference.subject[1:]}"
-    parts.append(rows_part("values", _full_rows("yours", difference.got), f"{title}:"))
-    parts.append(rows_part("expected", _full_rows("expected", difference.expected), "What is expected:"))
+    parts.append(lines_part("values", _full_value_lines("yours", difference.got), f"{title}:"))
+    parts.append(lines_part("expected", _full_value_lines("expected", difference.expected), "What is expected:"))
     if difference.subject.startswith("the gradient of"):
         parts.append(Part("say", "The gradients are those of the result times random numbers, which never change."))
     return parts + printed_parts(outcome)
 
 
-def _full_rows(label: str, value: Any) -> list[Row]:
+def _full_value_lines(label: str, value: Any) -> list[ValueLine]:
     """Return the lines of a value in full, with `label` in place of the value's name."""
-    rows = []
+    value_lines = []
     for line in full_lines("", value):
         if line.startswith(" = "):
-            rows.append(Row(line.removeprefix(" = "), label, " = "))
+            value_lines.append(ValueLine(line.removeprefix(" = "), label, " = "))
         else:
             continues_value = line.startswith(("    ", "…"))
-            rows.append(Row(line, "" if continues_value else label))
-    return rows
+            value_lines.append(ValueLine(line, "" if continues_value else label))
+    return value_lines
 
 
 def _shown_arguments(exercise: Exercise, index: int, seed: int) -> dict:

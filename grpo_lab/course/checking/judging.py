@@ -20,7 +20,7 @@ from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations
 
 # The sentences about code that cannot be judged by its numbers, by `Verdict.fault` or `Mismatch.kind`.
-FAULTS = {
+FORM_FAULTS = {
     "signature": "The arguments of your function differ from those of the stub: {message}. Copy the first lines of the "
     "stub, and leave them as they are.",
     "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
@@ -71,7 +71,7 @@ def mismatch_verdict(exercise: Exercise, mismatch: Mismatch) -> Verdict:
     """Return the verdict on a function in memory that is not the one of the notebook page."""
     counts = {"run": mismatch.count, "failed_run": mismatch.failed_count}
     runs = {key: "" if count is None else Phrase(" ", fill("(In [{0}])", count)) for key, count in counts.items()}
-    sentence = fill(FAULTS[mismatch.kind], name=f"`{mismatch.name}`", **runs)
+    sentence = fill(FORM_FAULTS[mismatch.kind], name=f"`{mismatch.name}`", **runs)
     return _make_verdict(exercise, "form", [Part("say", sentence)], fault="stale")
 
 
@@ -79,11 +79,11 @@ def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -
     """Return the verdict on code that cannot be judged by its numbers.
 
     Args:
-        fault: The fault, a key of `FAULTS`.
+        fault: The fault, a key of `FORM_FAULTS`.
         message: The details of a signature that differs.
         fields: More fields of the verdict.
     """
-    sentence = fill(FAULTS[fault], message=Phrase(message))
+    sentence = fill(FORM_FAULTS[fault], message=Phrase(message))
     return _make_verdict(exercise, "form", [Part("say", sentence)], fault=fault, **fields)
 
 

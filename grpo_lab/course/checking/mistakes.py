@@ -14,11 +14,11 @@ from itertools import combinations, permutations
 from typing import Any
 
 from grpo_lab.base.language import Phrase, fill
+from grpo_lab.course.changed_source import with_changed_lines
 from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import planted_lines
-from grpo_lab.course.wrong_answers import with_changed_lines
 
 _MAX_NAMED = 3
 _UNSPECIFIC_TYPES = ("", "int", "bool", "str", "typing.Any")  # arguments of these types are never swapped

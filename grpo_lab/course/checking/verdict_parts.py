@@ -15,7 +15,7 @@ _EMPHASIS = re.compile(r"(?<![a-zA-Z0-9_*])\*(\w[^*\n]{0,60}?)\*(?![a-zA-Z0-9_*]
 
 
 @dataclass(frozen=True)
-class Row:
+class ValueLine:
     """A line of values, such as "yours     gradient of logp: 0.5". Its words are translated when it is shown.
 
     Attributes:
@@ -62,17 +62,17 @@ class Part:
     kind: str
     text: str
     title: str = ""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ValueLine, ...] = ()
 
 
-def rows_part(kind: str, rows: Sequence[Row], title: str = "") -> Part:
+def lines_part(kind: str, lines: Sequence[ValueLine], title: str = "") -> Part:
     """Return a part that consists of lines of values."""
-    return Part(kind, "\n".join(row.english for row in rows), title, tuple(rows))
+    return Part(kind, "\n".join(line.english for line in lines), title, tuple(lines))
 
 
 def _value_lines(part: Part) -> str:
     """Return the lines of values, with their words in the reader's language."""
-    return "\n".join(row.translated for row in part.rows) if part.rows else part.text
+    return "\n".join(line.translated for line in part.rows) if part.rows else part.text
 
 
 def _columns(text: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, earned_points, judge
-from grpo_lab.course.checking.verdict_parts import Part, Row
+from grpo_lab.course.checking.verdict_parts import Part, ValueLine
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
@@ -344,7 +344,7 @@ def _verdict(entry: dict) -> Verdict:
 
 
 def _part(entry: dict) -> Part:
-    return Part(**entry | {"rows": tuple(Row(**row) for row in entry["rows"])})
+    return Part(**entry | {"rows": tuple(ValueLine(**row) for row in entry["rows"])})
 
 
 def grade_answer(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:

@@ -64,7 +64,7 @@ def assignment_of(assignment_by_name: str, cells: list[dict]) -> str:
     """
     exercises = {lab_metadata(cell).get("exercise") for cell in cells}
     if not any(exercises & set(names) for names in ASSIGNMENTS.values()):
-        exercises = {name for cell in cells for name in Cell(0, source_of(cell)).defines}
+        exercises = {name for cell in cells for name in Cell(0, cell_source(cell)).defines}
     best = max(ASSIGNMENTS, key=lambda stem: (len(exercises & set(ASSIGNMENTS[stem])), stem == assignment_by_name))
     return best if exercises & set(ASSIGNMENTS[best]) else assignment_by_name
 
@@ -97,7 +97,7 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
     _, demonstration_code = demonstration(number_of(assignment))
     code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
-        source = source_of(cell)
+        source = cell_source(cell)
         if (
             cell.get("cell_type") != "code"
             or lab_metadata(cell).get("role") in ("demo", "variant")
@@ -116,7 +116,7 @@ def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[s
 
 def written_answer(cells: list[dict]) -> str:
     """Return the text of the cell for the question in words; "" if nothing was written."""
-    texts = (source_of(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
+    texts = (cell_source(cell).strip() for cell in cells if lab_metadata(cell).get("role") == "written")
     return next((text[:MAX_CELL_LENGTH] for text in texts if text not in NOTHING_WRITTEN), "")
 
 
@@ -132,7 +132,7 @@ def answers_as_text(cells: list[dict]) -> list[str]:
     return [metadata["exercise"] for metadata in text_metadata if "exercise" in metadata and "role" not in metadata]
 
 
-def source_of(cell: dict) -> str:
+def cell_source(cell: dict) -> str:
     """Return the source of a cell, which a file stores as a text or a list of lines."""
     source = cell.get("source", "")
     if isinstance(source, list):

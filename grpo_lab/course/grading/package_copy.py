@@ -31,7 +31,7 @@ def make_copy(folder: Path, exercises: Iterable[Exercise]) -> None:
     for exercise in exercises:
         source_file = Path(inspect.getsourcefile(inspect.unwrap(exercise.function)))
         path = target / source_file.resolve().relative_to(SOURCE)
-        path.write_text(without_body(path.read_text(encoding="utf-8"), exercise.name), encoding="utf-8")
+        path.write_text(source_without_body(path.read_text(encoding="utf-8"), exercise.name), encoding="utf-8")
     _strip_wrong_answers(target / "course" / "exercises")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -49,7 +49,7 @@ def library_source(exercise: Exercise) -> str:
     return ast.unparse(node)
 
 
-def without_body(source: str, name: str) -> str:
+def source_without_body(source: str, name: str) -> str:
     """Return the source of a module in which the function of this name only raises an error.
 
     Raises:

@@ -9,4 +9,4 @@ from grpo_lab.teaching.plots.intervals import band, mean_interval, t_quantile
 from grpo_lab.teaching.plots.simplex import on_plane, plane_arrows, triangle
 from grpo_lab.teaching.plots.style import OKABE_ITO, finish, use_style
 from grpo_lab.teaching.plots.tokens import token_heat
-from grpo_lab.teaching.plots.training_curves import training_curves
+from grpo_lab.teaching.plots.training_curves import logs_side_by_side, training_curves

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
+from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking.compare import equal
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
-from grpo_lab.course.wrong_answers import function_from_source, source_of
 from tests.mutants.operators import variants
 
 MAX_CASE_SECONDS = 2.0  # the time limit for one case, since a mutant may run forever

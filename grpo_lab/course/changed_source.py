@@ -1,4 +1,4 @@
-"""Wrong answers that differ from the right one in a few lines: each is written as its changed lines alone.
+"""Functions made from changed source: a wrong answer is written as the lines in which it differs from the reference.
 
     with_changed_lines(token_entropy, {"1.8": "entropy = (logp.exp() * logp).sum(-1)"})
 
