@@ -285,7 +285,7 @@ def enlarge_micro_batches(
             continue
         steps = config.update_batch_size // micro_batch
         larger = replace(config, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps)
-        if memory_plan.with_setting(config=larger).totals["update"] <= planned.totals["update"]:
+        if memory_plan.with_setting(config=larger).totals["update"] <= memory_plan.totals["update"]:
             default_rows = f"{config.rows_at_once} of {SHORT_COMPLETION_TOKENS} tokens"
             why = f"{micro_batch} short completions need no more memory than {default_rows}"
             return larger, [f"per_device_train_batch_size {micro_batch}, gradient_accumulation_steps {steps}: {why}"]
