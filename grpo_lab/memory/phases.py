@@ -25,7 +25,7 @@ BytesByPart = dict[str, int]
 SAMPLING_TENSORS = 4
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunSizes:
     """The sizes of a run in rows, tokens and bytes, which follow from its model, settings, precision and device."""
 

@@ -84,7 +84,7 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
         origin = f"is {run_folder!r}, begun by a script"
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", found=origin)
     saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
-    for name in typed.keys() - {"model", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}:
+    for name in sorted(typed.keys() - {"model", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
         if typed[name] != saved.get(name):
             expected = (
                 f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; the options that may change are "

@@ -132,7 +132,10 @@ def _code_fingerprint(functions: list[Callable]) -> dict:
         if (fingerprint := getattr(function, "fingerprint", None)) is not None:
             code_fingerprint[f"{name}, number {number}"] = str(fingerprint)
         elif file is not None:
-            code_fingerprint[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+            file_hash = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+            # Two files of one name, such as two `rewards.py`, both count.
+            is_other_file = code_fingerprint.get(file.name, file_hash) != file_hash
+            code_fingerprint[f"{file.name} of {name}" if is_other_file else file.name] = file_hash
         else:
             code_fingerprint[UNCOMPARABLE].append(name)
     return code_fingerprint

@@ -112,7 +112,8 @@ class Run:
         return self
 
     def __exit__(self, *error):
-        self._resources.__exit__(*error)
+        resources, self._resources = self._resources, None
+        resources.__exit__(*error)
 
     @contextmanager
     def _open(self) -> Iterator[None]:

@@ -114,7 +114,7 @@ def test_what_is_shown_is_translated_and_what_is_stored_is_not(chinese, capsys):
     assert capsys.readouterr().out.splitlines()[1:] == ["(Which?) 答案：正确的和。", "图。 少了一个轴。"]
     verdict = Verdict("kl_exact", "wrong", (Part("say", "An axis is missing."),))
     assert repr(verdict) == "✗ kl_exact: 还不对\n少了一个轴。" and "少了一个轴。" in verdict._repr_html_()
-    assert verdict.message == "An axis is missing." and prediction.answer == "the right sum"
+    assert verdict.message == "An axis is missing." and prediction.true_value == "the right sum"
 
 
 def test_the_variable_chooses_and_else_the_machine(monkeypatch):

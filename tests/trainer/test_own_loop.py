@@ -132,6 +132,13 @@ WRONG = {
 }
 
 
+def test_a_run_makes_no_steps_after_its_end(tmp_path):
+    with Run(*make_policy(), ROWS, None, make_config(output_dir=str(tmp_path), max_steps=2)) as run:
+        pass
+    with pytest.raises(RuntimeError, match="this Run is not open; expected"):
+        next(run.steps())
+
+
 def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
     run = Run(*make_policy(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
     with pytest.raises(RuntimeError, match="this Run is not open; expected"):

@@ -29,10 +29,14 @@ def sample_sequences(model, request: SamplingRequest) -> Samples:
     num_parts = 1
     if request.turns is None:
         num_prompts, prompt_length = request.prompts.ids.shape
-        columns = prompt_length + request.max_completion_length
+        columns = _decoder_class(model).columns_for(prompt_length, request.max_completion_length)
         free_bytes = free_gpu_bytes(model.device) + reusable_bytes()
         num_parts = parts_that_fit(model, num_prompts, request.num_generations, columns, free_bytes)
     return _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
+
+
+def _decoder_class(model) -> type[Decoder]:
+    return DECODERS.get(model.device.type, Decoder)
 
 
 def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples:
@@ -80,7 +84,7 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
     # One forward pass reads all tokens of the prompts but the last. If every prompt is one token long, there are none.
     all_but_last = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
     prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
-    decoder_class = DECODERS.get(model.device.type, Decoder)
+    decoder_class = _decoder_class(model)
     columns = decoder_class.columns_for(prompt_length, request.max_completion_length)
     spec = DecoderSpec(num_prompts, request.num_generations, columns, request.sampling, rollout_rows)
     with decoder_class.for_rollout(model, spec, request.turns) as decoder:

@@ -80,7 +80,9 @@ class GraphDecoder(Decoder):
             *self.cache.values,
             *self.autocast_weights.values(),
             self.logp,
+            self.entropy,
             self.sequences,
+            self.visible,
         ]
         logits_bytes = 4 * len(self.rows) * self.model.config.vocab_size
         return sum(tensor.nbytes for tensor in kept_tensors) + CAPTURED_LOGITS * logits_bytes

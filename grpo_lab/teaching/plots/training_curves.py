@@ -1,6 +1,7 @@
 """Curves of recorded training runs: with measurements on held-out problems, and the metrics of several logs."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 from grpo_lab.teaching.plots.style import OKABE_ITO
 
@@ -21,7 +22,9 @@ def training_curves(
         panels: The title of a panel -> the name of its metric and the name of the held-out measurement.
     """
     for ax, (title, (metric, measured)) in zip(axes, panels.items(), strict=True):
-        for run, colour, dash, marker in zip(runs.values(), colours, DASHES, MARKERS, strict=False):
+        for run, colour, dash, marker in zip(
+            runs.values(), cycle(colours), cycle(DASHES), cycle(MARKERS), strict=False
+        ):
             look, values = {"color": OKABE_ITO[colour]}, run["metrics"][metric]
             steps = range(1, len(values) + 1)
             ax.plot(steps, values, dash, linewidth=1.4, **look)

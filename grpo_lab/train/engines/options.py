@@ -88,7 +88,7 @@ def make_engine(options: dict) -> Engine:
 
 def _check_needed_options(engine_options: dict) -> None:
     """Raise InputError for an option without the others that it needs."""
-    for name in NEEDS.keys() & engine_options:
+    for name in sorted(NEEDS.keys() & engine_options):
         for needed, value in NEEDS[name].items():
             if engine_options.get(needed) != value:
                 option = f"--{needed}" if value is True else f"--{needed} {value}"

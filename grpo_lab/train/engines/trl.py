@@ -110,8 +110,10 @@ def train(
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
                     trainer = make_trainer(trainer_inputs, steps, adapter, fsdp, vllm)
                     steps.evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
-                    _run_steps(trainer, steps, steps_done, history)
-                _restore_model(trainer, model, adapter)
+                    try:
+                        _run_steps(trainer, steps, steps_done, history)
+                    finally:
+                        _restore_model(trainer, model, adapter)
                 trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
                 if folder is not None:
                     folder.save_model(trained_model, tokenizer)
