@@ -14,6 +14,7 @@ from grpo_lab.task_options import add_reward_options, add_task_options, add_tool
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.train.engines.options import TRL, add_engine_options
 from grpo_lab.train.engines.trl_settings import settings_on_trl
+from grpo_lab.train.plan import SETTING_IN_STEPS
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
@@ -70,10 +71,11 @@ def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
             saved = {name: value for name, value in saved.items() if name not in BATCH_SPLIT}
     else:
         saved = {}
-    # Each of the two options sets the length of the training, so a typed one replaces the other.
-    for name, replaced in {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps"}.items():
-        if name in typed and replaced not in typed:
-            saved.pop(replaced, None)
+    # A typed option replaces the other one of its pair, such as max_steps and num_train_epochs.
+    for pair in SETTING_IN_STEPS.items():
+        for name, other in (pair, pair[::-1]):
+            if name in typed and other not in typed:
+                saved.pop(other, None)
     return saved
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # not imported here, so that the error for a wrong option app
     import torch
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
-EPOCH_OPTIONS = ("num_train_epochs", "warmup_ratio")  # converted to steps once the number of rows is known
+# Options that are converted to steps once the number of rows is known, and the setting that each replaces.
+SETTING_IN_STEPS = {"num_train_epochs": "max_steps", "warmup_ratio": "warmup_steps"}
 MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
@@ -60,7 +61,7 @@ class RunPlan:
     @property
     def saved_options(self) -> dict:
         """The options of the command that are not settings, such as model and task, which the run saves with them."""
-        return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *EPOCH_OPTIONS)}
+        return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *SETTING_IN_STEPS)}
 
     @property
     def precision(self) -> str | None:
@@ -166,8 +167,9 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(parameters))
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
-    if "num_train_epochs" in options and "max_steps" in options:
-        raise InputError("num_train_epochs", options["num_train_epochs"], "leave it out, or max_steps")
+    for name, setting in SETTING_IN_STEPS.items():
+        if name in options and setting in options:
+            raise InputError(name, options[name], f"leave it out, or {setting}")
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
     return task_spec, config, defaults
 
@@ -189,7 +191,7 @@ def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig
 
     num_rows: Number of problems to train on.
     """
-    epochs, ratio = (options.get(name) for name in EPOCH_OPTIONS)
+    epochs, ratio = (options.get(name) for name in SETTING_IN_STEPS)
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
         config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))

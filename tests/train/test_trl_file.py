@@ -261,6 +261,9 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     both = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
     with pytest.raises(InputError, match="num_train_epochs is 1.0; leave it out, or max_steps"):
         train_command.task_and_settings(both, 1000, "cpu")
+    both = train_command.read_options(["--output_dir", "out", "--warmup_ratio", "0.5", "--warmup_steps", "7"])
+    with pytest.raises(InputError, match="warmup_ratio is 0.5; leave it out, or warmup_steps"):
+        train_command.task_and_settings(both, 1000, "cpu")
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must be positive"):
         count_epochs(config, {"num_train_epochs": 0.0}, 10)
 
@@ -285,3 +288,20 @@ def test_the_page_of_all_settings_is_what_its_script_writes():
     spec.loader.exec_module(script)
     assert script.PAGE.read_text(encoding="utf-8") == script.page(MEANINGS), "python docs/trl_table.py writes it anew"
     assert script.TRANSLATED.keys() == set(trl_names.TRANSLATED) - {"model_name_or_path"}
+
+
+@pytest.mark.parametrize(
+    ("in_file", "typed", "expected"),
+    [
+        ({"warmup_ratio": 0.5}, ["--warmup_steps", "7"], {"warmup_steps": 7}),
+        ({"warmup_steps": 7}, ["--warmup_ratio", "0.5"], {"warmup_ratio": 0.5}),
+        ({"num_train_epochs": 2.0}, ["--max_steps", "5"], {"max_steps": 5}),
+        ({"max_steps": 5}, ["--num_train_epochs", "2"], {"num_train_epochs": 2.0}),
+    ],
+)
+def test_a_typed_length_or_warmup_replaces_that_of_a_file(in_file, typed, expected, tmp_path):
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(in_file), encoding="utf-8")
+    options = train_command.read_options(["--config", str(file), "--output_dir", "out", *typed])
+    names = {"warmup_ratio", "warmup_steps", "num_train_epochs", "max_steps"}
+    assert {name: options[name] for name in names & options.keys()} == expected
