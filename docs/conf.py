@@ -76,6 +76,7 @@ TRANSLATIONS = {
 project, author, release = "grpo_lab", "The grpo_lab authors", grpo_lab.__version__
 root_doc = "README"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.githubpages"]
+napoleon_use_ivar = True  # the fields of a class are listed once, in its docstring
 include_patterns = [
     "*.md",
     "docs/*.md",

@@ -21,9 +21,10 @@ def warn_renamed(old_name: str, new_name: str, stacklevel: int = 2) -> None:
 def renamed_in_module(module_name: str, new_names: dict[str, str]) -> Callable[[str], Any]:
     """Return a `__getattr__` for a module that finds objects by their old names.
 
-    module_name: The `__name__` of the module.
-    new_names: The new name by the old name: a name in the module, or the full name of an object in another module,
-        which is imported when the old name is used.
+    Args:
+        module_name: The `__name__` of the module.
+        new_names: The new name by the old name: a name in the module, or the full name of an object in another module,
+            which is imported when the old name is used.
     """
 
     def get_renamed(name: str) -> Any:
