@@ -224,7 +224,21 @@ def kill_command(isolation: str, name: str) -> list[str]:
 
 
 def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
-    """End a worker and its process group, and all processes in its container or namespace if it has one.
+    """Kill a worker with `kill_worker`, and close its streams.
+
+    kill: The command that `kill_command` returns.
+    """
+    kill_worker(worker, kill)
+    for stream in (worker.stdin, worker.stdout):
+        with suppress(OSError):
+            if stream is not None:
+                stream.close()
+
+
+def kill_worker(worker: subprocess.Popen, kill: list[str]) -> None:
+    """Kill a worker and its process group, and all processes in its container or namespace if it has one.
+
+    What it wrote can still be read.
 
     kill: The command that `kill_command` returns.
     """
@@ -237,10 +251,6 @@ def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
             subprocess.run(["taskkill", "/F", "/T", "/PID", str(worker.pid)], capture_output=True)
     worker.kill()
     worker.wait()
-    for stream in (worker.stdin, worker.stdout):
-        with suppress(OSError):
-            if stream is not None:
-                stream.close()
 
 
 def tasks_of(pid: int) -> int:

@@ -23,13 +23,14 @@ from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.sandbox.isolation import MAX_MEMORY, MAX_TASKS, end_worker, isolated_command, kill_command, tasks_of
+from grpo_lab.sandbox.isolation import MAX_MEMORY, MAX_TASKS, end_worker, isolated_command, kill_command, kill_worker, tasks_of
 
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step
 MAX_STARTS = 12  # workers that are started for one notebook
 MAX_LINE_BYTES = 1_000_000  # longest line from a worker
 POLL_SECONDS = 0.05  # the interval at which a worker is observed
+REMAINING_SECONDS = 5.0  # the longest wait for the next message of a worker that was killed
 OVER_TIME = "took longer than the time limit"
 TOO_MANY_TASKS = f"started more than {MAX_TASKS} threads or processes"
 NOT_REACHED = "The notebook used up its time before this exercise."
@@ -176,6 +177,9 @@ class _WorkerRun:
             try:
                 self._send(worker, sandbox.request(self.cells, self.untried, self.seeds))
                 self._process_messages(worker, messages, end)
+                if self.stop_reason == TOO_MANY_TASKS:
+                    kill_worker(worker, kill)
+                    self._process_remaining_messages(worker, messages)
             finally:
                 is_over.set()
                 end_worker(worker, kill)
@@ -202,6 +206,19 @@ class _WorkerRun:
                 return
             if self._process(message, content, worker):
                 deadline = time.monotonic() + self.sandbox.seconds
+
+    def _process_remaining_messages(self, worker, messages: queue.Queue) -> None:
+        """Process what a worker had sent before it was killed.
+
+        A worker announces a cell before it runs it. So the cell that started the threads is known, even if this process
+        counted the threads before it read the announcement.
+        """
+        with suppress(queue.Empty):
+            for _ in self.steps:
+                message, content = messages.get(timeout=REMAINING_SECONDS)
+                if message is None:
+                    return
+                self._process(message, content, worker)
 
     def _process(self, message: dict, content: bytes, worker) -> bool:
         """Store what a message contains; return True if the worker has moved to a later step."""

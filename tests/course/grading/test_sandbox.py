@@ -2,7 +2,10 @@
 
 import os
 import socket
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +14,13 @@ import pytest
 import yaml
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.course.exercises import find_exercise
+from grpo_lab.course.grading import sandbox
 from grpo_lab.course.grading.grade import ClassGrades, grade
+from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.sandbox import OVER_TIME, TOO_MANY_TASKS
 from grpo_lab.sandbox import isolation
-from grpo_lab.sandbox.isolation import AS_NOBODY, strongest_isolation
+from grpo_lab.sandbox.isolation import AS_NOBODY, MAX_TASKS, strongest_isolation
 from tests.course.classroom import POINTS, RIGHT
 from tests.course.submitted import file_name, submit
 from tests.support.bubblewrap import needs_bubblewrap
@@ -226,3 +232,35 @@ def test_a_container_has_no_network_and_only_the_package():
     for option in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 100", "--user 65534:65534"):
         assert option in " ".join(command)
     assert [command[i + 1] for i, word in enumerate(command) if word == "--volume"] == ["package:/package:ro"]
+
+
+def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announcement_is_read_late(tmp_path, monkeypatch):
+    announced, is_killed = tmp_path / "announced", threading.Event()
+    code = "import json, pathlib, time; [print(json.dumps({'cell': n}), flush=True) for n in (2, 3)]; "
+    code += f"pathlib.Path({str(announced)!r}).touch(); time.sleep(60)"
+    read, kill = sandbox._read_messages, sandbox.kill_worker
+
+    def count(pid):
+        return MAX_TASKS + 1 if announced.exists() else 1
+
+    def read_after_kill(*arguments):
+        is_killed.wait(60)
+        read(*arguments)
+
+    def kill_then_read(*arguments):
+        kill(*arguments)
+        is_killed.set()
+
+    def start(grading, folder, log):
+        return subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, start_new_session=True), []
+
+    replaced = {"_read_messages": read_after_kill, "kill_worker": kill_then_read, "tasks_of": count}
+    for name, function in replaced.items():
+        monkeypatch.setattr(sandbox, name, function)
+    monkeypatch.setattr(sandbox.Sandbox, "start", start)
+    cells = [Cell(2, "import torch"), Cell(3, attacks.CROWD), Cell(5, "1")]
+    with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as grading:
+        run = sandbox._WorkerRun(grading, cells, ["reinforce_loss"], [0], {}, {})
+        run.execute(time.monotonic() + 60)
+    assert run.charge_early_end() == [cells[0], cells[2]]
+    assert run.failed == {"3": TOO_MANY_TASKS}
