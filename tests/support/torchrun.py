@@ -1,6 +1,7 @@
 """Start a script by torchrun, in several processes of one thread each."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,3 +14,15 @@ def torchrun(*arguments, processes=2, timeout=300, cwd=ROOT, **variables) -> sub
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | variables
     command += map(str, arguments)
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+def end_of_errors(run: subprocess.CompletedProcess, lines=25) -> str:
+    """Return the last lines that each process wrote to stderr, and the last ones of torchrun.
+
+    The process that failed first is not the one that wrote last: the others fail after it, as it answers no more.
+    """
+    written = {}
+    for line in run.stderr.splitlines():
+        writer = re.match(r"\[rank\d+\]", line)
+        written.setdefault(writer[0] if writer else "", []).append(line)
+    return "\n".join(line for writer in sorted(written, reverse=True) for line in written[writer][-lines:])

@@ -14,7 +14,7 @@ from grpo_lab.train.engines.trl_settings import batch_settings_per_process, diff
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
 from tests.support.small_policy import make_config, save_policy
-from tests.support.torchrun import ROOT, torchrun
+from tests.support.torchrun import ROOT, end_of_errors, torchrun
 from tests.support.two_processes import CONFIG, FUNCTIONS, LORA, ROWS, WAYS
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
@@ -44,7 +44,7 @@ def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_
     for name in ("base", "rollouts.json"):
         (tmp_path / name).symlink_to(folder / name)
     done = torchrun(str(ROOT / "tests/train/engines/on_processes.py"), str(tmp_path), way)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, end_of_errors(done)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     total = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert len(updates) == len(ranks[0]["updates"]) == 6
@@ -93,11 +93,11 @@ def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way
     (tmp_path / "dying.py").write_text(DYING)
     run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *OPTIONS[way]]
     died = torchrun(*run, cwd=tmp_path, DIES="4")
-    assert died.returncode == 1 and "Signal 9 (SIGKILL)" in died.stderr, died.stderr[-3000:]
+    assert died.returncode == 1 and "Signal 9 (SIGKILL)" in died.stderr, end_of_errors(died)
     assert "Stopped: one of the 2 processes is gone. 'out/checkpoint-2' is saved. Go on with" in died.stderr
     assert not list((tmp_path / "out").glob("*model.safetensors"))
     done = torchrun("-m", "grpo_lab.train", "--resume_from_checkpoint", "out", *REWARD, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, end_of_errors(done)
     assert "Resumed at step 2 of 4" in done.stdout
     assert done.stdout.count("2 processes; what") == done.stdout.count("saved to") == 1
     lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
