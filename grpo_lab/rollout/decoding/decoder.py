@@ -99,8 +99,12 @@ class Decoder:
 
     @classmethod
     def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["Decoder"]:
-        """Return a context that provides a decoder for one rollout; a subclass may keep it for the next rollout."""
+        """Return a context that provides a decoder for a rollout or a part of one; a subclass may keep it for the next."""
         return nullcontext(cls(model, spec, turns))
+
+    @classmethod
+    def end_rollout(cls) -> None:
+        """Say that all parts of a rollout are drawn; a subclass may then free the decoder that it has kept."""
 
     @torch.no_grad()
     def load(self, prompts: Prompts, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, first_row: int = 0) -> None:

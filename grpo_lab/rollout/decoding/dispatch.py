@@ -27,12 +27,15 @@ def sample_sequences(model, request: SamplingRequest) -> Samples:
     if request.by_generate or not is_fast(model):
         return sample_by_generate(model, request)
     num_parts = 1
+    decoder_class = _decoder_class(model)
     if request.turns is None:
         num_prompts, prompt_length = request.prompts.ids.shape
-        columns = _decoder_class(model).columns_for(prompt_length, request.max_completion_length)
+        columns = decoder_class.columns_for(prompt_length, request.max_completion_length)
         free_bytes = free_gpu_bytes(model.device) + reusable_bytes()
         num_parts = parts_that_fit(model, num_prompts, request.num_generations, columns, free_bytes)
-    return _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
+    samples = _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
+    decoder_class.end_rollout()
+    return samples
 
 
 def _decoder_class(model) -> type[Decoder]:

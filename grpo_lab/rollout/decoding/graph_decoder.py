@@ -45,7 +45,12 @@ class GraphDecoder(Decoder):
 
     @classmethod
     def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["GraphDecoder"]:
-        return kept_decoder(model, spec, turns)
+        return borrow_decoder(model, spec, turns)
+
+    @classmethod
+    def end_rollout(cls) -> None:
+        if _decoder_pools:
+            _decoder_pools[-1].end_rollout()
 
     def run(self, max_steps: int) -> int:
         check_every = STEPS_PER_CHECK if self.turns is None else 1
@@ -84,12 +89,13 @@ class GraphDecoder(Decoder):
             self.sequences,
             self.visible,
         ]
-        logits_bytes = 4 * len(self.rows) * self.model.config.vocab_size
-        return sum(tensor.nbytes for tensor in kept_tensors) + CAPTURED_LOGITS * logits_bytes
+        noise_rows = 0 if self.rows_in_rollout is None else self.rollout_rows  # a part draws the noise of all rows
+        logits_bytes = 4 * self.model.config.vocab_size * (CAPTURED_LOGITS * len(self.rows) + noise_rows)
+        return sum(tensor.nbytes for tensor in kept_tensors) + logits_bytes
 
 
-class KeptDecoder:
-    """Keeps the decoder of the last rollout for the next one, if it has the same sizes and reads the same weights."""
+class DecoderPool:
+    """Keeps the last decoder for the next one, if that has the same sizes and reads the same weights."""
 
     def __init__(self):
         self.key = None
@@ -115,6 +121,8 @@ class KeptDecoder:
         After the first rollout it is always dropped: the peak memory of an update is not known yet.
         """
         self.num_rollouts += 1
+        if self.decoder is None:
+            return
         if self.num_rollouts == 1 or not has_room(self.decoder.model.device, self.decoder.nbytes):
             self.drop()
 
@@ -126,17 +134,17 @@ class KeptDecoder:
                 torch.cuda.empty_cache()  # memory that a graph has reserved is of no use to other tensors
 
 
-_kept_decoders: list[KeptDecoder] = []  # one per open `reuse_decoder`, the innermost last
+_decoder_pools: list[DecoderPool] = []  # one per open `reuse_decoder`, the innermost last
 
 
 @contextmanager
 def reuse_decoder() -> Iterator[None]:
     """Share one decoder, with its captured step, among the rollouts inside this context."""
-    _kept_decoders.append(KeptDecoder())
+    _decoder_pools.append(DecoderPool())
     try:
         yield
     finally:
-        _kept_decoders.pop().drop()
+        _decoder_pools.pop().drop()
 
 
 def reusable_bytes() -> int:
@@ -144,23 +152,25 @@ def reusable_bytes() -> int:
 
     This is the decoder that the innermost open `reuse_decoder` keeps.
     """
-    decoder = _kept_decoders[-1].decoder if _kept_decoders else None
+    decoder = _decoder_pools[-1].decoder if _decoder_pools else None
     return 0 if decoder is None else decoder.nbytes
 
 
 @contextmanager
-def kept_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
-    """Provide the decoder of a rollout: that of the previous rollout, or a new one.
+def borrow_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
+    """Provide a decoder for a rollout or a part of one: the last decoder if it fits, else a new one.
 
-    The next rollout overwrites the tensors of the decoder, so `read_samples` copies them.
+    The next rollout or part overwrites the tensors of the decoder, so `read_samples` copies them. Outside
+    `reuse_decoder` the decoder is dropped at the end.
     """
-    holder = _kept_decoders[-1] if _kept_decoders else KeptDecoder()
+    pool = _decoder_pools[-1] if _decoder_pools else DecoderPool()
     try:
-        yield holder.decoder_for(model, spec, turns)
+        yield pool.decoder_for(model, spec, turns)
     except BaseException:
-        holder.drop()
+        pool.drop()
         raise
-    holder.end_rollout()
+    if not _decoder_pools:
+        pool.drop()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:

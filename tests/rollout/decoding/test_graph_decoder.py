@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
-from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, KeptDecoder
+from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, DecoderPool
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -123,7 +123,7 @@ def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
         assert_same_rollouts(again, static((model, tokenizer), generations=3), 1e-12)
         assert len(tapes) == 5
-    assert not graph_decoder._kept_decoders
+    assert not graph_decoder._decoder_pools
     assert_same_rollouts(first, static((model, tokenizer)), 1e-12)
 
 
@@ -133,21 +133,32 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     whole = static((model, tokenizer), PROMPTS[:4])
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
+    captures = []
     with graph_decoder.reuse_decoder():
-        assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
-    assert len(tapes) == 2
+        for _ in range(3):
+            assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
+            captures.append(len(tapes))
+    assert captures == [1, 2, 2], "dropped after the first rollout, not after the first part"
+
+
+def test_the_memory_of_a_part_includes_the_random_numbers_of_all_rows(monkeypatch):
+    without_capture(monkeypatch)
+    model, _ = make_policy()
+    sampling = SamplingParams((3, 4), 3)
+    whole, part = (GraphDecoder(model, DecoderSpec(2, 2, 64, sampling, rows)).nbytes for rows in (None, 12))
+    assert part - whole == 4 * 12 * model.config.vocab_size
 
 
 def test_a_dropped_decoder_is_freed_at_once(tapes, monkeypatch):
     """Otherwise its memory would still be in use when `drop` returns the memory of the graph to the GPU."""
-    are_alive, drop = [], KeptDecoder.drop
+    are_alive, drop = [], DecoderPool.drop
 
-    def drop_and_look(holder):
-        decoder = None if holder.decoder is None else weakref.ref(holder.decoder)
-        drop(holder)
+    def drop_and_look(pool):
+        decoder = None if pool.decoder is None else weakref.ref(pool.decoder)
+        drop(pool)
         are_alive.append(decoder is not None and decoder() is not None)
 
-    monkeypatch.setattr(KeptDecoder, "drop", drop_and_look)
+    monkeypatch.setattr(DecoderPool, "drop", drop_and_look)
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: False)
     policy = make_policy()
     with graph_decoder.reuse_decoder():
