@@ -99,7 +99,7 @@ class Decoder:
 
     @classmethod
     def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["Decoder"]:
-        """Return a context that provides a decoder for a rollout or a part of one; a subclass may keep it for the next."""
+        """Return a context that provides a decoder for a rollout, or for a part of one; a subclass may keep it."""
         return nullcontext(cls(model, spec, turns))
 
     @classmethod

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
-from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, DecoderPool
+from grpo_lab.rollout.decoding.graph_decoder import DecoderPool, GraphDecoder
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
