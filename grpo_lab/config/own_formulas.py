@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, Advantage
+from grpo_lab.advantages import ADVANTAGES, Advantage, RewardBatch, advantages_where_rewarded
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.own_code import check_function, load, location_in_own_code
 from grpo_lab.config.settings import OUR_LOOP_ALONE, SETTINGS
@@ -147,8 +147,15 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
     return values
 
 
-def _advantages(name: str, function: Callable, settings_read: tuple[str, ...], rewards: Tensor, config: Any) -> Tensor:
+def _advantages(
+    name: str, function: Callable, settings_read: tuple[str, ...], batch: RewardBatch, config: Any
+) -> Tensor:
     settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}
+    compute = partial(_checked_advantages, name, function, settings)
+    return advantages_where_rewarded(compute, batch.has_reward, batch.rewards)
+
+
+def _checked_advantages(name: str, function: Callable, settings: dict[str, Any], rewards: Tensor) -> Tensor:
     values = _call("advantage", name, function, rewards=rewards, **settings)
     if getattr(values, "shape", None) != rewards.shape:
         expected = f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards"

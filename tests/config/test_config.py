@@ -21,7 +21,7 @@ from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 
 OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl", "command"}
-OURS_ALONE |= {"ignore_reward_changes", "tool_timeout", "turn_advantage"}
+OURS_ALONE |= {"ignore_reward_changes", "tool_timeout"}
 
 
 def test_the_names_are_those_of_trl():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab import train as train_command
-from grpo_lab.advantages import ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import own_function, register
@@ -181,7 +181,8 @@ def test_what_a_function_returns_is_checked(workdir):
     }.items():
         register("advantage", f"my_advantage.py:{name}")
         with pytest.raises(RunError, match=f"^advantage 'my_advantage.py:{name}' {message}"):
-            ADVANTAGES[f"my_advantage.py:{name}"].compute(torch.zeros(2, 4), make_config())
+            rewards = RewardBatch(torch.zeros(2, 4), has_reward=torch.ones(2, 4, dtype=torch.bool))
+            ADVANTAGES[f"my_advantage.py:{name}"].compute(rewards, make_config())
 
 
 def test_settings_that_ones_own_loss_does_not_read_are_refused_by_name(workdir):

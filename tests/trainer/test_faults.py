@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_lab.advantages import ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import loop, train
 from grpo_lab.trainer.collecting import compute_advantages, make_experience
@@ -87,7 +87,8 @@ def test_the_advantages_of_a_run_are_those_of_its_entry_and_zero_without_a_rewar
             if row.sum() == 1 and config.advantage != "none":
                 assert not advantages[p].any()
             else:
-                expected = ADVANTAGES[config.advantage].compute(rewards[p, row][None], of_group) / std
+                group = RewardBatch(rewards[p, row][None], has_reward=row[row][None])
+                expected = ADVANTAGES[config.advantage].compute(group, of_group) / std
                 torch.testing.assert_close(advantages[p, row][None], expected)
 
 
