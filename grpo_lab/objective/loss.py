@@ -36,7 +36,7 @@ def policy_loss(
     max_completion_length: int | None = None,
     num_items: Real[Tensor, ""] | float | int | None = None,
     **settings,
-) -> tuple[Float[Tensor, ""], dict[str, float]]:
+) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
     r"""Compute the loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
     v_{b,t} = -S_{b,t} \tag{5.12}
@@ -70,10 +70,10 @@ def policy_loss(
             ignores fields that it does not read.
 
     Returns:
-        The loss, and metrics as floats, under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips,
-        "clip_ratio/low_mean", "clip_ratio/high_mean" and "clip_ratio/region_mean"; for "cispo" "cispo_clip_ratio". Each
-        metric is a mean over the tokens of the mask, or over rows if there is one value per row (sequence level), as in
-        TRL.
+        The loss, and metrics under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips, "clip_ratio/low_mean",
+        "clip_ratio/high_mean" and "clip_ratio/region_mean"; for "cispo" "cispo_clip_ratio". Each metric is a mean over
+        the tokens of the mask, or over rows if there is one value per row (sequence level), as in TRL. It is a scalar
+        without gradient on the device of `logp`, since `item()` makes the program wait for a GPU.
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
@@ -95,15 +95,15 @@ def policy_loss(
     check_ranges(LOSSES[loss_type], loss_settings)
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.12)
-    metrics = {"ratio": ratio.detach()} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
+    metrics = {"ratio": ratio} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
     if beta > 0:
         kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
         values = values + beta * kl  # B T (5.13)
-        metrics["kl"] = kl.detach()
+        metrics["kl"] = kl
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
-    means = torch.stack([_mean(metric, mask) for metric in metrics.values()]).tolist()
-    return loss, dict(zip(metrics, means, strict=True))
+    means = {name: _mean(metric.detach(), mask) for name, metric in metrics.items()}
+    return loss, means
 
 
 def microbatch_loss(
@@ -115,7 +115,7 @@ def microbatch_loss(
     *,
     loss_type: str = "grpo",
     **settings,
-) -> tuple[Float[Tensor, ""], dict[str, float]]:
+) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
     r"""Compute a micro-batch's contribution to the loss of its update; the contributions sum to the whole loss.
 
     w_j = 1 \;\text{if the loss divides by } N, \;\text{else}\; B_j / B \tag{5.15}
