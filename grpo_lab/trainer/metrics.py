@@ -71,7 +71,7 @@ class Clock:
 class _MicrobatchMetrics(NamedTuple):
     """The contribution of a micro-batch to the metrics of its update; its tensors are on the device."""
 
-    means: dict[str, float]  # metrics that `policy_loss` returned
+    means: dict[str, Float[Tensor, ""]]  # metrics that `policy_loss` returned
     token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
     max_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
@@ -98,7 +98,7 @@ class UpdateMetrics:
         row_mask: Bool[Tensor, " R"],
         logp: Float[Tensor, "R T"],
         loss: Float[Tensor, ""],
-        means: dict,
+        means: dict[str, Float[Tensor, ""] | float],
     ) -> None:
         """Add the metrics of a micro-batch of R rows.
 
@@ -122,6 +122,7 @@ class UpdateMetrics:
             surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
             trained_reply_tokens = torch.stack([surplus.sum(), reply_tokens.sum()])
         token_share = microbatch.loss_mask.sum() / self.num_items
+        means = {name: torch.as_tensor(value).to(loss) for name, value in means.items()}
         self._microbatches.append(
             _MicrobatchMetrics(
                 means, token_share, loss.detach(), difference.max(), differing_tokens, trained_reply_tokens
@@ -132,13 +133,14 @@ class UpdateMetrics:
     def total(self) -> dict[str, float]:
         """The metrics of the whole update; reading them waits for the device."""
         rows = [
-            torch.stack([metrics.token_share, metrics.loss, metrics.max_difference]) for metrics in self._microbatches
+            torch.stack([metrics.token_share, metrics.loss, metrics.max_difference, *metrics.means.values()])
+            for metrics in self._microbatches
         ]
         numbers = torch.stack(rows).tolist()
-        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max(0.0, *(difference for _, _, difference in numbers))}
-        for metrics, (token_share, loss, _) in zip(self._microbatches, numbers, strict=True):
-            for name, value in metrics.means.items():
-                total[name] = total.get(name, 0.0) + value * token_share
+        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max(0.0, *(difference for _, _, difference, *_ in numbers))}
+        for metrics, (token_share, loss, _, *means) in zip(self._microbatches, numbers, strict=True):
+            for name, mean in zip(metrics.means, means, strict=True):
+                total[name] = total.get(name, 0.0) + mean * token_share
             total["loss"] += loss
         total[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([metrics.differing_tokens for metrics in self._microbatches])
         reply_counts = [
