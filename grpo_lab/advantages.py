@@ -336,7 +336,8 @@ def group_advantages_where_rewarded(
         return advantages_where_rewarded(partial(group_advantages, scale=scale, eps=eps), has_reward, rewards)
     centred = advantages_where_rewarded(partial(group_advantages, scale="none"), has_reward, rewards)
     existing = rewards[has_reward]
-    std = (existing - existing[0]).std() if len(existing) > 1 else 0  # from the first reward, as in `group_advantages`
+    # As in `group_advantages`, the deviation is that of the differences from the first reward.
+    std = (existing - existing[0]).std() if len(existing) > 1 else 0
     return centred / (std + eps)
 
 

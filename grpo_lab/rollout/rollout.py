@@ -83,7 +83,7 @@ class Rollout:
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in PROMPT_FIELDS}
-        selected = {
+        selected: dict[str, Any] = {
             name: [value[index] for index in indices] if isinstance(value, list) else value[rows]
             for name, value in values.items()
             if value is not None
