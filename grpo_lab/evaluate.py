@@ -155,7 +155,7 @@ def evaluation_metrics(
         - n, num_generations: numbers of problems, and of completions per problem
     """
     from grpo_lab.trainer.evaluation import accuracy_and_rewards
-    from grpo_lab.trainer.metrics import mean_and_std, tool_metrics
+    from grpo_lab.trainer.metrics import mean_and_std, merge_metrics, tool_metrics
 
     G = num_generations
     num_problems = len(scored.texts) // G
@@ -164,12 +164,11 @@ def evaluation_metrics(
     accuracy = common_metrics["accuracy"]
     num_applied = int((correctness > -torch.inf).any(1).sum())
     frac_zero_std = (correctness == correctness[:, :1]).all(1).double().mean().item()
-    return {
+    metrics = {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_applied),
         "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
         **common_metrics,
-        **scored.logged,
         **({"reward": mean_and_std(scored.rewards.total.double())[0]} if has_reward_weights else {}),
         "frac_reward_zero_std": None if G == 1 else frac_zero_std,
         "mean_length": scored.lengths.double().mean().item(),
@@ -179,6 +178,7 @@ def evaluation_metrics(
         "n": num_problems,
         "num_generations": G,
     }
+    return merge_metrics(metrics, scored.logged)
 
 
 def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:

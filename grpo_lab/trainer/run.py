@@ -28,7 +28,7 @@ from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.metrics import Clock, plain_numbers
+from grpo_lab.trainer.metrics import Clock, merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.rewarding import all_reward_functions
@@ -210,10 +210,11 @@ class Run(RunInputs):
         completed_steps = step + 1
         metrics = plain_numbers(metrics)
         self._current_step = None
-        metrics = metrics | self._evaluate(completed_steps)
+        metrics = merge_metrics(metrics, self._evaluate(completed_steps))
         if "num_tokens" in metrics:
             metrics["num_tokens"] += self._tokens_so_far()
-        metrics = {"step": completed_steps} | metrics | {"step_time": time.perf_counter() - self._step_started}
+        step_time = time.perf_counter() - self._step_started
+        metrics = merge_metrics({"step": completed_steps}, metrics, {"step_time": step_time})
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
@@ -238,7 +239,7 @@ class Run(RunInputs):
                 self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, config, self.environment,
                 trainer_state=self.trainer_state(completed_steps),
             )  # fmt: skip
-        return metrics | clock.seconds
+        return merge_metrics(metrics, clock.seconds)
 
     def _save(self, completed_steps: int) -> None:
         """Write the checkpoint of a step unless it exists already."""
