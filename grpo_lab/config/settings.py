@@ -6,14 +6,13 @@ default, but that the chosen loss, advantage or option does not read, is refused
 """
 
 import math
-import warnings
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.renamed import renamed_attribute
+from grpo_lab.base.renamed import renamed_attribute, warn_renamed
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.schedules import SCHEDULES
@@ -260,8 +259,7 @@ class GRPOConfig(LossSettings, RunSettings):
 
     def __post_init__(self):
         if self.command:
-            message = "command of GRPOConfig is called saved_options now, an argument of train and Run"
-            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            warn_renamed("command of GRPOConfig", "saved_options of train and Run", stacklevel=3)
         _check_settings(self)
 
     def saved(self) -> dict:

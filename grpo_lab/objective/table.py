@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.base.renamed import warn_renamed
+from grpo_lab.base.renamed import renamed_value
 from grpo_lab.base.setting import check_range, setting, setting_specs
 from grpo_lab.objective.surrogates import (
     check_clip_range,
@@ -88,10 +88,8 @@ class Loss:
     trl: str = "same"
 
     def __post_init__(self):
-        if self.divided_by in OLD_DIVISORS:
-            new = OLD_DIVISORS[self.divided_by]
-            warn_renamed(f"divided_by={self.divided_by!r}", repr(new), stacklevel=3)
-            object.__setattr__(self, "divided_by", new)
+        divided_by = renamed_value("divided_by", self.divided_by, OLD_DIVISORS, stacklevel=3)
+        object.__setattr__(self, "divided_by", divided_by)
         check_choice("divided_by", self.divided_by, DIVISORS)
 
     @property

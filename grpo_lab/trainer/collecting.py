@@ -15,7 +15,7 @@ from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.environment import Environment, sample_rows
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import Clock, is_added_later, reward_metrics, rollout_metrics
+from grpo_lab.trainer.metrics import Clock, merge_metrics, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages
 
@@ -55,9 +55,11 @@ def collect(
     with clock("time/reward"):
         scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
     experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
-    return experience, metrics | log.metrics(is_reserved=lambda name: name in metrics or is_added_later(name))
+    metrics = merge_metrics(
+        rollout_metrics(rollout, clock.seconds["time/rollout"]), reward_metrics(experience, scored), log.metrics()
+    )
+    return experience, metrics
 
 
 def make_experience(
