@@ -82,7 +82,7 @@ def test_rows_without_a_mask(precision, length, monkeypatch):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     config = make_config(T=length, G=4, B=4, b=4)
     memory_plan = planned("small", precision, make_config(T=16, G=4, B=8), length + 1)
-    assert memory_plan.run.prefill_mask_bytes == memory_plan.with_setting(config=config).run.mask_bytes == 0
+    assert memory_plan.run.prefill_mask_bytes == memory_plan.with_changes(config=config).run.mask_bytes == 0
     prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", precision, config, L=48)

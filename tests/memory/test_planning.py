@@ -91,7 +91,7 @@ def base() -> MemoryPlan:
 
 
 def qwen(precision="bf16", **changes) -> MemoryPlan:
-    return base().with_setting(config=make_config(T=512, G=8, **changes), precision=PRECISIONS[precision])
+    return base().with_changes(config=make_config(T=512, G=8, **changes), precision=PRECISIONS[precision])
 
 
 def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
@@ -109,7 +109,7 @@ def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits
     for way in every:
         config = way.plan.run.config
         assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
-        assert base().with_setting(config=config, precision=PRECISIONS[way.precision]).peak == way.plan.peak
+        assert base().with_changes(config=config, precision=PRECISIONS[way.precision]).peak == way.plan.peak
     for budget in (40, 20, 12, 6, 4):
         chosen, lines = choose_candidate(memory_plan, budget * GIB, GPU_PRECISIONS[True])
         every = [way.with_rollout_within(budget * GIB) for way in every]
@@ -125,14 +125,14 @@ def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     way, lines = choose_candidate(memory_plan, 24 * GIB, ("bf16",))
     parts = way.plan.run.rollout_parts
     assert memory_plan.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
-    assert not way.plan.with_setting(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
+    assert not way.plan.with_changes(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
     assert f"rollout in {parts} parts, the first that fits" in lines[-1]
 
 
 def peak_of(precision, checkpointing, prompts, rows, L, T, beta=0.0):
     config = make_config(T=T, G=4, B=4 * prompts, b=4 * prompts, gradient_checkpointing=checkpointing, beta=beta)
     config = replace(config, per_device_train_batch_size=rows, gradient_accumulation_steps=4 * prompts // rows)
-    return base().with_setting(config=config, precision=PRECISIONS[precision], prompt_length=L).peak
+    return base().with_changes(config=config, precision=PRECISIONS[precision], prompt_length=L).peak
 
 
 @pytest.mark.slow
