@@ -15,7 +15,8 @@ Invalid arguments raise a ValueError that names the argument.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange, reduce
@@ -23,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import (
+    InputError,
     check_all_finite,
     check_between,
     check_choice,
@@ -299,24 +301,23 @@ def advantages_where_rewarded(
     has_reward: Bool[Tensor, "P G"],
     rewards: Float[Tensor, "P G ..."],
     *other_inputs: Bool[Tensor, "P G ..."] | Int[Tensor, "P G ..."] | None,
-    min_rewarded: int = 2,
 ) -> Float[Tensor, "P G ..."]:
     """Compute the advantages of each group from its completions with a reward; the others get an advantage of zero.
 
+    A group with fewer than two rewards has no baseline, and all its advantages are zero.
+
     Args:
         compute: Function of the rewards and the other inputs that returns advantages of the same shape as the rewards,
-            such as `group_advantages`.
+            such as `rloo_advantages`.
         has_reward: False for a completion to which no reward applies (its reward is NaN).
         rewards: The rewards; values where `has_reward` is False have no effect, NaN included.
         other_inputs: Further tensor arguments of `compute`, such as a mask of turns; None is passed as None.
-        min_rewarded: Smallest number of completions with a reward. A group with fewer has no baseline, and all its
-            advantages are zero.
     """
     if has_reward.all():
         return compute(rewards, *other_inputs)
     advantages = torch.zeros_like(rewards)
     for p, row_has_reward in enumerate(has_reward):
-        if row_has_reward.sum() >= min_rewarded:
+        if row_has_reward.sum() > 1:
             inputs = (
                 None if values is None else values[p, row_has_reward][None] for values in (rewards, *other_inputs)
             )
@@ -329,16 +330,15 @@ def group_advantages_where_rewarded(
 ) -> Float[Tensor, "P G"]:
     """Compute `group_advantages(rewards, scale)` from the completions with a reward; the others get zero.
 
-    For "batch" the standard deviation is that of all rewards that apply. A batch with a single reward has no
-    deviation, so its advantages are not divided.
+    For "batch" the standard deviation is that of all rewards that apply. If there is only one, all advantages are zero.
     """
-    group_scale = "none" if scale == "batch" else scale
-    advantages = advantages_where_rewarded(
-        lambda rewards: group_advantages(rewards, group_scale, eps=eps), has_reward, rewards
-    )
-    if scale == "batch" and has_reward.sum() > 1:
-        advantages = advantages / (rewards[has_reward].std() + eps)
-    return advantages
+    if scale != "batch" or has_reward.all():
+        return advantages_where_rewarded(partial(group_advantages, scale=scale, eps=eps), has_reward, rewards)
+    centred = advantages_where_rewarded(partial(group_advantages, scale="none"), has_reward, rewards)
+    existing = rewards[has_reward]
+    # As in `group_advantages`, the deviation is that of the differences from the first reward.
+    std = (existing - existing[0]).std() if len(existing) > 1 else 0
+    return centred / (std + eps)
 
 
 def _check_turns(turn_rewards: Tensor, turn_mask: Tensor, states: Tensor | None = None) -> None:
@@ -363,73 +363,81 @@ def _pairs_of_turns(
     return rearrange(returns, "P G K -> P (G K)"), same_state, episode[:, None] != episode
 
 
+class RewardBatch(NamedTuple):
+    """The rewards from which the advantages of a step are computed: P prompts with G completions each.
+
+    The rewards are (P, G), or (P, G, K) for an entry of `ADVANTAGES` with `per_turn`.
+    """
+
+    rewards: Float[Tensor, "P G"] | Float[Tensor, "P G K"]  # finite where a reward applies
+    has_reward: Bool[Tensor, "P G"]  # False for a completion to which no reward applies
+    turn_mask: Bool[Tensor, "P G K"] | None = None  # True where the episode has a turn
+    states: Int[Tensor, "P G K"] | None = None  # an integer for the state in which each turn begins
+
+
 @dataclass(frozen=True)
 class Advantage:
     """An entry of `ADVANTAGES`: how a run with `advantage = NAME` computes advantages, and what that needs.
 
     Args:
-        compute: Function of rewards (P, G) and the settings of the run, a `GRPOConfig`, that returns advantages (P, G).
-        reads: Names of the settings that `compute` reads.
+        compute: Function of a `RewardBatch` and the settings of the run, a `GRPOConfig`, that returns advantages of the
+            shape of the rewards. A completion to which no reward applies gets an advantage of zero.
+        reads: Names of the settings that `compute` reads. A run with this entry refuses any other such setting.
         smallest_group: Smallest number of completions per prompt.
-        needs_baseline: Whether a completion is compared with others. If so, a completion gets an advantage of zero if
-            it is the only one of its group with a reward.
-        compute_masked: Function for batches with missing rewards, of rewards, has_reward (both (P, G)) and the settings
-            of the run, that returns advantages (P, G). None: `advantages_where_rewarded` calls `compute`.
+        per_turn: Whether each turn of an episode has an advantage of its own; the run then needs an environment.
+        reads_states: Whether turns in the same state are compared; the environment must then have `get_state`.
+        check: Function that raises InputError for settings of the run that `compute` does not support.
     """
 
-    compute: Callable[[Tensor, Any], Tensor]
+    compute: Callable[[RewardBatch, Any], Tensor]
     reads: tuple[str, ...] = ()
     smallest_group: int = 2
-    needs_baseline: bool = True
-    compute_masked: Callable[[Tensor, Tensor, Any], Tensor] | None = None
+    per_turn: bool = False
+    reads_states: bool = False
+    check: Callable[[Any], None] = lambda config: None
 
-    def compute_where_rewarded(self, rewards: Tensor, has_reward: Tensor, config: Any) -> Tensor:
-        """Compute advantages (P, G) when some rewards are missing; a completion without a reward gets zero."""
-        if self.compute_masked is not None:
-            return self.compute_masked(rewards, has_reward, config)
-        return advantages_where_rewarded(
-            lambda rewards: self.compute(rewards, config),
-            has_reward,
-            rewards,
-            min_rewarded=2 if self.needs_baseline else 1,
-        )
+
+# The following functions pass tensors of the batch and settings to the formulas above.
+def group_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    return group_advantages_where_rewarded(batch.rewards, batch.has_reward, config.scale_rewards)
+
+
+def rloo_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    return advantages_where_rewarded(rloo_advantages, batch.has_reward, batch.rewards)
+
+
+def best_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    return advantages_where_rewarded(best_of_group, batch.has_reward, batch.rewards)
+
+
+def rewards_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    return torch.where(batch.has_reward, batch.rewards, 0)
+
+
+def turn_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask)
+
+
+def state_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
+
+
+def gigpo_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    compute = partial(gigpo_advantages, scale=config.scale_rewards)
+    return advantages_where_rewarded(compute, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
+
+
+def check_gigpo(config: Any) -> None:
+    if config.scale_rewards == "batch":
+        raise InputError("scale_rewards", "batch", "expected 'group' or 'none' with advantage = 'gigpo'")
 
 
 ADVANTAGES = {
-    "group": Advantage(
-        lambda rewards, config: group_advantages(rewards, config.scale_rewards),
-        reads=("scale_rewards",),
-        compute_masked=lambda rewards, has_reward, config: group_advantages_where_rewarded(
-            rewards, has_reward, config.scale_rewards
-        ),
-    ),
-    "rloo": Advantage(lambda rewards, config: rloo_advantages(rewards)),
-    "best_of_group": Advantage(lambda rewards, config: best_of_group(rewards)),
-    "none": Advantage(lambda rewards, config: rewards.clone(), smallest_group=1, needs_baseline=False),
-}
-
-
-@dataclass(frozen=True)
-class TurnAdvantage:
-    """An entry of `TURN_ADVANTAGES`: how a run with `turn_advantage = NAME` computes the advantages of turns.
-
-    Args:
-        compute: Function of turn_rewards, turn_mask and states, all (P, G, K), that returns advantages (P, G, K).
-        reads_states: Whether turns in the same state are compared; the environment must then have `get_state`.
-        scales: Values of the setting `scale_rewards` that `compute` accepts as its argument `scale`. Empty: `compute`
-            has no such argument, and a run must leave `scale_rewards` at its default.
-    """
-
-    compute: Callable[..., Tensor]
-    reads_states: bool = False
-    scales: tuple[str, ...] = ()
-
-
-# A run with "trajectory" uses the setting `advantage` in place of the entry. Only the toy of lesson 11 uses the entry,
-# Eq. (11.5).
-TURN_ADVANTAGES = {
-    "trajectory": TurnAdvantage(lambda rewards, mask, states=None: trajectory_advantages(rewards, mask)),
-    "turn": TurnAdvantage(lambda rewards, mask, states=None: turn_advantages(rewards, mask)),
-    "state": TurnAdvantage(turn_advantages, reads_states=True),
-    "gigpo": TurnAdvantage(gigpo_advantages, reads_states=True, scales=("group", "none")),
+    "group": Advantage(group_of_batch, reads=("scale_rewards",)),
+    "rloo": Advantage(rloo_of_batch),
+    "best_of_group": Advantage(best_of_batch),
+    "none": Advantage(rewards_of_batch, smallest_group=1),
+    "turn": Advantage(turn_of_batch, per_turn=True),
+    "state": Advantage(state_of_batch, per_turn=True, reads_states=True),
+    "gigpo": Advantage(gigpo_of_batch, reads=("scale_rewards",), per_turn=True, reads_states=True, check=check_gigpo),
 }

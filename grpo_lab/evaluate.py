@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean as mean
@@ -20,7 +19,7 @@ from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.parser import write_at_once
-from grpo_lab.base.renamed import warn_renamed
+from grpo_lab.base.renamed import renamed_argument, warn_renamed
 from grpo_lab.base.setting import check_range
 from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, check_no_code_named
 from grpo_lab.config import SETTINGS
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 _OPTION_DEFAULTS = TASK_OPTION_DEFAULTS | dict.fromkeys(OPTIONS_THAT_IMPORT)
 
 
+@renamed_argument("correct", "reward_funcs")
 def evaluate(
     model,
     tokenizer,
@@ -54,7 +54,6 @@ def evaluate(
     reward_weights: list[float] | None = None,
     samples: list[dict] | None = None,
     environment=None,
-    correct: Callable | list[Callable] | None = None,
 ) -> dict:
     """Sample completions for each problem, and compute accuracy, rewards and other metrics.
 
@@ -75,22 +74,17 @@ def evaluate(
             the weight 1. None: the total reward is not reported.
         samples: Deprecated: a list to which the records of `sample_records` are appended.
         environment: A `TextEnvironment` or a `ToolEnvironment`; None if the policy writes the whole completion.
-        correct: Deprecated: the former name of `reward_funcs`.
 
     Returns:
         The metrics that `evaluation_metrics` describes, ready for JSON.
     """
-    if correct is not None:
-        warn_renamed("the argument correct", "reward_funcs")
-        reward_funcs = correct
     scored = sample_problems(
         model, tokenizer, rows, num_generations=num_generations, max_completion_length=max_completion_length,
         temperature=temperature, reward_funcs=reward_funcs, batch_size=batch_size, seed=seed, disable_tqdm=disable_tqdm,
         reward_weights=reward_weights, environment=environment,
     )  # fmt: skip
     if samples is not None:
-        message = "the argument samples is deprecated: sample_problems and sample_records return the completions"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        warn_renamed("the argument samples", "sample_records(rows, sample_problems(...))", stacklevel=3)
         samples += sample_records(rows, scored)
     return evaluation_metrics(scored, num_generations, has_reward_weights=reward_weights is not None)
 
@@ -161,7 +155,7 @@ def evaluation_metrics(
         - n, num_generations: numbers of problems, and of completions per problem
     """
     from grpo_lab.trainer.evaluation import accuracy_and_rewards
-    from grpo_lab.trainer.metrics import mean_and_std, tool_metrics
+    from grpo_lab.trainer.metrics import mean_and_std, merge_metrics, tool_metrics
 
     G = num_generations
     num_problems = len(scored.texts) // G
@@ -170,12 +164,11 @@ def evaluation_metrics(
     accuracy = common_metrics["accuracy"]
     num_applied = int((correctness > -torch.inf).any(1).sum())
     frac_zero_std = (correctness == correctness[:, :1]).all(1).double().mean().item()
-    return {
+    metrics = {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_applied),
         "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
         **common_metrics,
-        **scored.logged,
         **({"reward": mean_and_std(scored.rewards.total.double())[0]} if has_reward_weights else {}),
         "frac_reward_zero_std": None if G == 1 else frac_zero_std,
         "mean_length": scored.lengths.double().mean().item(),
@@ -185,6 +178,7 @@ def evaluation_metrics(
         "n": num_problems,
         "num_generations": G,
     }
+    return merge_metrics(metrics, scored.logged)
 
 
 def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.advantages import (
-    TURN_ADVANTAGES,
+    ADVANTAGES,
+    RewardBatch,
     advantages_where_rewarded,
     best_of_group,
     gigpo_advantages,
@@ -22,6 +23,7 @@ from grpo_lab.advantages import (
     trajectory_advantages,
     turn_advantages,
 )
+from grpo_lab.toys.guess.exact import CREDITS
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, many, numbers_of, ragged_mask, seeds
 
@@ -240,15 +242,15 @@ def test_gigpo_is_the_loops(shape, seed, gamma, omega, scale):
         assert_near(*(f(rewards) for f in functions), 1e-9)
 
 
-@pytest.mark.parametrize("name", TURN_ADVANTAGES)
+@pytest.mark.parametrize("name", CREDITS)
 def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
     """All episodes end with the same reward after different numbers of turns; every state occurs in two of them."""
     mask = torch.arange(4) < torch.tensor([[[4], [3], [4], [3], [2], [2]]])
     states = torch.arange(4).expand_as(mask)
     for value in hard_to_average:
         rewards = torch.zeros(1, 6, 4).masked_fill(torch.arange(4) == mask.sum(-1, keepdim=True) - 1, value)
-        assert (TURN_ADVANTAGES[name].compute(rewards, mask, states) == 0).all(), value
-    nothing = TURN_ADVANTAGES[name].compute(
+        assert (CREDITS[name](rewards, mask, states) == 0).all(), value
+    nothing = CREDITS[name](
         torch.full((2, 3, 4), math.nan), torch.zeros(2, 3, 4, dtype=torch.bool), states[:, :3].expand(2, 3, 4)
     )
     assert (nothing == 0).all()
@@ -261,7 +263,7 @@ def test_one_turn_is_leave_one_out_however_it_is_compared(shape, seed):
     rewards = draw(P, G, seed=seed)
     turn, mask = rewards[..., None], torch.ones(P, G, 1, dtype=torch.bool)
     for name in ("trajectory", "turn", "state"):
-        advantages = TURN_ADVANTAGES[name].compute(turn, mask, torch.zeros_like(mask, dtype=torch.long))
+        advantages = CREDITS[name](turn, mask, torch.zeros_like(mask, dtype=torch.long))
         assert_near(advantages[..., 0], rloo_advantages(rewards))
     assert_near(gigpo_advantages(turn, mask, omega=0.0)[..., 0], group_advantages(rewards, "none"))
     assert_near(gigpo_advantages(turn, mask)[..., 0], 2 * group_advantages(rewards, "none"))
@@ -283,7 +285,7 @@ def test_the_baseline_of_a_turn_leaves_out_the_whole_episode():
     assert turn_advantages(rewards, mask, states).tolist() == [[[1.0, 1.0], [-1.0, -1.0]]]
 
 
-@pytest.mark.parametrize("name", TURN_ADVANTAGES)
+@pytest.mark.parametrize("name", CREDITS)
 def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
     rewards, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
     states = torch.zeros(1, 2, 3, dtype=torch.long)
@@ -293,9 +295,9 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
         (rewards, mask.long(), states),
     ):
         with pytest.raises(ValueError, match="turn_"):
-            TURN_ADVANTAGES[name].compute(*wrong)
+            CREDITS[name](*wrong)
     with pytest.raises(ValueError, match="turn_rewards holds NaN"):
-        TURN_ADVANTAGES[name].compute(rewards / 0, mask, states)
+        CREDITS[name](rewards / 0, mask, states)
 
 
 # --- of rewards that are missing -------------------------------------------------------------------------------
@@ -306,7 +308,7 @@ def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
     rewards = torch.tensor([[1.0, nan, 4.0], [nan, 2.0, nan], [nan, nan, nan], [3.0, 5.0, 10.0]])
     advantages = advantages_where_rewarded(rloo_advantages, ~rewards.isnan(), rewards)
     assert advantages.tolist() == [[-3.0, 0.0, 3.0], [0.0] * 3, [0.0] * 3, [-4.5, -1.5, 6.0]]
-    unchanged = advantages_where_rewarded(torch.clone, ~rewards.isnan(), rewards, min_rewarded=1)
+    unchanged = ADVANTAGES["none"].compute(RewardBatch(rewards, ~rewards.isnan()), None)
     assert unchanged.tolist() == rewards.nan_to_num(0.0).tolist()
     states_seen = []
     advantages_where_rewarded(lambda r, states: states_seen.append(states) or r, ~rewards.isnan(), rewards, None)
@@ -324,4 +326,13 @@ def test_one_deviation_for_all_is_that_of_the_known():
     known = draw(3, 4, seed=1)
     for scale in ("group", "batch", "none"):
         advantages = group_advantages_where_rewarded(known, ~known.isnan(), scale)
-        torch.testing.assert_close(advantages, group_advantages(known, scale))
+        assert torch.equal(advantages, group_advantages(known, scale))
+
+
+def test_batch_deviation_is_as_exact_with_a_missing_reward():
+    """The deviation of large float32 rewards is measured from the first one, whether a reward is missing or not."""
+    rewards = torch.tensor([[1e6 + 1, 1e6, 1e6 + 3], [1e6, 1e6 + 2, 1e6]])
+    complete = group_advantages(rewards, "batch")
+    one_more = torch.cat([rewards, torch.tensor([[math.nan] * 3])])
+    advantages = group_advantages_where_rewarded(one_more, ~one_more.isnan(), "batch")
+    assert torch.equal(advantages[:2], complete) and (advantages[2] == 0).all()

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from grpo_lab import evaluate as evaluate_module
+from grpo_lab.base.checks import RunError
 from grpo_lab.evaluate import (
     evaluate,
     evaluation_metrics,
@@ -117,6 +118,17 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
     assert result["frac_reward_zero_std"] is None and json.loads(json.dumps(result)) == result
 
 
+@pytest.mark.parametrize("name", ["accuracy", "accuracy_ci95", "think_rate", "n"])
+def test_a_metric_of_the_command_is_no_name_for_a_logged_one(name):
+    def reward(completions, log_metric, **kwargs):
+        log_metric(name, 0.5)
+        return [1.0] * len(completions)
+
+    measure = {"num_generations": 1, "max_completion_length": 2, "reward_funcs": reward}
+    with pytest.raises(RunError, match=f"^metrics have '{name}' twice; expected another name in `log_metric`"):
+        evaluate(*make_policy(), PLANTED_ROWS, **measure)
+
+
 def test_the_old_name_of_reward_funcs_works_and_warns():
     measure = {"num_generations": 2, "max_completion_length": 2}
     result = evaluate(*make_policy(), PLANTED_ROWS, reward_funcs=accuracy_reward, **measure)
@@ -126,7 +138,10 @@ def test_the_old_name_of_reward_funcs_works_and_warns():
 
 def test_the_argument_samples_still_gets_the_records_and_warns():
     measure, records = {"num_generations": 2, "max_completion_length": 2}, []
-    with pytest.warns(DeprecationWarning, match="the argument samples is deprecated: sample_problems and"):
+    with pytest.warns(
+        DeprecationWarning,
+        match="the argument samples is called sample_records.* now$",
+    ):
         evaluate(*make_policy(), PLANTED_ROWS, samples=records, **measure)
     assert records == sample_records(PLANTED_ROWS, sample_problems(*make_policy(), PLANTED_ROWS, **measure))
 

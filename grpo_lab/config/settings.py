@@ -6,14 +6,13 @@ default, but that the chosen loss, advantage or option does not read, is refused
 """
 
 import math
-import warnings
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 
-from grpo_lab.advantages import ADVANTAGES, SCALES, TURN_ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, SCALES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.renamed import renamed_attribute
+from grpo_lab.base.renamed import renamed_attribute, warn_renamed
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.schedules import SCHEDULES
@@ -138,16 +137,16 @@ class RunSettings:
         None, "weights of the reward functions in their sum (none: 1 each)", group="rewards and advantages"
     )
     advantage: str = setting(
-        "group", 'estimator of advantages ("none": the reward itself), or FILE:function, your own (docs/own-task.md)',
-        choices=ADVANTAGES, trl="TRL has that of the group", is_in_trl=False,
-    )  # fmt: skip
+        "group",
+        'estimator of advantages ("none": the reward itself; turn, state and gigpo: one advantage per turn, '
+        "docs/agents.md), or FILE:function, your own (docs/own-task.md)",
+        choices=ADVANTAGES,
+        trl="TRL has that of the group",
+        is_in_trl=False,
+    )
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
     )
-    turn_advantage: str = setting(
-        "trajectory", "advantage within an episode: one for all turns, or one per turn (docs/agents.md)",
-        choices=tuple(TURN_ADVANTAGES), trl="TRL has that of the trajectory", is_in_trl=False,
-    )  # fmt: skip
     mask_truncated_completions: bool = setting(
         False, "whether to leave completions that hit the length limit out of the loss"
     )
@@ -260,8 +259,7 @@ class GRPOConfig(LossSettings, RunSettings):
 
     def __post_init__(self):
         if self.command:
-            message = "command of GRPOConfig is called saved_options now, an argument of train and Run"
-            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            warn_renamed("command of GRPOConfig", "saved_options of train and Run", stacklevel=3)
         _check_settings(self)
 
     def saved(self) -> dict:
@@ -375,7 +373,7 @@ def _check_settings(config: GRPOConfig) -> None:
         fits = flags[0] == dtype_name(precision.autocast or precision.weights)
         _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
     check_unused(config, SETTINGS)
-    _check_turn_advantage(config)
+    ADVANTAGES[config.advantage].check(config)
     LOSSES[config.loss_type].check(config)
     _check(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
 
@@ -397,21 +395,6 @@ def _check_sizes(config: GRPOConfig) -> None:
     _check(
         fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {eval_group} completions of a prompt"
     )
-
-
-def _check_turn_advantage(config: GRPOConfig) -> None:
-    """Raise InputError if `turn_advantage` does not allow the value of another setting; it names all such settings."""
-    name, scale = config.turn_advantage, config.scale_rewards
-    if name == "trajectory":
-        return
-    scales = TURN_ADVANTAGES[name].scales or (SETTINGS["scale_rewards"].default,)
-    fitting = {"advantage": config.advantage == "group", "scale_rewards": scale in scales}
-    problems = [
-        f"{setting_name} = {getattr(config, setting_name)!r}" for setting_name, fits in fitting.items() if not fits
-    ]
-    if problems:
-        expected = f"it compares turns in its own way; leave out {' and '.join(problems)}"
-        raise InputError("turn_advantage", name, expected)
 
 
 def _check(fits, name: str, value, allowed: str) -> None:

@@ -15,7 +15,7 @@ from grpo_lab.base.checks import (
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_range
-from grpo_lab.objective.table import LOSSES, LOSSES_BY_TOKENS, LossBatch, LossSettings, check_ranges
+from grpo_lab.objective.table import LOSSES, LossBatch, LossSettings, check_ranges, divides_by_update_tokens
 
 
 def policy_loss(
@@ -36,7 +36,7 @@ def policy_loss(
     max_completion_length: int | None = None,
     num_items: Real[Tensor, ""] | float | int | None = None,
     **settings,
-) -> tuple[Float[Tensor, ""], dict[str, float]]:
+) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
     r"""Compute the loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
     v_{b,t} = -S_{b,t} \tag{5.12}
@@ -70,10 +70,10 @@ def policy_loss(
             ignores fields that it does not read.
 
     Returns:
-        The loss, and metrics as floats, under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips,
-        "clip_ratio/low_mean", "clip_ratio/high_mean" and "clip_ratio/region_mean"; for "cispo" "cispo_clip_ratio". Each
-        metric is a mean over the tokens of the mask, or over rows if there is one value per row (sequence level), as in
-        TRL.
+        The loss, and metrics under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips, "clip_ratio/low_mean",
+        "clip_ratio/high_mean" and "clip_ratio/region_mean"; for "cispo" "cispo_clip_ratio". Each metric is a mean over
+        the tokens of the mask, or over rows if there is one value per row (sequence level), as in TRL. It is a scalar
+        without gradient on the device of `logp`, since `item()` makes the program wait for a GPU.
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
@@ -95,15 +95,15 @@ def policy_loss(
     check_ranges(LOSSES[loss_type], loss_settings)
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.12)
-    metrics = {"ratio": ratio.detach()} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
+    metrics = {"ratio": ratio} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
     if beta > 0:
         kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
         values = values + beta * kl  # B T (5.13)
-        metrics["kl"] = kl.detach()
+        metrics["kl"] = kl
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
-    means = torch.stack([_mean(metric, mask) for metric in metrics.values()]).tolist()
-    return loss, dict(zip(metrics, means, strict=True))
+    means = {name: _mean(metric.detach(), mask) for name, metric in metrics.items()}
+    return loss, means
 
 
 def microbatch_loss(
@@ -115,16 +115,16 @@ def microbatch_loss(
     *,
     loss_type: str = "grpo",
     **settings,
-) -> tuple[Float[Tensor, ""], dict[str, float]]:
+) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
     r"""Compute a micro-batch's contribution to the loss of its update; the contributions sum to the whole loss.
 
     w_j = 1 \;\text{if the loss divides by } N, \;\text{else}\; B_j / B \tag{5.15}
     L_j = w_j \, L(j; N) \tag{5.16}
 
-    L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. The losses in
-    `LOSSES_BY_TOKENS` divide by the tokens of the whole update and need no weight. The others are means over rows, so
-    the weight of a micro-batch is its share of the rows. ("bnpo" is one of these. As in TRL, it takes the mean over the
-    tokens of each micro-batch, so its value depends on the size of the micro-batches.)
+    L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. Losses that
+    divide by the tokens of the whole update (`divides_by_update_tokens`) need no weight. The others are means over
+    rows, so the weight of a micro-batch is its share of the rows. ("bnpo" is one of these. As in TRL, it takes the mean
+    over the tokens of each micro-batch, so its value depends on the size of the micro-batches.)
 
     Args:
         logp: Log-probabilities of the B_j rows of micro-batch j (R in the shapes).
@@ -140,7 +140,7 @@ def microbatch_loss(
         micro-batch without tokens: the gradient is zero.
     """
     check_at_least("rows", rows, len(mask))
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.15)
+    share = 1.0 if divides_by_update_tokens(loss_type) else len(mask) / rows  # scalar (5.15)
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
     loss = share * loss  # scalar (5.16)
     return loss, metrics

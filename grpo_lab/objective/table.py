@@ -1,6 +1,6 @@
 """The table of the losses, with one entry for each loss, and the settings of the losses."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.base.renamed import warn_renamed
+from grpo_lab.base.renamed import renamed_value
 from grpo_lab.base.setting import check_range, setting, setting_specs
 from grpo_lab.objective.surrogates import (
     check_clip_range,
@@ -88,10 +88,8 @@ class Loss:
     trl: str = "same"
 
     def __post_init__(self):
-        if self.divided_by in OLD_DIVISORS:
-            new = OLD_DIVISORS[self.divided_by]
-            warn_renamed(f"divided_by={self.divided_by!r}", repr(new), stacklevel=3)
-            object.__setattr__(self, "divided_by", new)
+        divided_by = renamed_value("divided_by", self.divided_by, OLD_DIVISORS, stacklevel=3)
+        object.__setattr__(self, "divided_by", divided_by)
         check_choice("divided_by", self.divided_by, DIVISORS)
 
     @property
@@ -194,25 +192,17 @@ LOSSES = {
 LOSS_TYPES = tuple(LOSSES)
 
 
-class _DividedByUpdateTokens(Collection):
-    """The names of all losses in `LOSSES`, including those added later, that divide by the tokens of the update."""
-
-    def __contains__(self, name: object) -> bool:
-        return name in LOSSES and LOSSES[name].divided_by == "update_tokens"
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in LOSSES if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-LOSSES_BY_TOKENS = _DividedByUpdateTokens()
 LOSS_SETTINGS = setting_specs(LossSettings)
+
+
+def divides_by_update_tokens(loss_type: str) -> bool:
+    """Return True for a loss, by its name in `LOSSES`, that divides by the tokens of the update, such as "dapo"."""
+    check_choice("loss_type", loss_type, LOSSES)
+    return LOSSES[loss_type].divided_by == "update_tokens"
 
 
 def check_ranges(loss: Loss, settings: LossSettings) -> None:
     """Raise InputError for the first setting that this loss reads and that is out of its range."""
     for name, spec in LOSS_SETTINGS.items():
         if name in loss.reads:
-            check_range(spec, getattr(settings, name), infinite=True)
+            check_range(spec, getattr(settings, name), allow_infinity=True)

@@ -3,7 +3,7 @@
 import json
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,16 +48,8 @@ class RewardLog:
             raise InputError("log_extra", values, expected, found=problem) from error
         self._columns.setdefault(str(column), []).extend(values)
 
-    def metrics(self, is_reserved: Callable[[str], bool] = lambda name: False) -> dict[str, float | None]:
-        """Return the mean of each logged number, or None instead of NaN.
-
-        is_reserved: Function that returns True for the name of a metric that the trainer writes itself.
-
-        Raises:
-            RunError: if a number was logged under a reserved name.
-        """
-        if reserved_names := sorted(filter(is_reserved, self._values)):
-            raise RunError("log_metric", reserved_names[0], "expected another name, since this metric is the trainer's")
+    def metrics(self) -> dict[str, float | None]:
+        """Return the mean of each logged number, or None instead of NaN."""
         means = {name: sum(values) / len(values) for name, values in self._values.items()}
         return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
 

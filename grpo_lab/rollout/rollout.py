@@ -1,7 +1,7 @@
 """The result of sampling: a `Rollout`, and the `Episode` of each of its rows if an environment replied."""
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,10 @@ class Episode:
     turn_rewards: list[float] = field(default_factory=list)  # the part of `reward` added in each turn but the last
     states: list[Any] = field(default_factory=list)  # the state of the environment before each turn
     reply_tokens: int = 0  # number of tokens that the environment wrote
+
+
+# The fields of `Rollout` with an entry for each prompt; all others have an entry for each row.
+PROMPT_FIELDS = ("prompt_ids", "prompt_mask")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +81,13 @@ class Rollout:
         )
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
-        fields_by_row = (
-            "prompt_of_row", "completion_ids", "mask", "logp", "entropy", "truncated", "policy_mask", "turn_of_token",
-            "group_of_row",
-        )  # fmt: skip
-        selected: dict = {name: getattr(self, name)[rows] for name in fields_by_row}
         indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
-        selected["texts"] = [self.texts[index] for index in indices]
-        if self.episodes is not None:
-            selected["episodes"] = [self.episodes[index] for index in indices]
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in PROMPT_FIELDS}
+        selected: dict[str, Any] = {
+            name: [value[index] for index in indices] if isinstance(value, list) else value[rows]
+            for name, value in values.items()
+            if value is not None
+        }
         return replace(self, **selected)
 
     def episode_per_row(self) -> list[Episode]:

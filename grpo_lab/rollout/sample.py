@@ -15,7 +15,7 @@ from grpo_lab.rollout.forward.modes import evaluating
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
-from grpo_lab.rollout.prompting.tags import texts_for_rewards
+from grpo_lab.rollout.prompting.tags import TagKeepingTokenizer, thought_prefixes, with_thought_prefix
 from grpo_lab.rollout.rollout import Rollout
 
 
@@ -64,12 +64,12 @@ def sample_completions(
         samples = sample_sequences(model, request)
     eos_token_ids = list(request.sampling.eos_token_ids)
     prompt_length = request.prompts.ids.shape[1]
-    completion_ids, mask, truncated, _ = read_sequences(samples.sequences, prompt_length, eos_token_ids, tokenizer)
-    rows = zip(completion_ids.cpu(), mask.cpu(), strict=True)
-    unpadded_ids = [ids[in_completion].tolist() for ids, in_completion in rows]
-    # The rewards see more than the texts of `read_sequences`: tags that are special tokens, and the opening <think> tag
-    # if the prompt ends with it.
-    texts = texts_for_rewards(tokenizer, unpadded_ids, encoded, eos_token_ids)
+    completion_ids, mask, truncated, texts = read_sequences(
+        samples.sequences, prompt_length, eos_token_ids, TagKeepingTokenizer(tokenizer, eos_token_ids)
+    )
+    # The rewards also see the opening <think> tag if the prompt ends with it.
+    prefixes = thought_prefixes(tokenizer, encoded)
+    texts = [with_thought_prefix(text, prefixes[row // num_generations]) for row, text in enumerate(texts)]
     return Rollout.without_environment(
         prompt_ids=request.prompts.ids,
         prompt_mask=request.prompts.mask,

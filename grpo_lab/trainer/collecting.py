@@ -8,14 +8,14 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.environment import Environment, sample_rows
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import Clock, is_added_later, reward_metrics, rollout_metrics
+from grpo_lab.trainer.metrics import Clock, merge_metrics, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages
 
@@ -49,15 +49,17 @@ def collect(
     with clock("time/rollout"), autocast(model, config):
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment,
-            by_turn=config.turn_advantage != "trajectory", **config.sampling_arguments(),
+            by_turn=ADVANTAGES[config.advantage].per_turn, **config.sampling_arguments(),
         )  # fmt: skip
     log = RewardLog(trainer_state)
     with clock("time/reward"):
         scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
     experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
-    metrics = rollout_metrics(rollout, clock.seconds["time/rollout"]) | reward_metrics(experience, scored)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
-    return experience, metrics | log.metrics(is_reserved=lambda name: name in metrics or is_added_later(name))
+    metrics = merge_metrics(
+        rollout_metrics(rollout, clock.seconds["time/rollout"]), reward_metrics(experience, scored), log.metrics()
+    )
+    return experience, metrics
 
 
 def make_experience(
@@ -74,10 +76,10 @@ def make_experience(
     loss_mask = rollout.policy_mask
     if config.mask_truncated_completions:
         loss_mask = loss_mask & ~rollout.truncated[:, None]
-    if config.turn_advantage == "trajectory":
-        advantages = compute_advantages(rewards, config)
-    else:
+    if ADVANTAGES[config.advantage].per_turn:
         advantages = token_advantages(rollout, rewards, config)
+    else:
+        advantages = compute_advantages(rewards, config)
     return Experience(rollout, rewards, advantages, loss_mask, rewards_per_func=rewards_per_func)
 
 
@@ -95,10 +97,6 @@ def compute_advantages(rewards: Float[Tensor, " B"], config: GRPOConfig) -> Floa
         rewards so large that the sum of their squares overflows.
     """
     grouped_rewards = rearrange(rewards, "(P G) -> P G", G=config.num_generations)
-    has_reward = ~grouped_rewards.isnan()
-    entry = ADVANTAGES[config.advantage]
-    if has_reward.all():
-        advantages = entry.compute(grouped_rewards, config)  # [complete]
-    else:
-        advantages = entry.compute_where_rewarded(grouped_rewards, has_reward, config)
+    batch = RewardBatch(grouped_rewards, has_reward=~grouped_rewards.isnan())
+    advantages = ADVANTAGES[config.advantage].compute(batch, config)
     return advantages.flatten()

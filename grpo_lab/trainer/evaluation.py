@@ -22,7 +22,7 @@ from grpo_lab.rollout.environments.environment import sample_rows
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
-from grpo_lab.trainer.metrics import mean_and_std, none_shares, tool_metrics
+from grpo_lab.trainer.metrics import mean_and_std, merge_metrics, none_shares, tool_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
@@ -126,10 +126,13 @@ def evaluate_policy(
         **config.sampling_arguments(), **sampling_options,
     )  # fmt: skip
     mean, std = mean_and_std(sampled.rewards.total.double())
-    metrics = sampled.logged | {"reward": mean, "reward_std": std} | accuracy_and_rewards(sampled)
-    for name, values in (("mean_length", sampled.lengths), ("clipped_ratio", sampled.truncated)):
-        metrics[f"completions/{name}"] = values.double().mean().item()
-    metrics |= tool_metrics(sampled.episodes)
+    run_metrics = {
+        "reward": mean,
+        "reward_std": std,
+        "completions/mean_length": sampled.lengths.double().mean().item(),
+        "completions/clipped_ratio": sampled.truncated.double().mean().item(),
+    }
+    metrics = merge_metrics(sampled.logged, run_metrics, accuracy_and_rewards(sampled), tool_metrics(sampled.episodes))
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 

@@ -1,6 +1,5 @@
 """The experience of a step: the sampled completions, their rewards and advantages, and the mask of the loss."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
@@ -8,11 +7,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, check_shapes
-from grpo_lab.base.renamed import renamed_attribute
+from grpo_lab.base.renamed import renamed_attribute, renamed_call
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards.logs import Columns
 from grpo_lab.rollout import Rollout
+
+
+def _every_row_of_config(arguments: dict) -> dict | None:
+    """Return the arguments of `rows_with_gradient` if it was called with the settings of the run, as before 1.0.0."""
+    config = arguments["every_row"]
+    return {"every_row": config.needs_every_row} if isinstance(config, GRPOConfig) else None
 
 
 @dataclass(frozen=True)
@@ -53,16 +58,17 @@ class Experience:
         """Yield consecutive parts of `size` rows; the last part may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
-    def rows_with_gradient(self, every_row: bool | GRPOConfig) -> Bool[Tensor, " B"]:
+    @renamed_call(
+        "rows_with_gradient(config)",
+        "rows_with_gradient(config.needs_every_row)",
+        _every_row_of_config,
+    )
+    def rows_with_gradient(self, every_row: bool) -> Bool[Tensor, " B"]:
         """Return True for each row with a gradient: one with a token in the loss and an advantage other than zero.
 
         every_row: Whether a row has a gradient whatever its advantage, because of a KL term or an entropy bonus
-            (`config.needs_every_row`). Deprecated: the settings of the run.
+            (`config.needs_every_row`).
         """
-        if isinstance(every_row, GRPOConfig):
-            message = "rows_with_gradient takes config.needs_every_row now, not the config"
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-            every_row = every_row.needs_every_row
         if every_row:
             return self.loss_mask.any(-1)
         return (self.loss_mask & (per_token(self.advantages) != 0)).any(-1)

@@ -23,7 +23,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
-from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates, with_update_metrics
+from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates, merge_metrics
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
 
@@ -91,10 +91,9 @@ def train(
                 with clock("time/logprobs"):
                     ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
-            metrics |= run.measure_and_log(step, experience, clock)
+            kl_metrics = run.measure_and_log(step, experience, clock)
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
-            metrics = with_update_metrics(metrics, update_metrics)
-            run.record(step, metrics | clock.seconds, callback)
+            run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.seconds), callback)
     return run.history
 
 
@@ -127,12 +126,13 @@ def update(
             is_first = not updates
             batch = experience_as_given[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
-            updates.append(metrics | {"grad_norm": optimizer.step(lr, metrics["loss"])})
-    return mean_of_updates(updates) | {
+            updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
+    step_metrics = {
         "learning_rate": lr,
         "nonfinite_steps": optimizer.nonfinite_total,
         "rows_without_gradient": (~has_gradient).float().mean().item(),
     }
+    return merge_metrics(mean_of_updates(updates), step_metrics)
 
 
 def accumulate_gradient(

@@ -19,14 +19,6 @@ from grpo_lab.rollout.rollout import Episode
 from grpo_lab.trainer.experience import Experience
 
 LOGP_TOLERANCE = 0.1  # in nats; a larger difference from the log-probability of the sampler is counted
-# Metrics that a step adds to those of `collect`: of the updates, of the KL, and of the run. A loss of one's own may add
-# more, by its `clip_metrics`; `with_update_metrics` compares these names when the update has returned them.
-ADDED_METRICS = (
-    "step", "loss", "grad_norm", "learning_rate", "nonfinite_steps", "rows_without_gradient", "kl", "ratio",
-    "cispo_clip_ratio", LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE, TRAINED_REPLIES, "step_time",
-    "time/rollout", "time/reward", "time/logprobs", "time/update", "time/eval",
-)  # fmt: skip
-ADDED_PREFIXES = ("clip_ratio/", "eval/")
 
 
 def now(device: torch.device) -> float:
@@ -36,9 +28,21 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def is_added_later(name: str) -> bool:
-    """Return True if a step writes a metric of this name after `collect`: it would replace a logged one."""
-    return name in ADDED_METRICS or name.startswith(ADDED_PREFIXES)
+def merge_metrics(*parts: dict) -> dict:
+    """Return the metrics of all parts together.
+
+    Raises:
+        RunError: if two parts have the same name, so that one value would replace the other. A reward function may have
+            logged it, or the `clip_metrics` of a loss returned it.
+    """
+    merged: dict = {}
+    for part in parts:
+        if repeated_names := sorted(merged.keys() & part.keys()):
+            name = repeated_names[0]
+            expected = "expected another name in `log_metric`, or in the `clip_metrics` of the loss"
+            raise RunError("metrics", name, expected, found=f"have {name!r} twice")
+        merged |= part
+    return merged
 
 
 class Clock:
@@ -71,7 +75,7 @@ class Clock:
 class _MicrobatchMetrics(NamedTuple):
     """The contribution of a micro-batch to the metrics of its update; its tensors are on the device."""
 
-    means: dict[str, float]  # metrics that `policy_loss` returned
+    means: dict[str, Float[Tensor, ""]]  # metrics that `policy_loss` returned
     token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
     max_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
@@ -98,7 +102,7 @@ class UpdateMetrics:
         row_mask: Bool[Tensor, " R"],
         logp: Float[Tensor, "R T"],
         loss: Float[Tensor, ""],
-        means: dict,
+        means: dict[str, Float[Tensor, ""] | float],
     ) -> None:
         """Add the metrics of a micro-batch of R rows.
 
@@ -122,6 +126,7 @@ class UpdateMetrics:
             surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
             trained_reply_tokens = torch.stack([surplus.sum(), reply_tokens.sum()])
         token_share = microbatch.loss_mask.sum() / self.num_items
+        means = {name: torch.as_tensor(value).to(loss) for name, value in means.items()}
         self._microbatches.append(
             _MicrobatchMetrics(
                 means, token_share, loss.detach(), difference.max(), differing_tokens, trained_reply_tokens
@@ -132,21 +137,23 @@ class UpdateMetrics:
     def total(self) -> dict[str, float]:
         """The metrics of the whole update; reading them waits for the device."""
         rows = [
-            torch.stack([metrics.token_share, metrics.loss, metrics.max_difference]) for metrics in self._microbatches
+            torch.stack([metrics.token_share, metrics.loss, metrics.max_difference, *metrics.means.values()])
+            for metrics in self._microbatches
         ]
         numbers = torch.stack(rows).tolist()
-        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max(0.0, *(difference for _, _, difference in numbers))}
-        for metrics, (token_share, loss, _) in zip(self._microbatches, numbers, strict=True):
-            for name, value in metrics.means.items():
-                total[name] = total.get(name, 0.0) + value * token_share
+        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max(0.0, *(difference for _, _, difference, *_ in numbers))}
+        total_means: dict[str, float] = {}
+        for metrics, (token_share, loss, _, *means) in zip(self._microbatches, numbers, strict=True):
             total["loss"] += loss
+            for name, mean in zip(metrics.means, means, strict=True):
+                total_means[name] = total_means.get(name, 0.0) + mean * token_share
         total[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([metrics.differing_tokens for metrics in self._microbatches])
         reply_counts = [
             metrics.trained_reply_tokens for metrics in self._microbatches if metrics.trained_reply_tokens is not None
         ]
         if reply_counts:
             total[TRAINED_REPLIES] = _share_of_tokens(reply_counts)
-        return total
+        return merge_metrics(total, total_means)
 
 
 def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:
@@ -165,23 +172,6 @@ def mean_of_updates(updates: list[dict]) -> dict:
     """
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
     return mean | {name: updates[0][name] for name in (LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE)}
-
-
-def with_update_metrics(metrics: dict, update_metrics: dict) -> dict:
-    """Return the metrics of a step together with those of its updates.
-
-    Args:
-        metrics: The metrics before the update: those of sampling and rewards, and those that reward functions logged.
-        update_metrics: The metrics of the updates, and those that the `clip_metrics` of the loss returned.
-
-    Raises:
-        RunError: if a name is in both, so that one value would replace the other.
-    """
-    if repeated_names := sorted(metrics.keys() & update_metrics.keys()):
-        name = repeated_names[0]
-        expected = "expected another name in `log_metric`, or in the `clip_metrics` of the loss"
-        raise RunError("metrics", name, expected, found=f"of the step have {name!r} twice")
-    return metrics | update_metrics
 
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:

@@ -1,7 +1,6 @@
 """A training run from its first step to its end: data order, reference model, files, progress and resuming."""
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 
@@ -12,7 +11,7 @@ from transformers import TrainerState
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.random_state import SEED_STRIDE, restored_random_state
-from grpo_lab.base.renamed import warn_renamed
+from grpo_lab.base.renamed import renamed_attribute, renamed_call
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
@@ -29,7 +28,7 @@ from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.metrics import Clock, plain_numbers
+from grpo_lab.trainer.metrics import Clock, merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.rewarding import all_reward_functions
@@ -38,7 +37,13 @@ from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.stopping import Stopping
 
 
-class Run:
+def _config_as_last(arguments: dict) -> dict | None:
+    """Return the two arguments of `Run` that had the opposite order before 1.0.0, if a call has that order."""
+    reward_funcs, config = arguments["reward_funcs"], arguments["config"]
+    return {"reward_funcs": config, "config": reward_funcs} if isinstance(reward_funcs, GRPOConfig) else None
+
+
+class Run(RunInputs):
     """Context manager for one training run, new or resumed: its data order, reference model, files and progress.
 
     Args:
@@ -54,6 +59,7 @@ class Run:
             saved with the settings, as JSON. None: there are none.
     """
 
+    @renamed_call("Run(..., config, reward_funcs)", "Run(..., reward_funcs, config)", _config_as_last)
     def __init__(
         self,
         model,
@@ -65,28 +71,9 @@ class Run:
         environment: Environment | None = None,
         saved_options: dict | None = None,
     ):
-        if isinstance(reward_funcs, GRPOConfig):
-            # Before 1.0.0 the order of these two positional arguments was config, reward_funcs.
-            warnings.warn("Run takes reward_funcs before config, as train does", DeprecationWarning, stacklevel=2)
-            reward_funcs, config = config, reward_funcs
-        self.model = model
-        self.tokenizer = tokenizer
-        self.dataset = dataset
-        self.reward_funcs = reward_funcs
-        self.config = config
-        self.eval_dataset = eval_dataset
-        self.environment = environment
+        super().__init__(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+        check_run_inputs(self)
         self.saved_options = saved_options or {}
-        self._inputs = RunInputs(
-            model=model,
-            tokenizer=tokenizer,
-            dataset=dataset,
-            reward_funcs=reward_funcs,
-            config=config,
-            eval_dataset=eval_dataset,
-            environment=environment,
-        )
-        check_run_inputs(self._inputs)
         silence_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
@@ -145,7 +132,7 @@ class Run:
 
     def _fingerprints(self) -> dict:
         """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
-        return fingerprints(self._inputs) | formula_fingerprints(self.config)
+        return fingerprints(self) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
@@ -159,10 +146,6 @@ class Run:
             if self._stopping.requested and step + 1 < self.config.max_steps:
                 self._save(step + 1)
                 self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
-
-    def rows_of_step(self, step: int) -> list[dict]:
-        """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch."""
-        return self._inputs.rows_of_step(step)
 
     def trainer_state(self, step: int) -> TrainerState:
         """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""
@@ -211,10 +194,7 @@ class Run:
                 self.folder.append(COMPLETIONS_FILE, records)
         return metrics
 
-    def observe(self, step: int, experience: Experience, clock: Clock) -> dict:
-        """Deprecated: the name of `measure_and_log` before 1.0.0."""
-        warn_renamed("Run.observe", "measure_and_log")
-        return self.measure_and_log(step, experience, clock)
+    observe = renamed_attribute("Run.observe", "measure_and_log")
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.
@@ -230,10 +210,11 @@ class Run:
         completed_steps = step + 1
         metrics = plain_numbers(metrics)
         self._current_step = None
-        metrics = metrics | self._evaluate(completed_steps)
+        metrics = merge_metrics(metrics, self._evaluate(completed_steps))
         if "num_tokens" in metrics:
             metrics["num_tokens"] += self._tokens_so_far()
-        metrics = {"step": completed_steps} | metrics | {"step_time": time.perf_counter() - self._step_started}
+        step_time = time.perf_counter() - self._step_started
+        metrics = merge_metrics({"step": completed_steps}, metrics, {"step_time": step_time})
         self.history.append(metrics)
         self._reports.show(metrics)
         if self.folder is not None:
@@ -258,7 +239,7 @@ class Run:
                 self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, config, self.environment,
                 trainer_state=self.trainer_state(completed_steps),
             )  # fmt: skip
-        return metrics | clock.seconds
+        return merge_metrics(metrics, clock.seconds)
 
     def _save(self, completed_steps: int) -> None:
         """Write the checkpoint of a step unless it exists already."""

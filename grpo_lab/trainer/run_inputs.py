@@ -13,9 +13,9 @@ from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunInputs:
-    """The inputs of a run, with the names and in the order of the arguments of `Run`."""
+    """The inputs of a run, with the names and in the order of the arguments of `Run`, and the order of its data."""
 
     model: Any
     tokenizer: Any

@@ -5,14 +5,12 @@ reward functions belong to the last turn. So the rewards of the turns sum to the
 to go of a turn is the part of the reward that the episode has not received before it.
 """
 
-from functools import partial
-
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages import TURN_ADVANTAGES, advantages_where_rewarded
+from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
@@ -20,19 +18,17 @@ from grpo_lab.rollout.environments.environment import Environment, abilities
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
-    """Raise InputError if the environment does not provide what the setting `turn_advantage` needs."""
-    name = config.turn_advantage
-    if name == "trajectory":
-        return
-    if environment is None:
-        raise InputError("turn_advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if TURN_ADVANTAGES[name].reads_states and not abilities(environment).has_state:
+    """Raise InputError if the environment does not provide what the setting `advantage` needs."""
+    name, entry = config.advantage, ADVANTAGES[config.advantage]
+    if entry.per_turn and environment is None:
+        raise InputError("advantage", name, "leave it out: there is no environment, and so there are no turns")
+    if entry.reads_states and not abilities(environment).has_state:
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
-        raise InputError("turn_advantage", name, expected)
+        raise InputError("advantage", name, expected)
 
 
 def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
-    """Compute the advantage of each turn by `TURN_ADVANTAGES[config.turn_advantage]`, for all tokens of the turn.
+    """Compute the advantage of each turn by `ADVANTAGES[config.advantage]`, for all tokens of the turn.
 
     Completions of a prompt are adjacent. An episode to which no reward applies (NaN) is left out of the baseline of its
     group, and its advantages are zero. If only one episode of a group has a reward, its advantages are zero, too.
@@ -46,20 +42,16 @@ def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRP
         The advantage of each token; zero at tokens that the policy did not write.
     """
     turn_rewards, turn_mask = rewards_of_turns(rollout, rewards)
-    entry = TURN_ADVANTAGES[config.turn_advantage]
-    states = state_ids(rollout) if entry.reads_states else None
+    entry = ADVANTAGES[config.advantage]
     has_reward = ~(turn_rewards.isnan() & turn_mask).any(-1)
-    compute = partial(entry.compute, scale=config.scale_rewards) if entry.scales else entry.compute
     group_shape = (-1, config.num_generations)
-    grouped_states = None if states is None else states.unflatten(0, group_shape)
-    grouped_advantages = advantages_where_rewarded(
-        compute,
-        has_reward.unflatten(0, group_shape),
+    batch = RewardBatch(
         turn_rewards.unflatten(0, group_shape),
+        has_reward.unflatten(0, group_shape),
         turn_mask.unflatten(0, group_shape),
-        grouped_states,
+        state_ids(rollout).unflatten(0, group_shape) if entry.reads_states else None,
     )
-    advantages = rearrange(grouped_advantages, "P G K -> (P G) K")
+    advantages = rearrange(entry.compute(batch, config), "P G K -> (P G) K")
     return torch.where(rollout.policy_mask, advantages.gather(1, rollout.turn_of_token.clamp(min=0)), 0)
 
 

@@ -9,7 +9,15 @@ import pytest
 
 from grpo_lab import memory
 from grpo_lab.base.random_state import SEED_STRIDE
-from grpo_lab.base.renamed import renamed_attribute, renamed_in_module, warn_renamed
+from grpo_lab.base.renamed import (
+    renamed_argument,
+    renamed_attribute,
+    renamed_call,
+    renamed_in_module,
+    renamed_value,
+    warn_renamed,
+)
+from grpo_lab.config import GRPOConfig
 from grpo_lab.course import exercises
 
 MODULE = "module_of_renamed_things"
@@ -35,7 +43,24 @@ class Divided:
     by: str
 
     def __post_init__(self):
-        warn_renamed(self.by, "completions", stacklevel=3)  # 2 is `__init__`, which the dataclass makes
+        # 2 is `__init__`, which the dataclass makes.
+        self.by = renamed_value("by", self.by, {"rows": "completions"}, stacklevel=3)
+
+
+@renamed_argument("size", "side")
+def rectangle(side, *, height=1):
+    """Return the area of a rectangle."""
+    return side * height
+
+
+def texts_as_numbers(arguments):
+    numbers = {name: int(value) for name, value in arguments.items() if isinstance(value, str)}
+    return numbers or None
+
+
+@renamed_call("power(text)", "power(number)", texts_as_numbers)
+def power(base, exponent=2):
+    return base**exponent
 
 
 @pytest.fixture
@@ -68,12 +93,48 @@ def test_an_old_attribute_or_method_gives_the_new_one():
     assert Square.width.__doc__ == "Deprecated: the name of `side` before 1.0.0."
 
 
+def test_an_old_argument_is_passed_under_its_new_name():
+    with pytest.warns(DeprecationWarning, match="^the argument size is called side now$"):
+        assert rectangle(size=3, height=2) == 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rectangle(3) == rectangle(3, size=None) == 3
+    assert (rectangle.__name__, rectangle.__doc__) == ("rectangle", "Return the area of a rectangle.")
+    with (
+        pytest.warns(DeprecationWarning),
+        pytest.raises(TypeError, match=r"^rectangle\(\) got multiple values for argument 'side'$"),
+    ):
+        rectangle(3, size=3)
+
+
+def test_a_call_in_an_old_form_becomes_one_in_the_new_form():
+    for call, result in ((lambda: power("3"), 9), (lambda: power("3", 3), 27), (lambda: power(2, exponent="3"), 8)):
+        with pytest.warns(DeprecationWarning, match=r"^power\(text\) is called power\(number\) now$"):
+            assert call() == result
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert power(3) == 9
+    with pytest.raises(TypeError, match=r"^power\(\) missing 1 required positional argument: 'base'$"):
+        power()
+
+
+def test_an_old_value_gives_the_new_one():
+    with pytest.warns(DeprecationWarning, match="^by='rows' is called 'completions' now$"):
+        assert Divided("rows").by == "completions"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Divided("tokens").by == "tokens"
+
+
 def test_a_warning_points_to_the_line_that_uses_the_old_name(module):
     uses = [
         lambda: module.MAXIMUM,
         lambda: Square(3).width,
         lambda: call_under_old_name(),
         lambda: Divided("rows"),
+        lambda: rectangle(size=3),
+        lambda: power("3"),
+        lambda: GRPOConfig(command={"model": "tiny"}),
         lambda: memory.plan,
         lambda: exercises.exercise,
     ]

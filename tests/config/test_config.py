@@ -21,7 +21,7 @@ from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 
 OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl", "command"}
-OURS_ALONE |= {"ignore_reward_changes", "tool_timeout", "turn_advantage"}
+OURS_ALONE |= {"ignore_reward_changes", "tool_timeout"}
 
 
 def test_the_names_are_those_of_trl():
@@ -159,7 +159,7 @@ def test_it_is_frozen_and_made_anew_with_changes():
 
 
 def test_the_deprecated_options_of_a_command_warn_and_are_saved_first():
-    with pytest.warns(DeprecationWarning, match="command of GRPOConfig is called saved_options now"):
+    with pytest.warns(DeprecationWarning, match="command of GRPOConfig is called saved_options of train and Run now"):
         config = GRPOConfig(command={"model": "tiny"})
     assert [*config.saved().items()] == [("model", "tiny"), *GRPOConfig().saved().items()]
     assert config == GRPOConfig() and "command" not in config.saved()

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from grpo_lab import train as train_command
-from grpo_lab.advantages import ADVANTAGES
+from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import own_function, register
-from grpo_lab.objective import LOSSES, LOSSES_BY_TOKENS, Loss, microbatch_loss, policy_loss
+from grpo_lab.objective import LOSSES, Loss, divides_by_update_tokens, microbatch_loss, policy_loss
 from grpo_lab.objective.table import OLD_DIVISORS
 from grpo_lab.trainer import train
 from tests.support.refused import refused
@@ -86,7 +86,7 @@ def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(wo
     expected, _ = policy_loss(logp, advantages, mask, old_logp, loss_type="dapo", epsilon=0.1)
     gradients = [torch.autograd.grad(loss, logp, retain_graph=True)[0] for loss in (own_loss, expected)]
     assert own_loss.item() == expected.item() and torch.equal(*gradients) and "ratio" in metrics
-    assert "my_loss.py:clip" in LOSSES_BY_TOKENS and "my_loss.py:clip" in [*LOSSES_BY_TOKENS]
+    assert divides_by_update_tokens("my_loss.py:clip")
     parts = [
         microbatch_loss(
             logp[rows], advantages[rows], mask[rows], 4, mask.sum(), old_logp=old_logp[rows],
@@ -181,7 +181,8 @@ def test_what_a_function_returns_is_checked(workdir):
     }.items():
         register("advantage", f"my_advantage.py:{name}")
         with pytest.raises(RunError, match=f"^advantage 'my_advantage.py:{name}' {message}"):
-            ADVANTAGES[f"my_advantage.py:{name}"].compute(torch.zeros(2, 4), make_config())
+            rewards = RewardBatch(torch.zeros(2, 4), has_reward=torch.ones(2, 4, dtype=torch.bool))
+            ADVANTAGES[f"my_advantage.py:{name}"].compute(rewards, make_config())
 
 
 def test_settings_that_ones_own_loss_does_not_read_are_refused_by_name(workdir):

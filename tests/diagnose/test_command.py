@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.diagnose.__main__ import GLOSSARY, main
-from grpo_lab.trainer import collect, train
-from grpo_lab.trainer.metrics import is_added_later
+from grpo_lab.trainer import train
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, none_for_some
 
 ROOT = Path(__file__).parents[2]
@@ -63,14 +62,6 @@ def test_every_metric_that_a_run_writes_is_in_the_glossary():
     names = {name for row in rows for name in row} - {"step"}
     assert {"kl", "eval/reward", "rewards/letter_reward/std"} <= names
     assert not [name for name in names if not explained(name)] and not explained("eval/anything")
-
-
-def test_a_reward_may_not_log_under_the_name_of_a_metric_that_a_step_writes():
-    """A name is refused if `collect` writes it or if `is_added_later`. The run has no calls of tools to count."""
-    _, collected = collect(*make_policy(), ROWS, letter_reward, make_config(generation_batch_size=12))
-    names = {name for name, origin in METRICS.items() if origin != "TRL" and "<" not in name}
-    free = {name for name in names if name not in collected and not is_added_later(name)}
-    assert free == {"tools/call_frequency", "tools/failure_frequency"}
 
 
 def test_every_metric_that_trl_writes_is_in_the_glossary():

@@ -7,20 +7,18 @@ import math
 import re
 import threading
 from collections import defaultdict
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import TrainerState
 
-from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.objective import LOSSES
+from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import completion_text, score_completions
 from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import RewardError
-from grpo_lab.trainer import Run, collect, train
+from grpo_lab.trainer import Run, train
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
 
@@ -151,60 +149,6 @@ def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
     assert [line["seen"] for line in metrics] == [0, 2, 4] and metrics[-1]["eval/seen"] == 6
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
     assert records and all(record["extra"]["length"] == len(record["completion"]) for record in records)
-
-
-def test_the_state_of_a_run_is_what_trl_says_of_it(tmp_path):
-    run = Run(*make_policy(), ROWS, logs, make_config(max_steps=5, num_iterations=2))
-    state = run.trainer_state(4)
-    assert (state.global_step, state.max_steps) == (8, 10)
-    assert state.epoch == 4 * run.config.prompts_per_step / len(ROWS)
-    experience, _ = collect(run.model, run.tokenizer, run.rows_of_step(0), logs, run.config, trainer_state=state)
-    columns = experience[torch.tensor([2, 0])].reward_columns.values["length"]
-    assert columns == [len(experience.rollout.texts[row]) for row in (2, 0)]
-    with pytest.raises(TypeError, match="missing a required argument: 'trainer_state'"):
-        collect(run.model, run.tokenizer, run.rows_of_step(0), logs, run.config)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda log_metric, log_extra: log_metric("a", "b"), "log_metric was called with 'a' and 'b'; expected a text"),
-        (
-            lambda log_metric, log_extra: log_extra("a", [object()]),
-            "log_extra was called with 'a' and .*; expected a t",
-        ),
-        (lambda log_metric, log_extra: log_extra("a", [1]), "log_extra got 1 values for 'a'; expected 8, one for"),
-        (lambda log_metric, log_extra: log_metric("reward", 1), "log_metric is 'reward'; expected another name, since"),
-        *[
-            (lambda log_metric, log_extra, name=name: log_metric(name, 1), f"log_metric is '{name}'; expected another")
-            for name in ("loss", "rows_without_gradient", "clip_ratio/low_mean", "time/update", "eval/accuracy")
-        ],
-    ],
-)
-def test_what_cannot_be_logged_is_named(call, message):
-    def reward(completions, log_metric, log_extra, **kwargs):
-        call(log_metric, log_extra)
-        return [1.0] * len(completions)
-
-    config = make_config(num_generations=4, generation_batch_size=8)
-    with pytest.raises(InputError, match=message):
-        collect(*make_policy(), ROWS[:2], reward, config)
-
-
-def test_a_metric_of_ones_own_loss_is_no_name_for_a_logged_one(monkeypatch):
-    """`collect` cannot know the name: the loss returns it with the first update."""
-
-    def reward(completions, log_metric, **kwargs):
-        log_metric("my_clip", 42)
-        return [1.0, 0.0] * (len(completions) // 2)
-
-    own_loss = replace(LOSSES["grpo"], clip_metrics=lambda batch, settings: {"my_clip": batch.ratio > 2})
-    with monkeypatch.context() as patch:
-        patch.setitem(LOSSES, "grpo", own_loss)
-        with pytest.raises(RunError, match="metrics of the step have 'my_clip' twice; expected another name in `log_m"):
-            train(*make_policy(), ROWS, reward, make_config(loss_type="grpo"))
-        assert train(*make_policy(), ROWS, letter_reward, make_config(loss_type="grpo"))[0]["my_clip"] == 0
-    assert train(*make_policy(), ROWS, reward, make_config(loss_type="grpo"))[0]["my_clip"] == 42
 
 
 def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():

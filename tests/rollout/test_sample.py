@@ -117,6 +117,23 @@ def test_read_sequences_splits_what_was_sampled_and_decodes_it():
     assert torch.equal(truncated, rollout.truncated) and texts == rollout.texts
 
 
+@pytest.mark.parametrize("tag", [None, "<think>"])
+def test_each_prompt_and_each_completion_is_decoded_once(tag, monkeypatch):
+    model, tokenizer = make_policy()
+    if tag is not None:
+        tokenizer.add_tokens([tag, "</think>"], special_tokens=True)
+        model.resize_token_embeddings(len(tokenizer))
+    decoded, decode = [], type(tokenizer).decode
+
+    def spy(self, *arguments, **settings):
+        decoded.append(decode(self, *arguments, **settings))
+        return decoded[-1]
+
+    monkeypatch.setattr(type(tokenizer), "decode", spy)
+    rollout = sample(model, tokenizer, ["a", "bc"], generations=3)
+    assert decoded == [*rollout.texts, "a", "bc"]
+
+
 def test_every_end_token_of_the_checkpoint_ends_a_completion():
     model, tokenizer = make_policy()
     assert end_token_ids(model, tokenizer) == sorted(tokenizer.convert_tokens_to_ids([END, PAD]))

@@ -146,6 +146,8 @@ def arguments_of_train(monkeypatch, *arguments) -> tuple:
         raise TrainCalled(positional, keywords)
 
     monkeypatch.setattr(trainer, "train", stop)
+    # The small model's context is shorter than the completions of some tasks.
+    monkeypatch.setattr("grpo_lab.train.checks.check_lengths", lambda plan: None)
     with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
     (_, _, rows, reward_funcs, config), keywords = caught.value.args
@@ -312,6 +314,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     }  # fmt: skip
     for text, message in [
         ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),
+        ("turn_advantage: turn", "has 'turn_advantage'; that is not known here; did you mean advantage?"),
         ("config: x.yaml", "'bad.yaml', which has 'config'; that is not known here"),
         ("patience: 3", "has 'patience'; that is not known here; --help lists what there is; if another version"),
         ("epsilon: wide", "argument --epsilon: invalid float value: 'wide' (in 'bad.yaml')"),

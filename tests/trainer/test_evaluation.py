@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from grpo_lab.base.checks import RunError
 from grpo_lab.rewards import contains_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.trainer import collect, train
@@ -115,6 +116,17 @@ def test_accuracy_is_of_the_first_function_where_its_one_means_right():
         first, second = (lambda *, values=values, **_: values for values in (values, [5.0] * 5))
         metrics = evaluate_policy(*make_policy(), HELD_OUT, [first, second], config)
         assert metrics["eval/accuracy"] == accuracy and metrics["eval/rewards/lambda_2/mean"] == 5.0
+
+
+@pytest.mark.parametrize("name", ["accuracy", "reward", "completions/mean_length", "rewards/reward/mean"])
+def test_a_metric_of_an_evaluation_is_no_name_for_a_logged_one(name):
+    def reward(completions, log_metric, **kwargs):
+        log_metric(name, 0.5)
+        return [1.0] * len(completions)
+
+    config = make_config(eval_steps=1, num_generations_eval=1)
+    with pytest.raises(RunError, match=f"^metrics have '{name}' twice; expected another name in `log_metric`"):
+        evaluate_policy(*make_policy(), HELD_OUT, reward, config)
 
 
 def test_what_does_not_go_together_is_named_before_anything_is_sampled():

@@ -2,21 +2,16 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 
-from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import loop, train
-from grpo_lab.trainer.collecting import compute_advantages, make_experience
-from tests.support.agreement import draw
 from tests.support.small_policy import (
     ROWS,
     letter_reward,
     make_config,
     make_policy,
-    ragged_experience,
     same_weights,
     train_small,
     weights,
@@ -45,50 +40,6 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(monkeypatch)
     assert moved == [False, False, True, False, True]
     assert [metrics["nonfinite_steps"] for metrics in history] == [0, 1, 2, 2, 3, 3]
     assert all(value.isfinite().all() for value in weights_after[-1].values())
-
-
-def test_completions_without_any_reward_are_left_out_of_every_comparison():
-    """Completions without a reward have no gradient. In the second of two groups only one completion has a reward."""
-    nan, centred = float("nan"), [x - 8 / 3 for x in (1, 3, 4)]
-    rewards = torch.tensor([1.0, nan, 3.0, 4.0, nan, nan, 2.0, nan])
-    of_group, of_batch = (np.std(scores, ddof=1) + 1e-4 for scores in ([1, 3, 4], [1, 3, 4, 2]))
-    for settings, first, alone in [
-        ({}, [x / of_group for x in centred], 0.0),
-        ({"scale_rewards": "batch"}, [x / of_batch for x in centred], 0.0),
-        ({"scale_rewards": "none"}, centred, 0.0),
-        ({"advantage": "rloo"}, [-2.5, 0.5, 2.0], 0.0),
-        ({"advantage": "none"}, [1, 3, 4], 2.0),
-        ({"advantage": "best_of_group"}, [0, 0, 4], 0.0),
-    ]:
-        experience = make_experience(ragged_experience([2] * 8).rollout, rewards, make_config(**settings))
-        expected = [first[0], 0, first[1], first[2], 0, 0, alone, 0]
-        assert experience.advantages.tolist() == pytest.approx(expected, abs=1e-5), settings
-        assert experience.rows_with_gradient(every_row=False).tolist() == [x != 0 for x in expected]
-        assert torch.equal(experience.advantages, compute_advantages(rewards, make_config(**settings)))
-
-
-@pytest.mark.parametrize("missing", [False, True])
-def test_the_advantages_of_a_run_are_those_of_its_entry_and_zero_without_a_reward(missing):
-    rewards = draw(3, 4, seed=2)
-    has_reward = torch.ones(3, 4, dtype=torch.bool)
-    has_reward[0, 1] = has_reward[2, 1:] = not missing  # in the three groups, 1, 0 and 3 of the 4 rewards are missing
-    rewards = torch.where(has_reward, rewards, float("nan"))
-    for settings in (
-        *({"scale_rewards": scale} for scale in ("group", "batch", "none")),
-        *({"advantage": name} for name in ("rloo", "best_of_group", "none")),
-    ):
-        config = make_config(generation_batch_size=12, **settings)
-        advantages = compute_advantages(rewards.flatten(), config).view(3, 4)
-        assert (advantages[~has_reward] == 0).all()
-        is_batch = config.scale_rewards == "batch"
-        std = rewards[has_reward].std() + 1e-4 if is_batch else 1
-        of_group = make_config(scale_rewards="none") if is_batch else config
-        for p, row in enumerate(has_reward):
-            if row.sum() == 1 and config.advantage != "none":
-                assert not advantages[p].any()
-            else:
-                expected = ADVANTAGES[config.advantage].compute(rewards[p, row][None], of_group) / std
-                torch.testing.assert_close(advantages[p, row][None], expected)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

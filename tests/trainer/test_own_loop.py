@@ -6,7 +6,6 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,7 +14,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import encode_prompts
 from grpo_lab.tasks import addition_problems
-from grpo_lab.trainer import Run, collect, train, update
+from grpo_lab.trainer import train, update
 from grpo_lab.trainer.optim import PolicyOptimizer
 from tests.support.small_policy import ROWS, make_config, make_policy, ragged_experience, same_weights, weights
 
@@ -125,49 +124,6 @@ def test_an_old_name_warns_and_is_the_function_of_the_new_one(old):
         assert getattr(module, old) is getattr(module, new)
 
 
-COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
-WRONG = {
-    "metrics['loss'] is tensor([1., 2.]); expected a number, or None": {"loss": torch.tensor([1.0, 2.0])},
-    "metrics has the key 3; expected texts": {3: 1.0},
-}
-
-
-def test_a_run_makes_no_steps_after_its_end(tmp_path):
-    with Run(*make_policy(), ROWS, None, make_config(output_dir=str(tmp_path), max_steps=2)) as run:
-        pass
-    with pytest.raises(RuntimeError, match="this Run is not open; expected"):
-        next(run.steps())
-
-
-def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
-    run = Run(*make_policy(), ROWS, None, make_config(output_dir=str(tmp_path), save_steps=0, max_steps=2))
-    with pytest.raises(RuntimeError, match="this Run is not open; expected"):
-        next(run.steps())
-    with pytest.raises(InterruptedError), run:
-        step = next(run.steps())
-        for message, wrong in WRONG.items():
-            with pytest.raises(TypeError, match=re.escape(message)):
-                run.record(step, COLLECTED | wrong)
-        run.record(step, COLLECTED | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
-        for wrong_step in (0, 1):
-            with pytest.raises(ValueError, match=f"step is {wrong_step}; expected each step of"):
-                run.record(wrong_step, COLLECTED)
-        raise InterruptedError
-    assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
-
-
-def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
-    config = make_config(output_dir=str(tmp_path), save_steps=0, max_steps=4, disable_tqdm=False)
-    recorded = [{"loss": 1.0}, {"num_tokens": 5}, {"reward": None}, {"num_tokens": 2, "completions/mean_length": 3}]
-    with Run(*make_policy(), ROWS, None, config) as run:
-        for step in run.steps():
-            run.record(step, recorded[step])
-    assert [sorted(metrics.keys() - {"step", "step_time"}) for metrics in run.history] == [*map(sorted, recorded)]
-    assert [metrics.get("num_tokens") for metrics in run.history] == [None, 5, None, 7]
-    bar = capsys.readouterr().err
-    assert "reward=none" in bar and "length=3.0" in bar
-
-
 @pytest.mark.parametrize("wrong", [None, [1.0] * 4, torch.ones(2, 2), torch.ones(3), torch.ones(4, 4)], ids=str)
 def test_advantages_of_another_kind_are_refused_where_they_are_put_in(wrong, no_checker):
     with pytest.raises((TypeError, ValueError), match=r"^experience.advantages .*; expected .*\(B,\) or \(B, T\)"):
@@ -191,27 +147,3 @@ def test_the_advantages_of_the_page_are_zero_where_no_reward_applies():
     exec(WHOLE[WHOLE.index("def my_adv") : WHOLE.index("def my_loss")], scope := {})
     advantages = scope["my_advantages"](torch.tensor([[1.0, nan, 3.0, 2.0], [nan] * 4]))
     assert advantages.tolist() == [[-1, 0, 1, 0], [0] * 4]
-
-
-def test_the_order_of_arguments_before_1_0_still_works_and_says_so():
-    model, tokenizer = make_policy()
-    rows, config = [{"prompt": "1", "answer": "1"}] * 4, make_config(generation_batch_size=4, max_completion_length=4)
-
-    def reward(completions, **columns):
-        return [0.0] * len(completions)
-
-    with pytest.warns(DeprecationWarning, match="reward_funcs before config"):
-        old = Run(model, tokenizer, rows, config, reward)
-    new = Run(model, tokenizer, rows, reward, config)
-    assert (old.config, old.reward_funcs) == (new.config, new.reward_funcs) == (config, reward)
-    with pytest.warns(DeprecationWarning, match="measure_and_log now"):
-        assert new.observe(0, None, None) == {}, "there is nothing to measure, and nothing is written"
-    experience, _ = collect(model, tokenizer, rows[:1], reward, new.config)
-    with pytest.warns(DeprecationWarning, match="rows_with_gradient takes config.needs_every_row now"):
-        assert experience.rows_with_gradient(make_config(beta=0.1)).all()
-    with pytest.warns(DeprecationWarning, match="loss_mask now"):
-        assert experience.mask is experience.loss_mask
-    with pytest.warns(DeprecationWarning, match="turn_of_token now"):
-        assert experience.rollout.turn is experience.rollout.turn_of_token
-    with pytest.warns(DeprecationWarning, match="group_of_row now"):
-        assert experience.rollout.group is experience.rollout.group_of_row

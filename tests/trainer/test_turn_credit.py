@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.advantages import ADVANTAGES, TURN_ADVANTAGES
+from grpo_lab.advantages import gigpo_advantages, turn_advantages
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
@@ -77,11 +77,14 @@ def test_in_higher_or_lower_they_are_those_of_the_table(name, scale):
     tokens = guess_tokens([1, 2, 2, 5, 3, 3, 4, 1])
     rollout, rewards, mask = guess_rollout(tokens), episode_rewards(WORLD, tokens), policy_mask(tokens)[:, ::2]
     assert {1, 3} <= set(mask.sum(-1).tolist())
-    config = make_config(turn_advantage=name, scale_rewards=scale)
+    config = make_config(advantage=name, scale_rewards=scale)
     experience = make_experience(rollout, rewards.sum(-1), config)
-    inputs = [x.view(2, 4, 3) for x in (rewards, mask, turn_states(WORLD, tokens))]
-    settings = {"scale": scale} if name == "gigpo" else {}
-    expected = TURN_ADVANTAGES[name].compute(*inputs, **settings).view(8, 3)
+    turn_rewards, turn_mask, states = (x.view(2, 4, 3) for x in (rewards, mask, turn_states(WORLD, tokens)))
+    expected = {
+        "turn": lambda: turn_advantages(turn_rewards, turn_mask),
+        "state": lambda: turn_advantages(turn_rewards, turn_mask, states),
+        "gigpo": lambda: gigpo_advantages(turn_rewards, turn_mask, states, scale=scale),
+    }[name]().view(8, 3)
     assert torch.equal(experience.advantages[:, ::2], expected) and expected.any()
     assert (experience.advantages[:, 1::2] == 0).all()
 
@@ -92,7 +95,7 @@ def test_an_episode_without_a_reward_is_left_out(name):
     rewards = episode_rewards(WORLD, tokens).sum(-1)
     rewards[[1, 4, 5, 6]] = math.nan
     known = torch.tensor([0, 2, 3])
-    config = make_config(turn_advantage=name)
+    config = make_config(advantage=name)
     advantages = make_experience(guess_rollout(tokens), rewards, config).advantages
     smaller = replace(config, num_generations=3, generation_batch_size=3)
     expected = make_experience(guess_rollout(tokens[known]), rewards[known], smaller).advantages
@@ -103,13 +106,13 @@ def test_an_episode_without_a_reward_is_left_out(name):
 def collected(name: str, kind=Counted):
     model, tokenizer = make_tool_policy()
     torch.manual_seed(0)
-    config = tool_config(turn_advantage=name)
+    config = tool_config(advantage=name)
     environment = ToolEnvironment(environment_factory=kind)
     return config, *collect(model, tokenizer, ROWS, length_reward, config, environment=environment)
 
 
 def test_by_default_an_episode_has_one_advantage_and_is_asked_once_for_its_reward():
-    config, experience, _ = collected("trajectory")
+    config, experience, _ = collected("group")
     assert torch.equal(experience.advantages, compute_advantages(experience.rewards, config))
     assert [episode.environment.reward_calls for episode in experience.rollout.episodes] == [1] * 8
 
@@ -146,7 +149,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     # The rewards to go are 50.2, 47 and 5 in the first episode, and 1.2 in the second. The rewards of the episodes
     # differ from their mean by 24.5. So do those of the two first turns, which begin in the same state. The other two
     # turns are the only ones in their states.
-    config = tool_config(turn_advantage="gigpo", scale_rewards="none", num_generations=2, generation_batch_size=2)
+    config = tool_config(advantage="gigpo", scale_rewards="none", num_generations=2, generation_batch_size=2)
     advantages = token_advantages(rollout, rewards, config)
     for row, expected in ((0, [49.0, 24.5, 24.5]), (1, [-49.0])):
         for turn, advantage in enumerate(expected):
@@ -157,7 +160,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
 
 def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
     _, by_turn, _ = collected("gigpo")
-    _, at_the_end, _ = collected("trajectory")
+    _, at_the_end, _ = collected("group")
     rollout = by_turn.rollout
     assert torch.equal(rollout.completion_ids, at_the_end.rollout.completion_ids)
     assert torch.equal(by_turn.rewards, at_the_end.rewards)
@@ -165,7 +168,7 @@ def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
     torch.testing.assert_close(turn_rewards.sum(-1), by_turn.rewards)
     assert len({episode.environment.reward_calls for episode in rollout.episodes}) > 1
     inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
-    expected = TURN_ADVANTAGES["gigpo"].compute(*inputs, scale="group").view(8, -1)
+    expected = gigpo_advantages(*inputs, scale="group").view(8, -1)
     for row, turn in turn_mask.nonzero().tolist():
         tokens = (rollout.turn_of_token[row] == turn) & rollout.policy_mask[row]
         assert (by_turn.advantages[row, tokens] == expected[row, turn]).all()
@@ -173,7 +176,7 @@ def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
 
 def run(folder, resume=False, **settings):
     model, tokenizer = make_tool_policy()
-    usual = {"output_dir": str(folder), "save_steps": 1, "resume_from_checkpoint": resume, "turn_advantage": "gigpo"}
+    usual = {"output_dir": str(folder), "save_steps": 1, "resume_from_checkpoint": resume, "advantage": "gigpo"}
     config = tool_config(**(usual | {"num_generations": 2, "generation_batch_size": 4, "max_steps": 2} | settings))
     return folder, model, train(model, tokenizer, ROWS, None, config, environment_factory=Counted)
 
@@ -186,7 +189,7 @@ def test_a_run_resumes_to_the_bit(tmp_path):
 
 def test_turns_of_a_text_environment_are_compared_by_their_number():
     model, tokenizer = make_policy()
-    config = make_config(max_completion_length=16, max_steps=1, turn_advantage="turn")
+    config = make_config(max_completion_length=16, max_steps=1, advantage="turn")
     (metrics,) = train(
         model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TextEnvironment(answers, STOPS)
     )  # fmt: skip
@@ -197,23 +200,17 @@ def test_turns_of_a_text_environment_are_compared_by_their_number():
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
-        ({"turn_advantage": "gigpo", "advantage": "rloo", "num_generations": 4}, "leave out advantage = 'rloo'"),
-        ({"turn_advantage": "turn", "scale_rewards": "none"}, "'turn'; .*leave out scale_rewards = 'none'"),
-        ({"turn_advantage": "gigpo", "scale_rewards": "batch"}, "leave out scale_rewards = 'batch'"),
-        ({"turn_advantage": "turns"}, "turn_advantage is 'turns'"),
+        ({"advantage": "turn", "scale_rewards": "none"}, "leave it out: nothing reads it with advantage = 'turn'"),
+        ({"advantage": "gigpo", "scale_rewards": "batch"}, "expected 'group' or 'none' with advantage = 'gigpo'"),
+        ({"advantage": "gigpo", "num_generations": 1}, "it must be at least 2 with advantage 'gigpo'"),
+        ({"advantage": "turns"}, "advantage is 'turns'; expected one of .*'state', 'gigpo'"),
     ],
 )
-def test_settings_that_do_not_fit_each_other(settings, words):
-    with pytest.raises(InputError, match=words):
+def test_settings_refuse_what_an_advantage_of_turns_does_not_support(settings, message):
+    with pytest.raises(InputError, match=message):
         make_config(**settings)
-
-
-def test_all_that_does_not_fit_is_named_at_once(monkeypatch):
-    monkeypatch.setitem(ADVANTAGES, "group of mine", replace(ADVANTAGES["group"]))
-    with pytest.raises(InputError, match="leave out advantage = 'group of mine' and scale_rewards = 'batch'"):
-        make_config(turn_advantage="gigpo", advantage="group of mine", scale_rewards="batch")
 
 
 @pytest.mark.parametrize(
@@ -226,8 +223,8 @@ def test_all_that_does_not_fit_is_named_at_once(monkeypatch):
 )
 def test_what_the_environment_does_not_tell_is_asked_for_before_the_first_step(name, arguments, words):
     model, tokenizer = make_tool_policy()
-    with pytest.raises(InputError, match=f"turn_advantage is '{name}'; .*{words}"):
-        train(model, tokenizer, ROWS, length_reward, tool_config(turn_advantage=name), **arguments)
+    with pytest.raises(InputError, match=f"advantage is '{name}'; .*{words}"):
+        train(model, tokenizer, ROWS, length_reward, tool_config(advantage=name), **arguments)
 
 
 @pytest.mark.parametrize(("method", "value"), [("get_state", [1]), ("get_reward", math.nan), ("get_reward", "much")])

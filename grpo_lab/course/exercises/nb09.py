@@ -360,7 +360,7 @@ def train_on_batch(
     for _ in range(steps):
         logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers, temperature)  # B T
         loss, metrics = policy_loss(logp, advantages, mask, old_logp)
-        ratios.append(metrics["ratio"])
+        ratios.append(metrics["ratio"].item())
         gradient = torch.autograd.grad(loss, policy)[0]
         with torch.no_grad():
             policy -= learning_rate * gradient

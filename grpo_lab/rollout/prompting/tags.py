@@ -6,6 +6,10 @@ the tag that opens a thought if the prompt ends with it.
 
 import re
 from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from grpo_lab.rollout.inputs import Prompts
 
@@ -56,6 +60,27 @@ def tag_tokens(tokenizer, eos_token_ids: Iterable[int] = ()) -> dict[int, str]:
     return tags
 
 
+class TagKeepingTokenizer:
+    """A tokenizer that keeps tags such as </think> when it decodes without special tokens, even if tags are special.
+
+    Everything but `decode` is that of the tokenizer.
+
+    eos_token_ids: The tokens that end a completion; they are never kept.
+    """
+
+    def __init__(self, tokenizer, eos_token_ids: Iterable[int]):
+        self._tokenizer = tokenizer
+        self._tags = tag_tokens(tokenizer, eos_token_ids)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def decode(self, token_ids: Tensor | list[int], skip_special_tokens: bool = False) -> str:
+        if not skip_special_tokens:
+            return self._tokenizer.decode(token_ids)
+        return _decode_with_tags(self._tokenizer, torch.as_tensor(token_ids).tolist(), self._tags)
+
+
 def texts_for_rewards(
     tokenizer, completion_ids: list[list[int]], prompts: Prompts, eos_token_ids: Iterable[int]
 ) -> list[str]:
@@ -85,15 +110,19 @@ def text_for_rewards(tokenizer, completion_ids: list[int], tags: dict[int, str],
         tags: The `tag_tokens` of the tokenizer. They stay in the text; all other special tokens are left out.
         prefix: The `thought_prefix` of the prompt. It is left out if the completion opens the thought once more.
     """
-    if tags:
-        text = _text_with_tags(tokenizer, completion_ids, tags)
-    else:
-        text = tokenizer.decode(completion_ids, skip_special_tokens=True)
+    return with_thought_prefix(_decode_with_tags(tokenizer, completion_ids, tags), prefix)
+
+
+def with_thought_prefix(text: str, prefix: str) -> str:
+    """Return the text of a completion after the `thought_prefix` of its prompt, unless it opens the thought again."""
     opens_thought_again = prefix != "" and text.lstrip().startswith(opening_tag(prefix))
     return text if opens_thought_again else prefix + text
 
 
-def _text_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) -> str:
+def _decode_with_tags(tokenizer, completion_ids: list[int], tags: dict[int, str]) -> str:
+    """Decode a completion without special tokens, except for the tags."""
+    if not tags:
+        return tokenizer.decode(completion_ids, skip_special_tokens=True)
     special = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
     text_ids = [token_id for token_id in completion_ids if token_id in tags or token_id not in special]
     return tokenizer.decode(text_ids, skip_special_tokens=False)

@@ -8,6 +8,7 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from grpo_lab.advantages import gigpo_advantages, trajectory_advantages, turn_advantages
 from grpo_lab.base.checks import check_shapes
 from grpo_lab.toys.guess.policy import GuessPolicy
 from grpo_lab.toys.guess.world import (
@@ -20,7 +21,15 @@ from grpo_lab.toys.guess.world import (
     turn_states,
 )
 
-Credit = Callable[..., Tensor]
+# A function of turn_rewards, turn_mask and states, all (P, G, K), that returns the advantage of each turn, (P, G, K).
+Credit = Callable[[Tensor, Tensor, Tensor], Tensor]
+# The kinds of credit assignment that lesson 11 compares.
+CREDITS: dict[str, Credit] = {
+    "trajectory": lambda rewards, mask, states: trajectory_advantages(rewards, mask),
+    "turn": lambda rewards, mask, states: turn_advantages(rewards, mask),
+    "state": turn_advantages,
+    "gigpo": gigpo_advantages,
+}
 
 
 def win_probability(policy: GuessPolicy) -> Float[Tensor, ""]:
@@ -144,7 +153,7 @@ def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -
 
     Args:
         secrets: The secret of each of the G episodes of the group, such as (1, 1, 1) or (1, 2, 3).
-        credit: The `compute` of an entry of `TURN_ADVANTAGES`, or a function with the same arguments and result.
+        credit: An entry of `CREDITS`, or a function with the same arguments and result.
 
     Returns:
         The mean of the estimate, which is 1/G sum_i sum_k A_ik times the score of turn k; and its variance, the

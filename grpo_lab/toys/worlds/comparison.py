@@ -25,12 +25,12 @@ def gradient_coefficient(
     The arguments are those of `policy_loss`.
 
     Returns:
-        The coefficient c, which is zero at masked positions; the loss L; and the metrics of `policy_loss`.
+        The coefficient c, which is zero at masked positions; the loss L; and the metrics of `policy_loss`, as floats.
     """
     variable_logp = logp.detach().clone().requires_grad_()
     loss, metrics = policy_loss(variable_logp, advantages, mask, old_logp, **settings)
     coefficient = -torch.autograd.grad(loss, variable_logp)[0]  # B T (5.17)
-    return coefficient, loss.item(), metrics
+    return coefficient, loss.item(), {name: mean.item() for name, mean in metrics.items()}
 
 
 def gradient_weight(

@@ -43,7 +43,7 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
-from grpo_lab.trainer.reports import best_and_worst, open_reports
+from grpo_lab.trainer.reports import Reports, best_and_worst, open_reports
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.stopping import RESUME, Stopping
@@ -68,18 +68,10 @@ def train(
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
-    Args:
-        lora: Values of "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
-            With LoRA, the folder holds only the adapter, and the model keeps its frozen weights.
-        fsdp: Whether FSDP2 divides parameters, gradients and optimizer state among the processes. The model passed in
-            is then left divided, and the complete trained model is only in `output_dir`.
-        vllm: Settings for sampling with vLLM, "use_vllm", "vllm_mode" and so on, under TRL's names; None samples with
-            transformers.
-        tools: Functions that the policy may call, as TRL takes them.
-        environment_factory: A function that returns a new environment, as TRL takes it.
-        environment: Refused unless None, since TRL has no environment that replies within a completion.
-        saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
-            saved with the settings, as JSON. None: there are none.
+    Further arguments are `lora`, `fsdp` and `vllm`, the fields of `TrlEngine`. With LoRA, the folder holds only the
+    adapter, and the model keeps its frozen weights. With FSDP2, the model passed in is left divided, and the complete
+    trained model is only in `output_dir`. An `environment` is refused, since TRL has none that replies within a
+    completion.
 
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
@@ -91,7 +83,9 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    rows = rows_in_order(inputs)
+    check_inputs(inputs)
+    rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
+    check_prompts_for_trl(inputs, rows)
     config = _for_this_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
@@ -104,14 +98,15 @@ def train(
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
         reports_of_run = open_reports(config, history, saved_options)
         with restored_random_state(), training_mode(model, model.training), reports_of_run as reports:
-            steps = StepRecorder(config, callback, folder, reports)
-            with steps.stopping if world_size() == 1 else nullcontext():
+            stopping = Stopping(None if folder is None else folder.saved)
+            with stopping if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
-                    trainer = make_trainer(trainer_inputs, steps, adapter, fsdp, vllm)
-                    steps.evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
+                    trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
+                    evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
+                    steps = StepRecorder(trainer, evaluate, stopping, callback, folder, reports)
                     try:
-                        _run_steps(trainer, steps, steps_done, history)
+                        _run_steps(steps, steps_done, history)
                     finally:
                         _restore_model(trainer, model, adapter)
                 trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
@@ -190,13 +185,13 @@ def _resume(folder: RunFolder, model, run_fingerprints: dict) -> tuple[int, list
     return step, history
 
 
-def _run_steps(trainer: Trainer, steps: "StepRecorder", steps_done: int, history: list[dict]) -> None:
+def _run_steps(steps: "StepRecorder", steps_done: int, history: list[dict]) -> None:
     """Run all remaining steps, in all processes; `steps_done` and `history` are read from the first process alone."""
     steps_done, steps.history = broadcast_object_list([steps_done, history])
-    steps.trainer = trainer
+    steps.trainer.add_callback(steps)
     checkpoint = f"{steps.config.output_dir}/checkpoint-{steps_done}" if steps_done else None
     with stop_if_a_process_is_gone(steps.resume_hint):
-        trainer.train(resume_from_checkpoint=checkpoint)
+        steps.trainer.train(resume_from_checkpoint=checkpoint)
     if steps.folder is not None:
         shutil.rmtree(steps.folder.path / UNFINISHED / "engine", ignore_errors=True)
     if steps.stopping.requested:
@@ -223,18 +218,20 @@ def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Ite
         tokenizer.response_template = old_template
 
 
-def rows_in_order(inputs: RunInputs) -> list[dict]:
-    """Return the problems of all steps in the order of our own loop, after checking the inputs as it does.
-
-    Raises:
-        InputError: if the inputs fail a check, if a prompt needs a correction that TRL does not make, or if some
-            prompts are strings and others are lists of messages, which TRL does not mix.
-    """
-    config = inputs.config
-    dataset = inputs.dataset
+def check_inputs(inputs: RunInputs) -> None:
+    """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs."""
     if is_main():
-        check_run_inputs(replace(inputs, config=config.with_changes(output_dir=None, resume_from_checkpoint=False)))
-    rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
+        config = inputs.config.with_changes(output_dir=None, resume_from_checkpoint=False)
+        check_run_inputs(replace(inputs, config=config))
+
+
+def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
+    """Raise InputError for prompts that TRL would render otherwise than our own loop, or that it does not mix.
+
+    It mixes no strings and lists of messages. A line is printed if the prompts contain the date of the day.
+
+    rows: The problems of all steps.
+    """
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
     if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
@@ -244,8 +241,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
         print("prompts: TRL makes its own, with the date of the day on which it runs")
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         expected = "expected strings alone or messages alone, with --engine trl"
-        raise InputError("dataset", dataset, expected, found="has prompts of two kinds")
-    return rows
+        raise InputError("dataset", inputs.dataset, expected, found="has prompts of two kinds")
 
 
 class StepRecorder(TrainerCallback):
@@ -253,28 +249,37 @@ class StepRecorder(TrainerCallback):
 
     TRL logs the updates of a rollout together, which are the updates of one step.
 
-    config: The configuration of the run.
+    trainer: The trainer of the run.
+    evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics.
+    stopping: The signal handlers of the run.
     callback: A function of the step's number and its metrics, called after each step; None for none.
     folder: The opened folder of the run; None without one, and in all processes but the first.
-    reports: The trackers and the progress bar of the run; None for none.
+    reports: The trackers and the progress bar of the run.
     """
 
-    def __init__(self, config: GRPOConfig, callback=None, folder=None, reports=None):
-        self.config = config
+    def __init__(
+        self,
+        trainer: Trainer,
+        evaluate: Callable[..., dict],
+        stopping: Stopping,
+        callback: Callable[[int, dict], None] | None,
+        folder: RunFolder | None,
+        reports: Reports,
+    ):
+        self.trainer = trainer
+        self.config = trainer.run_config
+        self.evaluate = evaluate
+        self.stopping = stopping
         self.callback = callback
         self.folder = folder
         self.reports = reports
-        self.history = []
-        # The trainer, and a function that evaluates its model on held-out problems. Both are set before the training
-        # starts, since the trainer is made with its callbacks.
-        self.trainer = None
-        self.evaluate = None
-        self.stopping = Stopping(None if folder is None else folder.saved)
+        self.history: list[dict] = []
+        self._step_started = time.perf_counter()
 
     def on_train_begin(self, args, state, control, **_):
         # A resumed run restores these two from its checkpoint, but they may have been changed for the rest of the run.
         state.save_steps, state.logging_steps = args.save_steps, args.logging_steps
-        self._started = time.perf_counter()
+        self._step_started = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **_):
         if "loss" not in logs:  # the summary at the end of the run
@@ -287,13 +292,12 @@ class StepRecorder(TrainerCallback):
         if config.eval_steps is not None and (step % config.eval_steps == 0 or step == config.max_steps):
             metrics |= self.evaluate(trainer_state=state)
         now = time.perf_counter()
-        metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
-        self._started = now
+        metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._step_started}
+        self._step_started = now
         self.history.append(metrics)
         if self.folder is not None:
             self.folder.append(METRICS_FILE, [metrics])
-        if self.reports is not None:
-            self.reports.show(metrics)
+        self.reports.show(metrics)
         if self.callback is not None:
             self.callback(step, metrics)
         if self.stopping.requested:
@@ -311,7 +315,7 @@ class StepRecorder(TrainerCallback):
         return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write_completions(self, step: int) -> None:
-        records = records_of_trainer(self.trainer, step, self.config)
+        records = records_of_trainer(self.trainer, step)
         tqdm.write(best_and_worst(records))
         if self.folder is not None:
             self.folder.append(COMPLETIONS_FILE, records)

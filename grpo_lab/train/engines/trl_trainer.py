@@ -6,6 +6,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 
 import datasets
@@ -26,21 +27,25 @@ from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
-from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, batch_settings_per_process, unchanged_settings
+from grpo_lab.train.engines.trl_settings import (
+    PRECISION_FLAGS,
+    batch_settings_per_process,
+    settings_in_updates,
+    unchanged_settings,
+)
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run_inputs import RunInputs
 
 
-def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
+def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
     """Return TRL's trainer for a run, which takes the rows of the dataset in their order.
 
     Args:
         inputs: The model, the rows of all steps in order, the rewards, and a configuration with a precision.
-        steps: The callback that records each step, a `StepRecorder`.
         adapter: peft's configuration of the adapters that are trained; None trains all parameters.
         fsdp: Whether FSDP2 divides the parameters among the processes.
-        vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+        vllm: Settings of vLLM, as in `TrlEngine`.
     """
     model = inputs.model
     tokenizer = inputs.tokenizer
@@ -52,30 +57,44 @@ def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vll
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
     args = trl_config(config, use_cpu=use_cpu, shards=shards, vllm=vllm)
-    if args.device.type == "cpu":
-        # With several processes it would be "cpu:0", a device to which torch.load loads nothing.
-        args._setup_devices = torch.device("cpu")
     if vllm and args.vllm_mode == "colocate" and use_cpu:
         raise InputError("vllm_mode", "colocate", "expected an NVIDIA GPU, which this machine does not have, or server")
     torch.manual_seed(config.seed)  # for the adapter's first weights; TRL sets its own seed after them
-    trainer = Trainer(
+    return Trainer(
+        run_config=config,
         model=model,
         reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
         args=args,
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
-        callbacks=[steps],
         peft_config=adapter,
         tools=None if environment is None else environment.tools,
         environment_factory=None if factory is None else environments_for_trl(factory, rows),
     )
-    trainer.ours = config
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+
+
+class TrainerArguments(trl.GRPOConfig):
+    """TRL's configuration with a CPU that has no index, since torch.load loads nothing to the device "cpu:0".
+
+    transformers gives the CPU this index on several processes.
+    """
+
+    @cached_property
+    def _setup_devices(self) -> torch.device:
+        device = super()._setup_devices
+        return torch.device("cpu") if device.type == "cpu" else device
 
 
 class Trainer(trl.GRPOTrainer):
-    """TRL's trainer with the weight decay (on every parameter) and the learning rates of this package."""
+    """TRL's trainer with the weight decay (on every parameter) and the learning rates of this package.
+
+    run_config: The configuration of the run in this package; the other arguments are those of TRL's trainer.
+    """
+
+    def __init__(self, *, run_config: GRPOConfig, **arguments):
+        self.run_config = run_config
+        super().__init__(**arguments)
+        self.remove_callback(PrinterCallback)
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
@@ -102,7 +121,7 @@ class Trainer(trl.GRPOTrainer):
         return [name for name, _ in model.named_parameters()]
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
-        config = self.ours
+        config = self.run_config
         schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
 
         def factor(update: int) -> float:
@@ -114,7 +133,7 @@ class Trainer(trl.GRPOTrainer):
 
 def trl_config(
     config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
-) -> trl.GRPOConfig:
+) -> TrainerArguments:
     """Return TRL's configuration of a run, which counts updates where ours counts steps.
 
     Args:
@@ -122,29 +141,28 @@ def trl_config(
         use_cpu: Whether to train on the CPU.
         shards: Names of the classes of layers that FSDP2 divides among the processes; if empty, each process holds
             all parameters.
-        vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+        vllm: Settings of vLLM, as in `TrlEngine`.
     """
-    updates, flags = config.updates_per_step, PRECISION_FLAGS[config.precision]
-    sync_steps, has_folder = config.ref_model_sync_steps, config.output_dir is not None
-    settings = unchanged_settings(config) | batch_settings_per_process(config) | (vllm or {})
-    if sync_steps is not None:
-        settings |= {"ref_model_sync_steps": sync_steps * updates, "ref_model_mixup_alpha": 1.0}
+    flags = PRECISION_FLAGS[config.precision]
+    syncs_reference, has_folder = config.ref_model_sync_steps is not None, config.output_dir is not None
+    settings = unchanged_settings(config) | batch_settings_per_process(config) | settings_in_updates(config)
+    settings |= vllm or {}
+    if syncs_reference:
+        settings["ref_model_mixup_alpha"] = 1.0
     if shards:
         # Only the first process has the policy's weights (`load_once`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
-    return trl.GRPOConfig(
+    return TrainerArguments(
         **settings,
-        max_steps=config.max_steps * updates,
-        logging_steps=updates,
+        logging_steps=config.updates_per_step,  # the metrics of each step
         bf16="bf16" in flags,
         fp16="fp16" in flags,
-        sync_ref_model=sync_steps is not None,
+        sync_ref_model=syncs_reference,
         # The folder in which the processes write a checkpoint until it is complete. TRL needs a folder even if nothing
         # is written.
         output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if has_folder else tempfile.gettempdir(),
         save_strategy="steps" if has_folder else "no",  # also saves after the last step
-        save_steps=(config.save_steps or config.max_steps) * updates,
         report_to="none",
         disable_tqdm=True,
         logging_nan_inf_filter=False,
@@ -156,7 +174,7 @@ def trl_config(
     )
 
 
-def records_of_trainer(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
+def records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
     """Return a record of each completion in the last rollout of all processes, in the form of our own loop.
 
     TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.
@@ -164,7 +182,7 @@ def records_of_trainer(trainer: Trainer, step: int, config: GRPOConfig) -> list[
     logs, is_episode = trainer._logs, bool(trainer.tools) or trainer.environments is not None
     extra = {name: list(values) for name, values in logs["extra"].items() if len(values) == len(logs["prompt"])}
     names = list(logs["rewards"])
-    weights = config.reward_weights or []
+    weights = trainer.run_config.reward_weights or []
     weights = weights + [1.0] * (len(names) - len(weights))  # TRL gives the reward of an environment the weight 1
     rewards = zip(*(logs["rewards"][name] for name in names), strict=True)
     records = []

@@ -160,6 +160,27 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
     assert theirs.steps_per_generation == ours.gradient_accumulation_steps
 
 
+def test_a_cpu_has_no_index_even_on_several_processes(monkeypatch):
+    indexed = property(lambda arguments: torch.device("cpu", 0))
+    monkeypatch.setattr(trl_trainer.trl.GRPOConfig, "_setup_devices", indexed, raising=False)
+    assert trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True).device == torch.device("cpu")
+
+
+def test_the_table_of_differences_shows_in_updates_exactly_what_trl_receives_in_updates():
+    """Evaluations and the warm-up are made by this package on TRL as well, so they stay in steps."""
+    ours = GRPOConfig(
+        precision="fp32", max_steps=6, save_steps=0, output_dir="out", eval_steps=2, warmup_steps=3, num_iterations=2,
+        beta=0.1, ref_model_sync_steps=4,
+    )  # fmt: skip
+    theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), trl_settings.settings_in_updates(ours)
+    assert updates == {"max_steps": 12, "save_steps": 12, "ref_model_sync_steps": 8}
+    assert {name: getattr(theirs, name) for name in updates} == updates
+    assert (theirs.eval_steps, theirs.eval_strategy, theirs.warmup_steps) == (None, "no", 0)
+    rows = dict(line.split(maxsplit=1) for line in trl_settings.differences(ours, {}).splitlines())
+    assert rows.keys() == {"setting", "sampler", *updates}
+    assert rows["save_steps"].split(maxsplit=1) == ["0", "12 updates, which are 6 steps"]
+
+
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # The engine keeps our meaning of these two: all parameters decay, and TRL accepts inf unchanged.
     assert set(trl_settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
@@ -357,7 +378,7 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
-    assert engine_options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    assert engine_options.VLLM_SETTINGS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if engine_options.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
@@ -430,15 +451,12 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
         def __init__(self, **settings):
             handed_on.update(settings)
 
-        def remove_callback(self, callback):
-            pass
-
     monkeypatch.setattr(trl_trainer, "Trainer", Recorder)
     rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(base)
     environment = ToolEnvironment([multiply], Counter)
-    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment), None)
+    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment))
     assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
     environment = handed_on["environment_factory"]()
     environment.reset(**handed_on["train_dataset"][2])

@@ -234,8 +234,8 @@ def test_a_model_without_tools_is_refused_before_it_is_loaded(command_line, work
 def test_credit_that_the_class_cannot_give_is_refused_before_a_model_is_loaded(workdir, monkeypatch, capsys):
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda *args, **keywords: pytest.fail("it was loaded"))
     words = ["--model", "model", "--task", "sums", "--environment", "my_world.py:World", "--output_dir", "out"]
-    assert train_command.main([*words, "--turn_advantage", "state"]) == 2
-    assert "turn_advantage is 'state'; expected an environment_factory whose class has" in capsys.readouterr().err
+    assert train_command.main([*words, "--advantage", "state"]) == 2
+    assert "advantage is 'state'; expected an environment_factory whose class has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [["--tools", "my_world.py:add"], ["--environment", "my_world.py:World"]])
