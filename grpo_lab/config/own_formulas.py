@@ -17,7 +17,7 @@ from torch import Tensor
 from grpo_lab.advantages import ADVANTAGES, Advantage
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.own_code import check_function, load, location_in_own_code
-from grpo_lab.config.settings import OUR_LOOP_ALONE, SETTINGS
+from grpo_lab.config.settings import SETTINGS
 from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.objective.table import RATIO_LEVEL, LossBatch
@@ -55,7 +55,7 @@ def register(setting: str, name: str) -> None:
     value = load(setting, name, f"my_{KINDS[setting]}:mine")
     if setting == "loss_type" and isinstance(value, Loss):
         surrogate = _with_own_function(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
-        LOSSES[name] = replace(value, surrogate=surrogate, trl=OUR_LOOP_ALONE)
+        LOSSES[name] = replace(value, surrogate=surrogate)
         return
     check_function(setting, name, value)
     if setting == "loss_type":
@@ -65,7 +65,7 @@ def register(setting: str, name: str) -> None:
         settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
         reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
         surrogate = _with_own_function(partial(_surrogate, name, value, argument_names), value)
-        LOSSES[name] = Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
+        LOSSES[name] = Loss(surrogate, "update_tokens", reads)
     else:
         argument_names = _argument_names(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
         settings_read = tuple(argument for argument in argument_names if argument != "rewards")

@@ -28,7 +28,7 @@ VLLM: dict[str, tuple[Any, dict]] = {
     "vllm_importance_sampling_clip_max": (float, {}),
 }
 # Options that are read only together with others: for each, the required values of the other options.
-NEEDS: dict[str, dict] = {
+REQUIRED_OPTIONS: dict[str, dict] = {
     "fsdp": {"engine": TRL},
     "use_vllm": {"engine": TRL},
     **{name: {"use_peft": True} for name in LORA_DEFAULTS},
@@ -88,8 +88,8 @@ def make_engine(options: dict) -> Engine:
 
 def _check_needed_options(engine_options: dict) -> None:
     """Raise InputError for an option without the others that it needs."""
-    for name in sorted(NEEDS.keys() & engine_options):
-        for needed, value in NEEDS[name].items():
+    for name in sorted(REQUIRED_OPTIONS.keys() & engine_options):
+        for needed, value in REQUIRED_OPTIONS[name].items():
             if engine_options.get(needed) != value:
                 option = f"--{needed}" if value is True else f"--{needed} {value}"
                 raise InputError(name, engine_options[name], f"expected it only with {option}")
