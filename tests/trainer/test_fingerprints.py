@@ -11,7 +11,7 @@ from grpo_lab.trainer.fingerprints import UNCOMPARABLE, _code_fingerprint
 
 @pytest.fixture
 def twins(tmp_path, monkeypatch):
-    """Return a function that loads `brief` from rewards_twin.py in folder "a" or "b"; its modules are removed after the test."""
+    """Return a function that loads `brief` from rewards_twin.py of folder "a" or "b"; the modules are forgotten."""
     monkeypatch.chdir(tmp_path)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

@@ -8,8 +8,8 @@ TRL receives the settings of three functions: `unchanged_settings`, `batch_setti
 from dataclasses import fields
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.parser import as_typed
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.defaults import as_typed
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.trl_table import (
@@ -115,7 +115,7 @@ def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None
     """Return a table of the differences between this run on TRL and the same run in our own loop.
 
     changes: The settings from a file that were replaced or dropped, as `settings_on_trl` returns them.
-    vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+    vllm: Settings of vLLM, as in `TrlEngine`.
     """
     rows = dict(changes)
     processes = world_size()
