@@ -9,6 +9,7 @@ from grpo_lab.base.display import markdown_table
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.train import train_parser, trl_names
+from grpo_lab.train.engines.trl_table import TRL_SETTINGS, Handling
 
 PAGE = Path(__file__).with_name("trl.md")
 HEAD = """# TRL's settings
@@ -23,6 +24,8 @@ they are; no run with vLLM was made.
 # With --engine trl there may be several processes, so reasons that assume a single process do not apply there.
 OF_ONE_PROCESS = "there is one process; docs/cluster.md is for more"
 OF_SEVERAL = {"fsdp": "`--fsdp`", "fsdp_config": "`--fsdp`", "ddp_find_unused_parameters": "done by this package"}
+# What the page says of a setting of both: those that the engine refuses are no settings of TRL's.
+ON_TRL = {Handling.UNCHANGED: "the same", Handling.TRANSLATED: "done by this package"}
 TRANSLATED = {
     "num_train_epochs": "counted into max_steps",
     "steps_per_generation": "counted into generation_batch_size",
@@ -48,19 +51,13 @@ def _row(field, meanings: dict[str, str], options: set[str]) -> tuple[str, str, 
         ours = SETTINGS[name].default
         here = "another meaning" if name in meanings else "the same"
         here += "" if ours == default else f", default `{ours}`"
-        reason = SETTINGS[name].trl
-        return (
-            f"`{name}`",
-            trl_default,
-            here,
-            {"same": "the same", "translated": "done by this package"}.get(reason, f"refused: {reason}"),
-        )
+        return f"`{name}`", trl_default, here, ON_TRL[TRL_SETTINGS[name].handling]
     if name in TRANSLATED:
         return f"`{name}`", trl_default, TRANSLATED[name], "as here"
     if name in trl_names.VLLM_OPTIONS:
         return f"`{name}`", trl_default, "refused: this package samples with the model itself", "an option, not run"
-    if name in trl_names.MISSING:
-        here = f"its default alone: {trl_names.MISSING[name][1]}"
+    if name in trl_names.UNSUPPORTED:
+        here = f"its default alone: {trl_names.UNSUPPORTED[name][1]}"
     else:
         here = f"no effect: {trl_names.WHY_NO_EFFECT[name]}"
     if trl_names.WHY_NO_EFFECT.get(name) == OF_ONE_PROCESS:

@@ -46,7 +46,7 @@ def workdir(tmp_path, monkeypatch):
     known = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - known:
-        if name.removeprefix("own_") in MODULES:
+        if name.removeprefix("user_") in MODULES:
             del sys.modules[name]
 
 

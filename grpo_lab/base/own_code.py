@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import itertools
 import operator
 import os
 import sys
@@ -16,19 +17,21 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
 
-_own_modules: dict[str, ModuleType] = {}  # the modules that `load` imported from files, by their names
+_module_names: dict[Path, str] = {}  # the name of the module of each file that was imported, by its resolved path
 
 
-def load(option: str, name: str, example: str) -> Any:
+def load(option: str, name: str, example: str, files_only: bool = False, alternatives: str = "") -> Any:
     """Import the function, or another object, with a name such as "my_rewards.py:brief" or "my_rewards:brief".
 
-    A module is looked up in the current folder first, then among the installed ones. The object is not checked; a
-    caller that needs a function calls `check_function`.
+    A file is executed once in a process, whichever options name it. A module is looked up in the current folder first,
+    then among the installed ones. The object is not checked; a caller that needs a function calls `check_function`.
 
     Args:
         option: The option that the name was given for, such as "reward_funcs", for error messages.
         name: FILE:function or module:function.
         example: A valid module:function for this option, for error messages.
+        files_only: Whether FILE:function alone is allowed.
+        alternatives: Other values that the option takes, for error messages.
 
     Raises:
         InputError: if the name has another form, or the file or the function does not exist or cannot be imported.
@@ -36,45 +39,35 @@ def load(option: str, name: str, example: str) -> Any:
     module_name, _, attribute = name.rpartition(":")
     is_file = module_name.endswith(".py")
     parts = [*([] if is_file else module_name.split(".")), *attribute.split(".")]
-    if not all(part.isidentifier() for part in parts):
-        file, _, function = example.partition(":")
-        expected = f"expected module:function, such as {example}, or FILE:function, such as {file}.py:{function}"
+    if not all(part.isidentifier() for part in parts) or (files_only and not is_file):
+        file_example = f"{example.replace(':', '.py:')}{alternatives}"
+        expected = f"expected module:function, such as {example}, or FILE:function, such as {file_example}"
+        if files_only:
+            expected = f"expected FILE:name, such as {file_example}"
         raise InputError(option, name, expected, found=f"has {name!r}")
     file_path = Path(module_name).expanduser().absolute()
     folder = file_path.parent if is_file else Path.cwd()
     if is_file and not file_path.is_file():
         raise InputFileError(option, name, f"there is no such file in {folder}", found=f"has {name!r}")
     try:
+        if is_file:
+            module_name = _import_file(file_path).__name__
         with _first_on_path(folder):
-            module = _import_checked(option, file_path) if is_file else importlib.import_module(module_name)
-            return operator.attrgetter(attribute)(module)
-    except InputError:
-        raise
+            return operator.attrgetter(attribute)(importlib.import_module(module_name))
     except (Exception, SystemExit) as error:  # the user's file may raise any exception
         problem = f"has {name!r}, but it cannot be imported from {folder}: {type(error).__name__}: {error}"
         raise InputPackageError(option, name, found=problem) from error
 
 
-def import_file(file: Path, module_name: str) -> ModuleType:
-    """Import a file as a module with a name of the caller's choice, once. The file can import others of its folder.
+def qualified_name(function: Any) -> str:
+    """Return the name of a function or class behind that of its module, such as "my_rewards.brief".
 
-    file: An absolute path.
-    module_name: The key in `sys.modules`, by which others find the source of a function of the file. A module from
-        another file that has this name is replaced.
+    If the module was imported from a file, its name is that of the file, so that the result does not depend on which
+    other modules are imported.
     """
-    loaded = sys.modules.get(module_name)
-    if loaded is not None and _file_of(loaded) == file:
-        return loaded
-    spec = importlib.util.spec_from_file_location(module_name, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
-        with _first_on_path(file.parent):
-            spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[module_name]
-        raise
-    return module
+    module_name = function.__module__
+    file_name = next((file.stem for file, name in _module_names.items() if name == module_name), module_name)
+    return f"{file_name}.{function.__qualname__}"
 
 
 def check_function(option: str, name: str, function: Any) -> None:
@@ -97,22 +90,50 @@ def location_in_own_code(error: BaseException) -> str:
     return ""
 
 
-def _import_checked(option: str, file: Path) -> ModuleType:
-    """Import a file as a module with the file's name; raise InputError if another module has this name."""
-    name = file.stem
-    loaded = sys.modules.get(name)
-    is_other_module = loaded is not None and _file_of(loaded) != file
-    if is_other_module and loaded is not _own_modules.get(name):
-        expected = "expected another name for the file: a module with this one is in use"
-        raise InputError(option, str(file), expected, found=f"names the file {file.name}")
-    module = import_file(file, name)
-    if module is not loaded:
-        _own_modules[name] = module
+def _import_file(file: Path) -> ModuleType:
+    """Import a file as a module, once.
+
+    file: An absolute path. The file is executed under this path, and recognised by the path without symbolic links.
+    """
+    name = _module_name(file)
+    if (loaded := sys.modules.get(name)) is not None:
+        return loaded
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # by which others find the source of a function of the file
+    try:
+        with _first_on_path(file.parent):  # so that the file can import others of its folder
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 
-def _file_of(module: ModuleType) -> Path:
-    return Path(getattr(module, "__file__", None) or "")
+def _module_name(file: Path) -> str:
+    """Return the name of the module of a file: that of the file, or if another module has it, a longer one.
+
+    So a file such as json.py replaces no module of a library, and files of one name in two folders can both be used.
+    """
+    file = file.resolve()
+    if file not in _module_names or not _is_free(_module_names[file], file):
+        numbered = (f"user_{file.stem}_{number}" for number in itertools.count(2))
+        candidates = itertools.chain((file.stem, f"user_{file.stem}"), numbered)
+        _module_names[file] = next(name for name in candidates if _is_free(name, file))
+    return _module_names[file]
+
+
+def _is_free(name: str, file: Path) -> bool:
+    """Return True if no other module has this name, whether imported or still to be imported."""
+    if name in sys.modules:
+        return _file_of(sys.modules[name]) == file
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    return spec is None or spec.origin is None or Path(spec.origin).resolve() == file  # without origin: a folder
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file).resolve()
 
 
 @contextlib.contextmanager

@@ -54,8 +54,6 @@ class SettingSpec:
     choices: tuple[str, ...]
     entries: Mapping[str, Any]
     read_if: tuple[str, ...]
-    trl: str
-    is_in_trl: bool
     may_change_on_resume: bool
 
     about = renamed_attribute("SettingSpec.about", "help_text")
@@ -85,8 +83,6 @@ def setting(
     below: float | None = None,
     choices: tuple[str, ...] | Mapping[str, Any] = (),
     read_if: tuple[str, ...] = (),
-    trl: str = "same",
-    is_in_trl: bool = True,
     may_change_on_resume: bool = False,
 ) -> Any:
     """Declare a setting: return a dataclass field with its default and the declaration for `SettingSpec`.
@@ -102,9 +98,6 @@ def setting(
             read if the entry is chosen.
         read_if: Names of settings; this setting is read if any of them is on. If empty, the setting is always read,
             unless an entry of a table of choices has it in `reads`.
-        trl: "same" if TRL has the setting with this name and meaning; "translated" if the engine for TRL translates it
-            or implements it itself; else the reason why it is refused with `--engine trl`.
-        is_in_trl: Whether TRL's GRPOConfig has a setting with this name.
         may_change_on_resume: Whether a resumed run may have another value. The result of training does not depend on
             such a setting, but for `max_steps`, whose new value the folder of the run checks.
     """
@@ -125,8 +118,6 @@ def setting(
         "choices": tuple(choices),
         "entries": choices if isinstance(choices, Mapping) else {},
         "read_if": read_if,
-        "trl": trl,
-        "is_in_trl": is_in_trl,
         "may_change_on_resume": may_change_on_resume,
     }
     return field(default=default, metadata=metadata)

@@ -17,7 +17,7 @@ from torch import Tensor
 from grpo_lab.advantages import ADVANTAGES, Advantage, RewardBatch, advantages_where_rewarded
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.own_code import check_function, load, location_in_own_code
-from grpo_lab.config.settings import OUR_LOOP_ALONE, SETTINGS
+from grpo_lab.config.settings import SETTINGS
 from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.objective.table import RATIO_LEVEL, LossBatch
@@ -60,14 +60,14 @@ def _loss(name: str, value: Any) -> Loss:
     """Return the entry of `LOSSES` for the user's function, or for an entry that the user wrote."""
     if isinstance(value, Loss):
         surrogate = _with_own_function(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
-        return replace(value, surrogate=surrogate, trl=OUR_LOOP_ALONE)
+        return replace(value, surrogate=surrogate)
     check_function("loss_type", name, value)
     readable = (*LOSS_INPUTS, *LossSettings.__dataclass_fields__)
     argument_names = _argument_names("loss_type", name, value, readable, ("logp", "ratio"))
     settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
     reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
     surrogate = _with_own_function(partial(_surrogate, name, value, argument_names), value)
-    return Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
+    return Loss(surrogate, "update_tokens", reads)
 
 
 def _advantage(name: str, value: Any) -> Advantage:

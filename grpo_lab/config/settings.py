@@ -22,8 +22,6 @@ from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 MAX_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
 # The trackers of accelerate; each name is also the name of the package that pip installs.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-# The reason why --engine trl refuses a setting.
-OUR_LOOP_ALONE = "only our own loop has it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,85 +29,61 @@ class RunSettings:
     """The settings of the run, its evaluation, its rollouts and its rewards, and the choice of its loss."""
 
     output_dir: str | None = setting(
-        None,
-        "folder for checkpoints and metrics (none: nothing is kept)",
-        group="the run",
-        trl="translated",
-        may_change_on_resume=True,
+        None, "folder for checkpoints and metrics (none: nothing is kept)", group="the run", may_change_on_resume=True
     )
     seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
     max_steps: int = setting(
-        100, "number of steps, each one batch of rollouts with all its updates",
-        at_least=0, trl="translated", may_change_on_resume=True,
-    )  # fmt: skip
+        100, "number of steps, each one batch of rollouts with all its updates", at_least=0, may_change_on_resume=True
+    )
     save_steps: int = setting(
         50, "number of steps between checkpoints (0: only at the end)",
-        at_least=0, read_if=("output_dir",), trl="translated", may_change_on_resume=True,
+        at_least=0, read_if=("output_dir",), may_change_on_resume=True,
     )  # fmt: skip
     save_total_limit: int | None = setting(
         2,
         "number of checkpoints that are kept (none: all)",
         at_least=1,
         read_if=("output_dir",),
-        trl="translated",
         may_change_on_resume=True,
     )
     resume_from_checkpoint: bool = setting(
-        False,
-        "whether to go on from the last good checkpoint in output_dir",
-        trl="translated",
-        may_change_on_resume=True,
+        False, "whether to go on from the last good checkpoint in output_dir", may_change_on_resume=True
     )
     ignore_reward_changes: bool = setting(
         False, "whether to resume with rewards that have changed since the beginning, or cannot be compared",
-        read_if=("resume_from_checkpoint",), trl="translated", is_in_trl=False, may_change_on_resume=True,
+        read_if=("resume_from_checkpoint",), may_change_on_resume=True,
     )  # fmt: skip
 
     disable_tqdm: bool = setting(
-        False, "whether to hide the progress bar", group="what it shows", trl="translated", may_change_on_resume=True
+        False, "whether to hide the progress bar", group="what it shows", may_change_on_resume=True
     )
     report_to: str | list[str] = setting(
         "none", "trackers that receive the metrics in addition to metrics.jsonl, such as tensorboard,wandb",
-        choices=("none", *TRACKERS), read_if=("output_dir",), trl="translated", may_change_on_resume=True,
+        choices=("none", *TRACKERS), read_if=("output_dir",), may_change_on_resume=True,
     )  # fmt: skip
     logging_steps: int = setting(
         10, "number of steps between printed completions, with log_completions; the last step is always shown",
-        at_least=1, read_if=("log_completions",), trl="translated", may_change_on_resume=True,
+        at_least=1, read_if=("log_completions",), may_change_on_resume=True,
     )  # fmt: skip
     log_completions: bool = setting(
         False,
         "whether to print the best and the worst completion, and write all to completions.jsonl",
-        trl="translated",
         may_change_on_resume=True,
     )
-    log_kl: bool = setting(
-        False,
-        "whether to measure the KL to the initial model even if beta is 0",
-        trl="TRL has it with beta above 0",
-        is_in_trl=False,
-    )
+    log_kl: bool = setting(False, "whether to measure the KL to the initial model even if beta is 0")
 
     eval_steps: int | None = setting(
         None,
         "number of steps between evaluations; one follows the last step (none: no evaluation)",
         group="evaluation",
         at_least=1,
-        trl="translated",
         may_change_on_resume=True,
     )
     num_generations_eval: int | None = setting(
-        None,
-        "completions per prompt in an evaluation (none: num_generations)",
-        at_least=1,
-        read_if=("eval_steps",),
-        trl="translated",
+        None, "completions per prompt in an evaluation (none: num_generations)", at_least=1, read_if=("eval_steps",)
     )
     per_device_eval_batch_size: int | None = setting(
-        None,
-        "completions at a time in an evaluation (none: as in training)",
-        at_least=1,
-        read_if=("eval_steps",),
-        trl="translated",
+        None, "completions at a time in an evaluation (none: as in training)", at_least=1, read_if=("eval_steps",)
     )
 
     num_generations: int = setting(16, "G, number of completions per prompt", group="sampling", at_least=1)
@@ -129,9 +103,7 @@ class RunSettings:
     max_tool_calling_iterations: int | None = setting(
         None, "largest number of turns of the environment in an episode (none: as many as fit)", at_least=1
     )
-    tool_timeout: float = setting(
-        30.0, "time limit of a call of a tool, in seconds", above=0, trl=OUR_LOOP_ALONE, is_in_trl=False
-    )
+    tool_timeout: float = setting(30.0, "time limit of a call of a tool, in seconds", above=0)
 
     reward_weights: list[float] | None = setting(
         None, "weights of the reward functions in their sum (none: 1 each)", group="rewards and advantages"
@@ -141,8 +113,6 @@ class RunSettings:
         'estimator of advantages ("none": the reward itself; turn, state and gigpo: one advantage per turn, '
         "docs/agents.md), or FILE:function, your own (docs/own-task.md)",
         choices=ADVANTAGES,
-        trl="TRL has that of the group",
-        is_in_trl=False,
     )
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
@@ -180,14 +150,7 @@ class GRPOConfig(LossSettings, RunSettings):
     """
 
     beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
-    kl_estimator: str = setting(
-        "k3",
-        "estimator of the KL term",
-        choices=ESTIMATORS,
-        read_if=("beta", "log_kl"),
-        trl="TRL has k3 alone",
-        is_in_trl=False,
-    )
+    kl_estimator: str = setting("k3", "estimator of the KL term", choices=ESTIMATORS, read_if=("beta", "log_kl"))
     use_bias_correction_kl: bool = setting(
         False,
         "whether to weight the KL term by the importance ratio, for rollouts of an older policy",
@@ -195,30 +158,19 @@ class GRPOConfig(LossSettings, RunSettings):
     )
     entropy_coef: float = setting(0.0, "coefficient of the entropy bonus (0: none)", above=-math.inf)
     ref_model_sync_steps: int | None = setting(
-        None,
-        "number of steps between refreshes of the reference model (none: never)",
-        at_least=1,
-        read_if=("beta",),
-        trl="translated",
+        None, "number of steps between refreshes of the reference model (none: never)", at_least=1, read_if=("beta",)
     )
     ref_model_device: str | None = setting(
         None,
         'device of the reference model, such as "cpu" to save GPU memory (none: as the policy)',
         read_if=("beta", "log_kl"),
-        trl=OUR_LOOP_ALONE,
-        is_in_trl=False,
     )
 
     learning_rate: float = setting(2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0)
     lr_scheduler_type: str = setting(
-        "constant_with_warmup",
-        'schedule of the learning rate ("constant": no warm-up)',
-        choices=SCHEDULES,
-        trl="translated",
+        "constant_with_warmup", 'schedule of the learning rate ("constant": no warm-up)', choices=SCHEDULES
     )
-    warmup_steps: int = setting(
-        5, "number of steps in which the learning rate rises to its peak", at_least=0, trl="translated"
-    )
+    warmup_steps: int = setting(5, "number of steps in which the learning rate rises to its peak", at_least=0)
     weight_decay: float = setting(0.0, "weight decay of AdamW, on every parameter", at_least=0)
     adam_beta1: float = setting(0.9, "decay rate of AdamW's mean of gradients", at_least=0, below=1)
     adam_beta2: float = setting(0.999, "decay rate of AdamW's mean of squared gradients", at_least=0, below=1)
@@ -230,7 +182,6 @@ class GRPOConfig(LossSettings, RunSettings):
         None,
         "completions per micro-batch (none: the completions of a step divided by gradient_accumulation_steps)",
         at_least=1,
-        trl="translated",
     )
     gradient_accumulation_steps: int = setting(
         1, "number of micro-batches whose gradients are summed in one update", at_least=1
@@ -239,20 +190,14 @@ class GRPOConfig(LossSettings, RunSettings):
         False, "whether to recompute activations in the backward pass, which saves memory"
     )
     precision: str | None = setting(
-        None,
-        "precision of weights and computation (none: as bf16, fp16 and the model say)",
-        choices=tuple(PRECISIONS),
-        trl="translated",
-        is_in_trl=False,
+        None, "precision of weights and computation (none: as bf16, fp16 and the model say)", choices=tuple(PRECISIONS)
     )
-    bf16: bool = setting(False, 'TRL\'s name for precision "fp32-master"', trl="translated")
-    fp16: bool = setting(False, 'TRL\'s name for precision "fp16"', trl="translated")
+    bf16: bool = setting(False, 'TRL\'s name for precision "fp32-master"')
+    fp16: bool = setting(False, 'TRL\'s name for precision "fp16"')
     max_nonfinite_steps: int = setting(
         3,
         "number of updates in a row with a loss or gradient that is not finite, such as NaN, after which the run ends",
         at_least=1,
-        trl=OUR_LOOP_ALONE,
-        is_in_trl=False,
     )
 
     command: dict = field(default_factory=dict, compare=False, repr=False)  # deprecated, and not a setting

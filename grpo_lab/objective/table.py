@@ -74,7 +74,6 @@ class Loss:
             the ratio. A run with this loss refuses any other field that is set.
         clip_metrics: Function that returns, for each metric, a mask that is True at each token to count.
         check: Function that raises InputError for settings that contradict each other.
-        trl: "same" if TRL has the loss, else the reason why `--engine trl` refuses it.
 
     `surrogate` and `clip_metrics` get settings in which an epsilon_high of None is replaced by epsilon; `check` gets
     the settings of the run.
@@ -85,7 +84,6 @@ class Loss:
     reads: tuple[str, ...]
     clip_metrics: Callable[[LossBatch, LossSettings], dict[str, Tensor]] = lambda batch, settings: {}
     check: Callable[[LossSettings], None] = lambda settings: None
-    trl: str = "same"
 
     def __post_init__(self):
         divided_by = renamed_value("divided_by", self.divided_by, OLD_DIVISORS, stacklevel=3)

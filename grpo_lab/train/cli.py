@@ -19,11 +19,11 @@ from grpo_lab.train.plan import RunPlan, make_plan
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
-    options, changes = read_options_and_changes(arguments)
-    is_dry_run = options.pop("dry_run", False)
-    from grpo_lab.train.checks import report_dry_run, run_checks
+    with only_main_prints():  # reading a file for TRL prints a table
+        options, changes = read_options_and_changes(arguments)
+        is_dry_run = options.pop("dry_run", False)
+        from grpo_lab.train.checks import report_dry_run, run_checks
 
-    with only_main_prints():
         plan = make_plan(options)
         if is_dry_run:
             return report_dry_run(plan, _opening_lines(plan, changes))

@@ -20,13 +20,14 @@ from grpo_lab.config import SETTINGS
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
 from grpo_lab.train.engines.options import NEEDED_OPTIONS, TRL
+from grpo_lab.train.engines.trl_table import TRL_SETTINGS
 
-SAME_MEANING, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
-ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
-NOTE_KINDS = (SAME_MEANING, OTHERWISE, NO_EFFECT, ANOTHER_VERSION, NOT_HERE, UNKNOWN)
-REFUSED = (NOT_HERE, UNKNOWN)
+SAME_MEANING, OTHER_MEANING, NO_EFFECT = "taken", "means something else here", "has no effect here"
+ANOTHER_VERSION, UNSUPPORTED, UNKNOWN = "of another version", "not here", "unknown"
+NOTE_KINDS = (SAME_MEANING, OTHER_MEANING, NO_EFFECT, ANOTHER_VERSION, UNSUPPORTED, UNKNOWN)
+REFUSED = (UNSUPPORTED, UNKNOWN)
 # Settings that a file of this package may contain and a file for TRL may not.
-OUR_SETTINGS_ALONE = {name for name, spec in SETTINGS.items() if not spec.is_in_trl}
+OUR_SETTINGS_ALONE = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
 TRL_BATCH_SETTINGS = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
@@ -43,7 +44,9 @@ def is_from_trl(content: dict, options: Container[str]) -> bool:
     options: Names of the options of the command.
     """
     names = {name for name, value in content.items() if value is not None}
-    return not names & OUR_SETTINGS_ALONE and any(name in trl_names.NAMES and name not in options for name in names)
+    return not names & OUR_SETTINGS_ALONE and any(
+        name in trl_names.NAMES_WITHOUT_SETTING and name not in options for name in names
+    )
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Translation:
     def take(self, name: str, value: Any, text: str | None = None) -> None:
         """Set an option and note it; a text says what the name means here if that differs from TRL's meaning."""
         self.options[name] = value
-        self.note(SAME_MEANING if text is None else OTHERWISE, name, text or as_typed(value))
+        self.note(SAME_MEANING if text is None else OTHER_MEANING, name, text or as_typed(value))
 
     @property
     def problems(self) -> list[str]:
@@ -104,7 +107,7 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
     values = _current_names({name: value for name, value in content.items() if value is not None}, translation)
     if "dataset_name" in values and "task" not in typed:
         task = shell_line(["--task", str(values["dataset_name"])])
-        translation.note(NOT_HERE, "dataset_name", f"a file may not name what is downloaded; type {task}")
+        translation.note(UNSUPPORTED, "dataset_name", f"a file may not name what is downloaded; type {task}")
     overridden_names = {*typed, *(("bf16", "fp16") if "precision" in typed else ())}
     values = {name: value for name, value in values.items() if name not in overridden_names}
     _translate_batch(values, typed, translation)
@@ -112,10 +115,10 @@ def translate(content: dict, options: Container[str], typed: dict) -> Translatio
     _drop_switched_off(values, typed, translation)
     _translate_rest(values, options, translation)
     _translate_dropout(values, typed, translation)
-    for name, value in trl_names.DEFAULTS.items():
+    for name, entry in TRL_SETTINGS.items():
         same_setting = {"warmup_steps", "warmup_ratio"} if name == "warmup_steps" else {name}
-        if not same_setting & {*translation.options, *typed}:
-            translation.options[name] = translation.trl_defaults[name] = value
+        if entry.is_default_taken and not same_setting & {*translation.options, *typed}:
+            translation.options[name] = translation.trl_defaults[name] = entry.default
     _drop_unused(typed, translation)
     noted_names = {name for notes in translation.notes_by_kind.values() for name in notes}
     for name, value in content.items():
@@ -161,7 +164,7 @@ def _translate_batch(values: dict, typed: dict, translation: Translation) -> Non
         for name in sizes:
             translation.note(NO_EFFECT, name, "another batch was typed")
         return
-    rows = sizes.get("per_device_train_batch_size", trl_names.PER_DEVICE_BATCH_SIZE)
+    rows = sizes.get("per_device_train_batch_size", TRL_SETTINGS["per_device_train_batch_size"].default)
     accumulation = sizes.get("gradient_accumulation_steps", 1)
     microbatches = sizes.get("steps_per_generation")
     batch = sizes.get("generation_batch_size")
@@ -174,7 +177,7 @@ def _translate_batch(values: dict, typed: dict, translation: Translation) -> Non
         processes = max(1, batch // (rows * microbatches)) if microbatches else 1
         translation.take("generation_batch_size", batch)
     if "steps_per_generation" in sizes:
-        translation.note(OTHERWISE, "steps_per_generation", f"{microbatches}: in generation_batch_size")
+        translation.note(OTHER_MEANING, "steps_per_generation", f"{microbatches}: in generation_batch_size")
     translation.take("per_device_train_batch_size", rows)
     if processes > 1:
         text = f"{accumulation * processes}: those of {processes} processes one after another"
@@ -183,7 +186,7 @@ def _translate_batch(values: dict, typed: dict, translation: Translation) -> Non
         translation.take("gradient_accumulation_steps", accumulation)
 
 
-class _Updates:
+class _StepConverter:
     """A converter of settings that TRL counts in updates to options that are counted in steps.
 
     values: The values in the file that are not translated yet.
@@ -195,84 +198,88 @@ class _Updates:
         batch, rows = settings["generation_batch_size"], settings["per_device_train_batch_size"]
         update_rows = batch if rows is None else (rows or 1) * settings["gradient_accumulation_steps"]
         iterations = values.get("num_iterations", settings["num_iterations"])
-        self.translation, self.per_step = translation, max(1, batch // update_rows) * iterations
+        self.translation, self.updates_per_step = translation, max(1, batch // update_rows) * iterations
 
     def take(self, name: str, updates: float) -> None:
         """Set an option to the number of steps that have this many updates, rounded up."""
-        steps = math.ceil(updates / self.per_step)
-        text = None if self.per_step == 1 else f"{updates} updates: {steps} steps of {self.per_step} each"
+        steps = math.ceil(updates / self.updates_per_step)
+        text = None
+        if self.updates_per_step != 1:
+            text = f"{updates} updates: {steps} steps of {self.updates_per_step} each"
         self.translation.take(name, steps, text)
 
 
 def _translate_steps(values: dict, typed: dict, translation: Translation) -> None:
     """Translate the settings that TRL counts in updates, and the settings that decide whether they are read."""
-    updates = _Updates(translation, values, typed)
-    _translate_length(values, typed, updates)
-    _translate_evaluation_and_saving(values, updates)
-    _translate_logging(values, typed, updates)
-    _translate_reference(values, updates)
+    converter = _StepConverter(translation, values, typed)
+    _translate_length(values, typed, converter)
+    _translate_evaluation_and_saving(values, converter)
+    _translate_logging(values, typed, converter)
+    _translate_reference(values, converter)
 
 
-def _translate_length(values: dict, typed: dict, updates: _Updates) -> None:
+def _translate_length(values: dict, typed: dict, converter: _StepConverter) -> None:
     """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
     max_updates, epochs = values.pop("max_steps", -1), values.pop("num_train_epochs", trl_names.NUM_TRAIN_EPOCHS)
     if max_updates > 0:
-        updates.take("max_steps", max_updates)
+        converter.take("max_steps", max_updates)
     elif not typed.keys() & {"max_steps", "num_train_epochs"}:
         text = f"{epochs:g}: counted into max_steps, once the rows are known"
-        updates.translation.take("num_train_epochs", float(epochs), text)
+        converter.translation.take("num_train_epochs", float(epochs), text)
     warmup = values.pop("warmup_steps", None)
     if warmup is not None and 0 < warmup < 1:
-        updates.translation.options["warmup_ratio"] = warmup
-        updates.translation.note(OTHERWISE, "warmup_steps", f"{warmup:g} of the steps: counted once these are known")
+        converter.translation.options["warmup_ratio"] = warmup
+        converter.translation.note(
+            OTHER_MEANING, "warmup_steps", f"{warmup:g} of the steps: counted once these are known"
+        )
     elif warmup is not None:
-        updates.take("warmup_steps", warmup)
+        converter.take("warmup_steps", warmup)
 
 
-def _translate_evaluation_and_saving(values: dict, updates: _Updates) -> None:
+def _translate_evaluation_and_saving(values: dict, converter: _StepConverter) -> None:
     """Translate how often the run evaluates and saves; this package only has a fixed number of steps in between."""
-    translation = updates.translation
+    translation = converter.translation
     evaluation, saving = values.pop("eval_strategy", "no"), values.pop("save_strategy", "steps")
     if evaluation == "steps" and "eval_steps" not in values:
         values["eval_steps"] = values.get("logging_steps", 10)
     if evaluation not in ("no", "steps"):
-        translation.note(NOT_HERE, "eval_strategy", f"{evaluation}; type --eval_steps N")
+        translation.note(UNSUPPORTED, "eval_strategy", f"{evaluation}; type --eval_steps N")
     if saving == "no":
         values.pop("save_steps", None)
         translation.take("save_steps", 0, "0: save_strategy is no")
     elif saving != "steps":
-        translation.note(OTHERWISE, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
+        translation.note(OTHER_MEANING, "save_strategy", f"{saving}; checkpoints are made every save_steps here")
     for action, strategy in {"save": saving, "eval": evaluation}.items():
         name = f"{action}_steps"
         every = values.pop(name, None)
         if every is not None and strategy != "steps":
             translation.note(NO_EFFECT, name, f"{action}_strategy is not steps")
         elif every is not None and 0 < every < 1:
-            translation.note(NOT_HERE, name, f"{every:g} of the run; type --{name} N")
+            translation.note(UNSUPPORTED, name, f"{every:g} of the run; type --{name} N")
         elif every is not None:
-            updates.take(name, every)
+            converter.take(name, every)
 
 
-def _translate_logging(values: dict, typed: dict, updates: _Updates) -> None:
+def _translate_logging(values: dict, typed: dict, converter: _StepConverter) -> None:
     """Translate `logging_steps`, which here only decides how often completions are shown."""
     every = values.pop("logging_steps", None)
     if every is not None and values.get("log_completions", typed.get("log_completions")) and every >= 1:
-        updates.take("logging_steps", every)
+        converter.take("logging_steps", every)
     elif every is not None:
         text = "metrics are written at every step, report_to says where else"
-        updates.translation.note(NO_EFFECT, "logging_steps", text)
+        converter.translation.note(NO_EFFECT, "logging_steps", text)
 
 
-def _translate_reference(values: dict, updates: _Updates) -> None:
+def _translate_reference(values: dict, converter: _StepConverter) -> None:
     """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
     is_synced = values.pop("sync_ref_model", False)
-    every = values.pop("ref_model_sync_steps", trl_names.REF_MODEL_SYNC_STEPS)
+    every = values.pop("ref_model_sync_steps", TRL_SETTINGS["ref_model_sync_steps"].default)
     mixture = values.pop("ref_model_mixup_alpha", 0.6)
     if is_synced:
-        updates.take("ref_model_sync_steps", every)
+        converter.take("ref_model_sync_steps", every)
         if mixture != 1:
             text = f"{mixture:g}; the reference becomes the policy, as with 1"
-            updates.translation.note(NOT_HERE, "ref_model_mixup_alpha", text)
+            converter.translation.note(UNSUPPORTED, "ref_model_mixup_alpha", text)
 
 
 def _drop_switched_off(values: dict, typed: dict, translation: Translation) -> None:
@@ -295,21 +302,21 @@ def _translate_rest(values: dict, options: Container[str], translation: Translat
             translation.note(NO_EFFECT, name, "to divide the model, type --fsdp with --engine trl, under torchrun")
         elif name == "model_name_or_path":
             translation.options["model"] = value
-            translation.note(OTHERWISE, name, f"{value}: --model")
+            translation.note(OTHER_MEANING, name, f"{value}: --model")
         elif name == "scale_rewards" and isinstance(value, bool):
             translation.take(name, "group" if value else "none")
         elif name == "lr_scheduler_type" and value not in SCHEDULES:
-            translation.note(NOT_HERE, name, f"{value}; one of {', '.join(SCHEDULES)}")
+            translation.note(UNSUPPORTED, name, f"{value}; one of {', '.join(SCHEDULES)}")
         elif name in SETTINGS or name in options:
             translation.take(name, value)
-        elif name in trl_names.MISSING:
-            neutral, remedy = trl_names.MISSING[name]
+        elif name in trl_names.UNSUPPORTED:
+            neutral, remedy = trl_names.UNSUPPORTED[name]
             if value not in neutral:
-                translation.note(NOT_HERE, name, f"{as_typed(value)}; {remedy}")
+                translation.note(UNSUPPORTED, name, f"{as_typed(value)}; {remedy}")
         elif name in trl_names.WHY_NO_EFFECT:
             translation.note(NO_EFFECT, name, trl_names.WHY_NO_EFFECT[name])
         elif name not in trl_names.DATASETS:
-            near = difflib.get_close_matches(str(name), {*SETTINGS, *trl_names.NAMES}, n=1)
+            near = difflib.get_close_matches(str(name), {*SETTINGS, *trl_names.NAMES_WITHOUT_SETTING}, n=1)
             translation.note(UNKNOWN, name, f"did you mean {near[0]}?" if near else "neither TRL nor grpo_lab has it")
 
 
@@ -324,11 +331,11 @@ def _translate_dropout(values: dict, typed: dict, translation: Translation) -> N
     elif "lora_dropout" in values:
         translation.notes_by_kind[SAME_MEANING].pop("lora_dropout", None)
         translation.note(
-            NOT_HERE, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl"
+            UNSUPPORTED, "lora_dropout", f"{dropout:g}; our own loop has none: --lora_dropout 0, or --engine trl"
         )
     else:
         translation.options["lora_dropout"] = 0.0
-        translation.note(OTHERWISE, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
+        translation.note(OTHER_MEANING, "lora_dropout", f"0: our own loop has none; TRL's default is {dropout:g}")
 
 
 def _drop_unused(typed: dict, translation: Translation) -> None:

@@ -8,15 +8,7 @@ from grpo_lab.train.engines.options import VLLM_SETTINGS
 
 VERSION = "1.16"
 
-# TRL's defaults for settings that have another default here, if the outcome of a run depends on them.
-DEFAULTS = {
-    "seed": 42, "num_generations": 8, "max_completion_length": 512, "use_bias_correction_kl": True,
-    "learning_rate": 1e-6, "lr_scheduler_type": "linear", "warmup_steps": 0,
-}  # fmt: skip
-# TRL's defaults for settings that `trl_file` converts.
-PER_DEVICE_BATCH_SIZE = 8
-NUM_TRAIN_EPOCHS = 3.0
-REF_MODEL_SYNC_STEPS = 512
+NUM_TRAIN_EPOCHS = 3.0  # TRL's default, which `trl_file` converts
 
 # Names for which this package has other settings, into which `trl_file` translates them.
 TRANSLATED = (
@@ -31,7 +23,7 @@ LORA_DROPOUT = 0.05  # TRL's default
 
 # Names that this package lacks although the outcome of a run depends on them: for each, the values with which a run
 # here is the same, and what to do instead with any other value.
-MISSING: dict[str, tuple[tuple, str]] = {
+UNSUPPORTED: dict[str, tuple[tuple, str]] = {
     "load_in_8bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),
     "load_in_4bit": ((False,), "no quantised weights; precision bf16 has a small optimizer state"),
     "dtype": (("auto", "float32"), "give --precision: bf16 trains bf16 weights"),
@@ -149,4 +141,13 @@ OTHER_VERSIONS: dict[str, tuple[str, str | None]] = {
     **dict.fromkeys(REMOVED_NAMES, ("transformers 4", None)),
 }  # fmt: skip
 
-NAMES = {*TRANSLATED, *PEFT_OPTIONS, *VLLM_OPTIONS, *MISSING, *WHY_NO_EFFECT, *DATASETS, *OTHER_VERSIONS}
+# All names of these tables: those that a file for TRL may contain and that are no settings of this package.
+NAMES_WITHOUT_SETTING = {
+    *TRANSLATED,
+    *PEFT_OPTIONS,
+    *VLLM_OPTIONS,
+    *UNSUPPORTED,
+    *WHY_NO_EFFECT,
+    *DATASETS,
+    *OTHER_VERSIONS,
+}

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.own_code import qualified_name
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
@@ -125,7 +126,7 @@ def _environment_fingerprint(environment) -> dict:
 def _code_fingerprint(functions: list[Callable]) -> dict:
     """Return the names of the functions, a hash or text for each, and the names of those that cannot be compared."""
     named = [function if hasattr(function, "__qualname__") else type(function) for function in functions]
-    names = [f"{function.__module__}.{function.__qualname__}" for function in named]
+    names = [qualified_name(function) for function in named]
     code_fingerprint = {"functions": names, UNCOMPARABLE: []}
     for number, (name, function) in enumerate(zip(names, functions, strict=True), 1):
         file = _module_file(function)

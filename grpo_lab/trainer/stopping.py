@@ -12,6 +12,7 @@ from collections.abc import Callable
 from grpo_lab.base import Stopped
 
 RESUME = "resume_from_checkpoint=True (in a command: --resume_from_checkpoint and the name of this folder)"
+RESUME_HINT = f"Go on with {RESUME} and everything else as it was."
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
@@ -49,7 +50,7 @@ class Stopping:
         outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         go_on = None
         if self._describe_saved is not None:
-            outcome, go_on = self._describe_saved(), f"Go on with {RESUME} and everything else as it was."
+            outcome, go_on = self._describe_saved(), RESUME_HINT
         raise Stopped(f"Stopped {moment} by {SIGNALS[self.number]}. {outcome}", 128 + self.number, go_on)
 
     def _handle_signal(self, number: int, frame) -> None:

@@ -17,11 +17,11 @@ from grpo_lab.config.defaults import BY_SIZE, default_settings, describe_default
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
 from grpo_lab.tasks import TASKS
+from grpo_lab.train.engines.trl_table import TRL_SETTINGS
 from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 
-OURS_ALONE = {"advantage", "precision", "ref_model_device", "max_nonfinite_steps", "kl_estimator", "log_kl", "command"}
-OURS_ALONE |= {"ignore_reward_changes", "tool_timeout"}
+OURS_ALONE = {"command"} | {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
 
 
 def test_the_names_are_those_of_trl():

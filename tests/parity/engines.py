@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from grpo_lab.objective import LOSSES
+from grpo_lab.train.engines.trl_table import LOSSES_IN_TRL
 
-IN_TRL = [name for name, loss in LOSSES.items() if loss.trl == "same"]
+IN_TRL = [name for name in LOSSES if name in LOSSES_IN_TRL]
 VERSIONS = {"trl": "1.16.0", "liger_kernel": "0.8.5"}
 
 

@@ -90,7 +90,6 @@ def test_a_file_is_named_by_its_path_with_what_stands_beside_it_and_is_loaded_on
         ("broken.py:f", ImportError, "cannot be imported from .*: ZeroDivisionError: division by zero"),
         ("unread.py:f", ImportError, r"SyntaxError: .*\(unread.py, line 2\)"),
         ("mine.py:shrt", ImportError, "module 'mine' has no attribute 'shrt'"),
-        ("json.py:f", ValueError, "reward_funcs names the file json.py; expected another name for the file: a module"),
         ("nowhere:short", ImportError, "cannot be imported from .*: ModuleNotFoundError: .*'nowhere'"),
         ("broken:f", ImportError, "cannot be imported from .*: ZeroDivisionError: division by zero"),
         ("leaves:f", ImportError, "cannot be imported from .*: SystemExit: 3"),

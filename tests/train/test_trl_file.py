@@ -21,10 +21,10 @@ from grpo_lab.train.plan import count_epochs
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
     NO_EFFECT,
-    NOT_HERE,
-    OTHERWISE,
+    OTHER_MEANING,
     SAME_MEANING,
     UNKNOWN,
+    UNSUPPORTED,
     is_from_trl,
     translate,
 )
@@ -44,7 +44,7 @@ def trls(folder, **settings) -> "trl.GRPOConfig":
 def test_every_name_of_trl_is_a_setting_of_ours_or_in_exactly_one_table():
     options = [*trl_names.PEFT_OPTIONS, *trl_names.VLLM_OPTIONS]
     assert {*options} == {"use_peft", *LORA_DEFAULTS, "use_vllm", *VLLM_SETTINGS} <= OPTIONS
-    tables = [options, trl_names.TRANSLATED, trl_names.MISSING, trl_names.WHY_NO_EFFECT, trl_names.DATASETS]
+    tables = [options, trl_names.TRANSLATED, trl_names.UNSUPPORTED, trl_names.WHY_NO_EFFECT, trl_names.DATASETS]
     for name in TRLS.keys() | SCRIPTS:
         assert (name in SETTINGS) + sum(name in table for table in tables) == 1, name
     known = TRLS.keys() | SCRIPTS | {"reward_model_name_or_path", "env", "datasets"}
@@ -54,18 +54,11 @@ def test_every_name_of_trl_is_a_setting_of_ours_or_in_exactly_one_table():
     assert successors <= known and sum(map(len, trl_names.NO_EFFECT.values())) == len(trl_names.WHY_NO_EFFECT)
 
 
-def test_what_is_neutral_is_trls_default_and_so_are_the_defaults():
-    for name, (neutral, _) in trl_names.MISSING.items():
+def test_what_is_neutral_is_trls_default_and_so_are_the_epochs():
+    for name, (neutral, _) in trl_names.UNSUPPORTED.items():
         if name in TRLS:
             assert TRLS[name].default in (None, *neutral), name
-    for name, value in trl_names.DEFAULTS.items():
-        assert TRLS[name].default == value != SETTINGS[name].default, name
-    for name, value in zip(
-        ("per_device_train_batch_size", "num_train_epochs", "ref_model_sync_steps"),
-        (trl_names.PER_DEVICE_BATCH_SIZE, trl_names.NUM_TRAIN_EPOCHS, trl_names.REF_MODEL_SYNC_STEPS),
-        strict=True,
-    ):
-        assert TRLS[name].default == value
+    assert TRLS["num_train_epochs"].default == trl_names.NUM_TRAIN_EPOCHS
 
 
 BATCHES = [
@@ -104,7 +97,7 @@ def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
     result = translate(dump | {"generation_batch_size": 64, "local_rank": 0}, OPTIONS, {})
     ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
     assert (ours.generation_batch_size, ours.rows_at_once, ours.update_batch_size) == (64, 4, 64)
-    assert "those of 8 processes" in result.notes_by_kind[OTHERWISE]["gradient_accumulation_steps"]
+    assert "those of 8 processes" in result.notes_by_kind[OTHER_MEANING]["gradient_accumulation_steps"]
 
 
 def test_what_is_counted_in_updates_is_counted_in_steps():
@@ -115,7 +108,7 @@ def test_what_is_counted_in_updates_is_counted_in_steps():
     counts = {"max_steps": 51, "save_steps": 25, "warmup_steps": 5, "eval_steps": 10, "logging_steps": 2}
     counts["ref_model_sync_steps"] = 5
     assert {name: result.options[name] for name in counts} == counts and "num_train_epochs" not in result.options
-    assert result.notes_by_kind[OTHERWISE]["max_steps"] == "101 updates: 51 steps of 2 each" and not result.problems
+    assert result.notes_by_kind[OTHER_MEANING]["max_steps"] == "101 updates: 51 steps of 2 each" and not result.problems
     once = translate(content | {"generation_batch_size": 8}, OPTIONS, {"task": "sums"})
     assert once.options["max_steps"] == 101 and once.notes_by_kind[SAME_MEANING]["max_steps"] == "101"
     off = translate(two | {"eval_steps": 20, "save_strategy": "no", "logging_steps": 3}, OPTIONS, {"task": "sums"})
@@ -125,14 +118,14 @@ def test_what_is_counted_in_updates_is_counted_in_steps():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "name"), [({"warmup_ratio": 0.1}, ANOTHER_VERSION), ({"warmup_steps": 0.1}, OTHERWISE)], ids=str
+    ("ratio", "name"), [({"warmup_ratio": 0.1}, ANOTHER_VERSION), ({"warmup_steps": 0.1}, OTHER_MEANING)], ids=str
 )
 def test_a_share_of_the_steps_warms_up(ratio, name):
     result = translate(ratio | {"num_train_epochs": 2, "dataset_name": "x"}, OPTIONS, {"task": "sums"})
     settings = {name: value for name, value in result.options.items() if name in SETTINGS}
     config = count_epochs(GRPOConfig(**settings), result.options, 45)
     assert (config.prompts_per_step, config.max_steps, config.warmup_steps) == (1, 90, 9)
-    assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[OTHERWISE]
+    assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[OTHER_MEANING]
 
 
 def test_each_name_is_said_to_be_what_it_is():
@@ -147,7 +140,8 @@ def test_each_name_is_said_to_be_what_it_is():
     assert set(result.problems) == {"dataset_name", "min_p", "dtype", "epsilom", "lr_scheduler_type"}
     assert result.notes_by_kind[UNKNOWN] == {"epsilom": "did you mean epsilon?"}
     assert (
-        "1.0" not in result.notes_by_kind[NOT_HERE]["min_p"] and "take top_p" in result.notes_by_kind[NOT_HERE]["min_p"]
+        "1.0" not in result.notes_by_kind[UNSUPPORTED]["min_p"]
+        and "take top_p" in result.notes_by_kind[UNSUPPORTED]["min_p"]
     )
     assert result.notes_by_kind[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
     quiet = {"lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
@@ -181,7 +175,7 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
         make_engine(on.options | {"lora_dropout": 0.0})
     ours = translate({"dataset_name": "x"} | lora, OPTIONS, {"task": "sums"})
     assert not ours.problems and make_engine(ours.options).lora["lora_dropout"] == 0
-    assert "TRL's default is 0.05" in ours.notes_by_kind[OTHERWISE]["lora_dropout"]
+    assert "TRL's default is 0.05" in ours.notes_by_kind[OTHER_MEANING]["lora_dropout"]
     assert translate(lora | {"lora_dropout": 0.1}, OPTIONS, {"task": "sums"}).problems == ["lora_dropout"]
     dora = translate(lora | {"use_dora": True, "lora_modules_to_save": ["lm_head"]}, OPTIONS, {"task": "sums"})
     assert dora.problems == ["use_dora", "lora_modules_to_save"]
@@ -195,9 +189,7 @@ def test_a_file_of_ours_is_never_taken_for_one_of_trls():
     assert not is_from_trl({"model": "tiny", "task": "sums"} | GRPOConfig().saved(), OPTIONS)
     assert not is_from_trl({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
     assert not is_from_trl({"logging_first_step": None, "beta": 0.1}, OPTIONS)
-    our_settings_alone = SETTINGS.keys() - TRLS.keys()
-    assert our_settings_alone == trl_file.OUR_SETTINGS_ALONE
-    for name in our_settings_alone:
+    for name in trl_file.OUR_SETTINGS_ALONE:
         assert not is_from_trl({name: SETTINGS[name].default or 1, "logging_first_step": True}, OPTIONS), name
     assert is_from_trl({"dataset_name": "x"}, OPTIONS) and is_from_trl({"max_prompt_length": 5}, OPTIONS)
 

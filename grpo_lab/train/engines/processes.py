@@ -43,18 +43,21 @@ def only_main_prints() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_if_a_process_is_gone(resume_hint: Callable[[], str]) -> Iterator[None]:
+def stop_if_a_process_is_gone(describe_saved: Callable[[], str] | None, resume_hint: str) -> Iterator[None]:
     """Raise Stopped if torchrun ends this process because another process of the run has ended.
 
-    resume_hint: A function that returns a sentence on how to resume the run, for the message.
+    describe_saved: A function that returns a sentence about the newest checkpoint. None: this process saves nothing.
+    resume_hint: How to resume the run, for the end of the message of a process that saves.
     """
     if world_size() == 1:
         yield
         return
 
     def stop(*_):
-        message = f"Stopped: one of the {world_size()} processes is gone. {resume_hint()}"
-        raise Stopped(message.strip(), 128 + signal.SIGTERM)
+        message = f"Stopped: one of the {world_size()} processes is gone."
+        if describe_saved is None:
+            raise Stopped(message, 128 + signal.SIGTERM)
+        raise Stopped(f"{message} {describe_saved()}", 128 + signal.SIGTERM, resume_hint)
 
     handler = signal.signal(signal.SIGTERM, stop)
     try:

@@ -46,7 +46,7 @@ from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
 from grpo_lab.trainer.reports import Reports, best_and_worst, open_reports
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
-from grpo_lab.trainer.stopping import RESUME, Stopping
+from grpo_lab.trainer.stopping import RESUME_HINT, Stopping
 
 
 def train(
@@ -190,7 +190,7 @@ def _run_steps(steps: "StepRecorder", steps_done: int, history: list[dict]) -> N
     steps_done, steps.history = broadcast_object_list([steps_done, history])
     steps.trainer.add_callback(steps)
     checkpoint = f"{steps.config.output_dir}/checkpoint-{steps_done}" if steps_done else None
-    with stop_if_a_process_is_gone(steps.resume_hint):
+    with stop_if_a_process_is_gone(None if steps.folder is None else steps.folder.saved, RESUME_HINT):
         steps.trainer.train(resume_from_checkpoint=checkpoint)
     if steps.folder is not None:
         shutil.rmtree(steps.folder.path / UNFINISHED / "engine", ignore_errors=True)
@@ -310,9 +310,6 @@ class StepRecorder(TrainerCallback):
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             self.folder.adopt_checkpoint(step, checkpoint, self.history)
         PartialState().wait_for_everyone()
-
-    def resume_hint(self) -> str:
-        return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write_completions(self, step: int) -> None:
         records = records_of_trainer(self.trainer, step)

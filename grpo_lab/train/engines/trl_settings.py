@@ -12,27 +12,29 @@ from grpo_lab.base.parser import as_typed
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.engines.processes import world_size
+from grpo_lab.train.engines.trl_table import (
+    TRL_SETTINGS,
+    Handling,
+    Unit,
+    loss_refusal,
+    settings_counted_in,
+    settings_handled,
+)
 
-SAME_IN_TRL = tuple(name for name, spec in SETTINGS.items() if spec.trl == "same")
 # The switches of TRL's configuration that choose each precision.
 PRECISION_FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}
-# Settings that may stand in the file of a run and that TRL lacks, with the reason why the training is the same without
-# them, up to rounding.
-DROPPED_SETTINGS = {
-    "log_kl": "measured only with beta above 0",
-    "max_nonfinite_steps": "updates that are not finite go on",
-}
+# Precisions in the file of a run that TRL lacks, and the precision that replaces each.
 PRECISION_SUBSTITUTES = {"bf16": "fp32-master"}
 
 
 def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     """Raise InputError for the first setting that TRL lacks or understands differently."""
     for name, spec in SETTINGS.items():
-        value, reason = getattr(config, name), spec.trl
-        if reason not in ("same", "translated") and value != spec.default:
-            raise InputError(name, value, f"leave it out with --engine trl: {reason}")
-    if (reason := LOSSES[config.loss_type].trl) != "same":
-        raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {reason}")
+        value, entry = getattr(config, name), TRL_SETTINGS[name]
+        if entry.handling is Handling.REFUSED and value != spec.default:
+            raise InputError(name, value, f"leave it out with --engine trl: {entry.refusal}")
+    if refusal := loss_refusal(config.loss_type):
+        raise InputError("loss_type", config.loss_type, f"leave it out with --engine trl: {refusal}")
     if config.max_steps == 0:
         raise InputError("max_steps", 0, "it must be at least 1 with --engine trl")
     # With LoRA there is no bf16-naive, since peft keeps adapters in float32.
@@ -50,7 +52,7 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
 def unchanged_settings(config: GRPOConfig) -> dict:
     """Return the settings that TRL takes unchanged, without settings of losses that the chosen loss does not read."""
     unused = {member.name for member in fields(LossSettings)}.difference(LOSSES[config.loss_type].reads)
-    return {name: getattr(config, name) for name in SAME_IN_TRL if name not in unused}
+    return {name: getattr(config, name) for name in settings_handled(Handling.UNCHANGED) if name not in unused}
 
 
 def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
@@ -79,11 +81,8 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
 
 def settings_in_updates(config: GRPOConfig) -> dict[str, int]:
     """Return the settings that this package counts in steps, one per rollout, and that TRL receives in updates."""
-    steps = {
-        "max_steps": config.max_steps,
-        "save_steps": config.save_steps or config.max_steps,  # 0: only at the end
-        "ref_model_sync_steps": config.ref_model_sync_steps,
-    }
+    steps = {name: getattr(config, name) for name in settings_counted_in(Unit.UPDATES)}
+    steps["save_steps"] = config.save_steps or config.max_steps  # 0: only at the end
     return {name: count * config.updates_per_step for name, count in steps.items() if count is not None}
 
 
@@ -101,11 +100,10 @@ def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
         dropped.
     """
     settings, changes = dict(saved), {}
-    for name, reason in DROPPED_SETTINGS.items():
-        value = saved.get(name, SETTINGS[name].default)
-        if name not in typed and value != SETTINGS[name].default:
-            changes[name] = (value, reason)
-            del settings[name]
+    for name, entry in TRL_SETTINGS.items():
+        default = SETTINGS[name].default
+        if entry.drop_reason and name not in typed and saved.get(name, default) != default:
+            changes[name] = (settings.pop(name), entry.drop_reason)
     precision = saved.get("precision")
     if "precision" not in typed and precision in PRECISION_SUBSTITUTES:
         settings["precision"] = PRECISION_SUBSTITUTES[precision]

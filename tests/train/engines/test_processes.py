@@ -1,16 +1,22 @@
 """Tests of `--engine trl` on two processes: with DDP, FSDP2 or LoRA, the run is equal to one of our own loop."""
 
 import json
+import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from grpo_lab.base import Stopped
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
+from grpo_lab.train import cli
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.train.engines.options import TRL, make_engine
+from grpo_lab.train.engines.processes import stop_if_a_process_is_gone
 from grpo_lab.train.engines.trl_settings import batch_settings_per_process, differences
+from grpo_lab.trainer.stopping import RESUME_HINT
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
 from tests.support.small_policy import make_config, save_policy
@@ -94,7 +100,8 @@ def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way
     run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *OPTIONS[way]]
     died = torchrun(*run, cwd=tmp_path, DIES="4")
     assert died.returncode == 1 and "Signal 9 (SIGKILL)" in died.stderr, end_of_errors(died)
-    assert "Stopped: one of the 2 processes is gone. 'out/checkpoint-2' is saved. Go on with" in died.stderr
+    assert "Stopped: one of the 2 processes is gone. 'out/checkpoint-2' is saved. Go on with\n  " in died.stderr
+    assert "--resume_from_checkpoint out --reward_funcs dying:reward" in died.stderr, "the command that goes on"
     assert not list((tmp_path / "out").glob("*model.safetensors"))
     done = torchrun("-m", "grpo_lab.train", "--resume_from_checkpoint", "out", *REWARD, cwd=tmp_path)
     assert done.returncode == 0, end_of_errors(done)
@@ -103,6 +110,41 @@ def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way
     lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4] and "eval/reward" in lines[-1]
     assert load_policy(tmp_path / "out")[0].num_parameters() == 459_904
+
+
+@pytest.mark.parametrize("describe_saved", [None, lambda: "'out/checkpoint-2' is saved."], ids=["second", "first"])
+def test_stop_if_a_process_is_gone_hands_on_how_to_resume(describe_saved, monkeypatch):
+    """The command replaces the hint by its own, which needs the hint apart from the message."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    previous = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped) as stop, stop_if_a_process_is_gone(describe_saved, RESUME_HINT):
+        signal.raise_signal(signal.SIGTERM)
+    message = "Stopped: one of the 2 processes is gone." + (f" {describe_saved()}" if describe_saved else "")
+    hint = RESUME_HINT if describe_saved else None
+    assert (stop.value.message, stop.value.exit_code, stop.value.resume_hint) == (message, 143, hint)
+    assert signal.getsignal(signal.SIGTERM) == previous
+
+
+def test_the_command_names_the_command_that_goes_on_after_a_lost_process():
+    options = {"reward_funcs": ["dying:reward"], "task": "sums"}
+    plan = SimpleNamespace(options=options, config=GRPOConfig(output_dir="out"))
+    with pytest.raises(Stopped) as stop, cli._naming_the_resuming_command(plan):
+        raise Stopped("Stopped: one is gone.", 143, RESUME_HINT)
+    assert str(stop.value).startswith("Stopped: one is gone. Go on with\n  ")
+    assert str(stop.value).endswith("--resume_from_checkpoint out --reward_funcs dying:reward")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_table_of_a_file_for_trl_is_printed_by_the_first_process_alone(rank, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    file = tmp_path / "trl.yaml"
+    file.write_text("dataset_name: org/set\nmin_p: 0.1\n", encoding="utf-8")
+    assert cli.main(["--config", str(file), "--output_dir", str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr()
+    assert ("read as TRL" in shown.out) == (rank == 0) and (shown.out == "") == (rank == 1)
+    assert "which says what is not here: dataset_name, min_p" in shown.err
 
 
 def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):

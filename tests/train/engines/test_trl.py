@@ -12,12 +12,13 @@ import torch
 from grpo_lab import evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
-from grpo_lab.config import SETTINGS, GRPOConfig, precision
+from grpo_lab.config import GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.train.engines import options as engine_options
 from grpo_lab.train.engines import trl_settings
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from grpo_lab.train.engines.trl_table import Handling, settings_handled
 from grpo_lab.trainer import train
 from grpo_lab.trainer.run_inputs import RunInputs
 from tests.parity.engines import engine as installed
@@ -150,7 +151,7 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
     ours = GRPOConfig(precision="fp32-master", max_steps=7, **changes)
     trl_settings.check_settings(ours)
     theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), ours.updates_per_step
-    for name in trl_settings.SAME_IN_TRL:
+    for name in settings_handled(Handling.UNCHANGED):
         assert getattr(theirs, name) == getattr(ours, name), name
     for name, value in NEUTRAL_IN_TRL.items():
         assert getattr(theirs, name) == value, name
@@ -183,9 +184,9 @@ def test_the_table_of_differences_shows_in_updates_exactly_what_trl_receives_in_
 
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # The engine keeps our meaning of these two: all parameters decay, and TRL accepts inf unchanged.
-    assert set(trl_settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
-    refused_ones = {name for name, spec in SETTINGS.items() if spec.trl not in ("same", "translated")}
-    assert {"log_kl", "kl_estimator", "advantage"} < refused_ones
+    assert set(settings_handled(Handling.UNCHANGED)) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
+    refused_ones = settings_handled(Handling.REFUSED)
+    assert {"log_kl", "kl_estimator", "advantage"} < {*refused_ones}
     for name in refused_ones:
         config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
         with pytest.raises(ValueError, match=f"^{name} is 'another'; leave it out with --engine trl: "):

@@ -5,11 +5,10 @@ Two tools come with the package: `python`, which runs a program, and `sqlite:FIL
 
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, InputTypeError
-from grpo_lab.base.own_code import import_file
+from grpo_lab.base.checks import InputTypeError
+from grpo_lab.base.own_code import load
 from grpo_lab.sandbox import run_python, sqlite_tool
 from grpo_lab.sandbox.python import PYTHON_TOOL, check_sandbox
 
@@ -28,7 +27,7 @@ def load_environment_arguments(tools: list[str] | None, environment: str | None)
     if tools:
         keywords["tools"] = [_load_tool(name) for name in tools]
     if environment is not None:
-        keywords["environment_factory"] = _load_definition("environment", environment)
+        keywords["environment_factory"] = load("environment", environment, "my_world:World", files_only=True)
         if not inspect.isclass(keywords["environment_factory"]):
             raise InputTypeError("environment", environment, "expected the name of a class")
     return keywords
@@ -40,24 +39,8 @@ def _load_tool(name: str) -> Callable:
         return run_python
     if name.startswith(SQLITE):
         return sqlite_tool(name.removeprefix(SQLITE))
-    return _load_definition("tools", name)
-
-
-def _load_definition(option: str, name: str) -> Any:
-    path, _, attribute = name.rpartition(":")
-    if not path.endswith(".py") or not attribute.isidentifier():
-        example = "my_world.py:World" if option == "environment" else "my_tools.py:search"
-        alternatives = "" if option == "environment" else f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
-        raise InputError(option, name, f"expected a file and what is in it, such as {example}{alternatives}")
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise InputFileError(option, name, f"there is no such file in {Path.cwd()}")
-    try:
-        # The prefix keeps a file such as json.py from replacing a module of that name.
-        module = import_file(file.resolve(), f"own_{file.stem}")
-    except (Exception, SystemExit) as error:  # the code of a file may raise anything
-        problem = f"is {name!r}, but {file.name} cannot be imported: {type(error).__name__}: {error}"
-        raise InputPackageError(option, name, found=problem) from error
-    if not callable(definition := getattr(module, attribute, None)):
-        raise InputError(option, name, f"expected something that {file.name} defines", found=f"is {name!r}")
-    return definition
+    tool = load("tools", name, "my_tools:search", files_only=True, alternatives=f"; or {PYTHON_TOOL}, or {SQLITE}FILE")
+    if not callable(tool):
+        problem = f"has {name!r}, which is {type(tool).__name__} {tool!r:.80}"
+        raise InputTypeError("tools", name, "expected a function", found=problem)
+    return tool

@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import sys
 from contextlib import closing
 
 import pytest
@@ -53,7 +54,9 @@ def workdir(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("1 / 0", encoding="utf-8")
     for part in make_tool_policy():
         part.save_pretrained(tmp_path / "model")
-    return tmp_path
+    yield tmp_path
+    for name in ("my_world", "my_game", "helper_beside", "rewards_with_environments"):
+        sys.modules.pop(name, None)
 
 
 def test_what_is_named_is_loaded(workdir):
@@ -70,13 +73,14 @@ def test_what_is_named_is_loaded(workdir):
         (
             ["my_world:add"],
             None,
-            "tools is 'my_world:add'; expected a file and what is in it, such as my_tools.py:search",
+            "tools has 'my_world:add'; expected FILE:name, such as my_tools.py:search; or python, or sqlite:FILE",
         ),
-        (["my_world.py"], None, "expected a file and what is in it"),
+        (["my_world.py"], None, "expected FILE:name"),
+        (None, "my_world:World", "environment has 'my_world:World'; expected FILE:name, such as my_world.py:World$"),
         (["nowhere.py:add"], None, "there is no such file in"),
-        (["broken.py:add"], None, "broken.py cannot be imported: ZeroDivisionError"),
-        (["my_world.py:other"], None, "expected something that my_world.py defines"),
-        (["my_world.py:NUMBER"], None, "expected something that my_world.py defines"),
+        (["broken.py:add"], None, "'broken.py:add', but it cannot be imported from .*: ZeroDivisionError"),
+        (["my_world.py:other"], None, "module 'my_world' has no attribute 'other'"),
+        (["my_world.py:NUMBER"], None, "'my_world.py:NUMBER', which is int 7; expected a function"),
         (None, "my_world.py:add", "expected the name of a class"),
     ],
 )
@@ -350,5 +354,5 @@ def test_without_sandbox_the_commands_refuse_before_a_model_is_loaded(words, nam
 def test_what_is_no_database_is_refused(workdir):
     with pytest.raises(InputError, match="sqlite is 'none.db'; there is no such file"):
         load_environment_arguments(["sqlite:none.db"], None)
-    with pytest.raises(InputError, match="expected a file and what is in it, .*; or python, or sqlite:FILE"):
+    with pytest.raises(InputError, match="expected FILE:name, .*; or python, or sqlite:FILE"):
         load_environment_arguments(["pythons"], None)
