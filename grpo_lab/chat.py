@@ -80,12 +80,15 @@ def main(arguments: list[str] | None = None) -> None:
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
     from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.rollout.environments.choice import named_or_task_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
     task_spec, row = (None, None) if args.task is None else _problem(args)
-    environment_arguments = load_environment_arguments(args.tools, args.environment)
-    environment = named_or_task_environment(environment_arguments, None if task_spec is None else task_spec.task)
+    environment = make_environment(
+        None if task_spec is None else task_spec.task,
+        tools=load_tools(args.tools),
+        environment_factory=load_environment_class(args.environment),
+    )
     if environment is not None:  # checked before a model is loaded
         _check_environment(environment, args, row)
     with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
@@ -300,7 +303,7 @@ def _parser() -> Parser:
     )
     add("--environment", metavar="FILE:CLASS", help=environment_help)
     task_help = (
-        "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
+        "a problem of this task in place of --prompt, in the task's own environment if it has one"
     )
     add("--task", metavar="TASK", help=f"{task_help}; with --prompt, the columns for the environment")
     add("--problem", type=int, metavar="N", help="number of a problem in its training split (default 1, the first)")

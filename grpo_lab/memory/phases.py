@@ -37,6 +37,7 @@ class RunSizes:
     chunked: bool = True  # True if logits are computed in chunks, False if all at once, as the model's own head does
     shared: bool = True  # True if a prompt is computed once for all its completions, False if once for each
     rollout_parts: int = 1  # number of parts of a step's prompts that are sampled one after another
+    has_environment: bool = False  # True if an environment replies; all episodes are then sampled in one part
 
     @cached_property
     def rows(self) -> int:

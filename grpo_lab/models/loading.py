@@ -302,14 +302,17 @@ def without_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder, with padding on the left.
-
-    A tokenizer without a padding token pads with its end token; one without an end token is refused.
-    """
+def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Open the tokenizer in a folder, with padding on the left; one without an end token is refused."""
     tokenizer = open_part(AutoTokenizer, folder, padding_side="left")
     if tokenizer.eos_token_id is None:
         raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
+    return tokenizer
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in a folder as `open_tokenizer` does; without a padding token, it pads with its end token."""
+    tokenizer = open_tokenizer(folder)
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token

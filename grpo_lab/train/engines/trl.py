@@ -28,7 +28,7 @@ from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
-from grpo_lab.rollout.environments.choice import pick_environment
+from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.forward.modes import training_mode
@@ -77,7 +77,8 @@ def train(
             transformers.
         tools: Functions that the policy may call, as TRL takes them.
         environment_factory: A function that returns a new environment, as TRL takes it.
-        environment: Refused unless None, since TRL has no environment that replies within a completion.
+        environment: A `ToolEnvironment` with tools or a factory, in place of these two arguments. Another environment
+            is refused, since TRL has none that replies within a completion.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
 
@@ -86,7 +87,11 @@ def train(
         Stopped: A KeyboardInterrupt, after Ctrl-C or SIGTERM. A run with one process first finishes and saves its step.
     """
     check_settings(config, lora=lora is not None)
-    environment = _tool_environment(config, environment, tools, environment_factory)
+    environment = make_environment(
+        tools=tools, environment_factory=environment_factory, environment=environment,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
+    )  # fmt: skip
+    _check_environment(config, environment)
     inputs = RunInputs(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
@@ -131,22 +136,16 @@ def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
     )  # fmt: skip
 
 
-def _tool_environment(config: GRPOConfig, environment, tools, environment_factory) -> ToolEnvironment | None:
-    """Return the environment of the tools; raise InputError for an environment that TRL lacks or cannot evaluate."""
-    if environment is not None:
+def _check_environment(config: GRPOConfig, environment) -> None:
+    """Raise InputError for an environment that TRL lacks, or that it cannot evaluate."""
+    if environment is None:
+        return
+    if not isinstance(environment, ToolEnvironment):
         reason = "is trl, which has no environment that replies within a completion"
         raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
-    environment = pick_environment(
-        None,
-        tools,
-        environment_factory,
-        max_tool_calling_iterations=config.max_tool_calling_iterations,
-        tool_timeout=config.tool_timeout,
-    )
-    if environment is not None and config.eval_steps is not None and world_size() > 1:
+    if config.eval_steps is not None and world_size() > 1:
         expected = "leave it out with --engine trl, tools or an environment, and several processes"
         raise InputError("eval_steps", config.eval_steps, expected)
-    return environment
 
 
 def _run_folder(model, tokenizer, config: GRPOConfig, settings: dict) -> RunFolder | None:
