@@ -1,5 +1,6 @@
 """The checks of a run before its model is loaded, and the report of `--dry_run`."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -16,42 +17,86 @@ from grpo_lab.rollout.environments.choice import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
+from grpo_lab.train.engines.processes import is_main
 from grpo_lab.train.plan import RunPlan
+from grpo_lab.trainer.folder import check_folder
 from grpo_lab.trainer.run_checks import check_reward_arguments, check_same_columns
+from grpo_lab.trainer.trackers import check_trackers
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
 
-class ProblemCollector:
-    """A caller of checks that collects their errors and reports them all at the end of a dry run."""
+def run_checks(plan: RunPlan, problems: list[str] | None = None) -> list[str]:
+    """Run all checks of a run before its weights are loaded, and return what they check, in words.
 
-    def __init__(self):
-        self.problems: list[str] = []
-
-    def __call__(self, check: Callable, *arguments) -> None:
+    problems: A list to which the error of each check that fails is added, as one line. None: the first error is raised.
+    """
+    checks = checks_of(plan)
+    for check in checks.values():
         try:
-            check(*arguments)
+            check(plan)
         except (InputError, OSError) as error:
-            self.problems.append(line_for(error))
+            if problems is None:
+                raise
+            problems.append(line_for(error))
+    return list(checks)
 
-    def report(self, lines: Iterable[str], checked: Iterable[str]) -> int:
-        """Print the report of a dry run, and return the exit code: 1 if a problem was found, else 0.
 
-        lines: Lines on the plan of the run. An InputError while they are made is reported as a problem.
-        checked: What was checked, in words.
-        """
-        try:
-            for line in lines:
-                print(line)
-        except InputError as error:
-            self.problems.append(line_for(error))
-        # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
-        problems = dict.fromkeys(self.problems)
-        count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
-        print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
-        print(f"  checked: {'; '.join(checked)}\n  not tried: {NOT_TRIED}")
-        return int(bool(problems))
+def checks_of(plan: RunPlan) -> dict[str, Callable[[RunPlan], None]]:
+    """Return the checks of a run in their order: what each one checks, in words, and its function."""
+    held_out = f" and {len(plan.eval_rows):,} held out" if plan.eval_rows is not None else ""
+    rows = f"{len(plan.rows):,} rows{held_out}: columns, expected answers, room for each prompt"
+    has_tools = bool(plan.environment_arguments)
+    turns = "tools or environment: found, and the chat template has them" if has_tools else "settings of turns"
+    checks = {
+        "options and what they say of each other": check_engine,
+        "output folder": check_output_folder,
+        "trackers are installed": check_tracker_packages,
+        "arguments of the rewards": check_rewards,
+        turns: check_environment,
+        rows: check_lengths,
+    }
+    if plan.engine.lora is not None:
+        checks["layers for LoRA"] = check_adapter
+    return checks
+
+
+def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
+    """Print the report of a dry run, and return the exit code: 1 if a problem was found, else 0.
+
+    lines: Lines at the beginning of the report. An InputError while they are made is reported as a problem.
+    """
+    problems: list[str] = []
+    checked = run_checks(plan, problems)
+    try:
+        for line in itertools.chain(lines, plan_lines(plan)):
+            print(line)
+    except InputError as error:
+        problems.append(line_for(error))
+    # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
+    problems = list(dict.fromkeys(problems))
+    count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
+    print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
+    print(f"  checked: {'; '.join(checked)}\n  not tried: {NOT_TRIED}")
+    return int(bool(problems))
+
+
+def check_engine(plan: RunPlan) -> None:
+    """Raise InputError for settings with which the engine cannot train."""
+    plan.engine.check(plan.config)
+
+
+def check_output_folder(plan: RunPlan) -> None:
+    """Raise FileExistsError or FileNotFoundError if the run may not use its folder, which only one process writes."""
+    if is_main():
+        check_folder(plan.config)
+
+
+def check_tracker_packages(plan: RunPlan) -> None:
+    """Raise InputPackageError for a tracker that is not installed; only one process reports to trackers."""
+    if is_main():
+        check_trackers(plan.config)
 
 
 def check_rewards(plan: RunPlan) -> None:
@@ -64,7 +109,7 @@ def check_rewards(plan: RunPlan) -> None:
 
 
 def check_environment(plan: RunPlan) -> None:
-    """Raise InputError for tools or an environment that do not fit each other, the model or the rows."""
+    """Raise InputError for tools or an environment that do not fit each other, the settings, the model or the rows."""
     environment_arguments = plan.environment_arguments
     for name, option in (("tools", "tools"), ("environment_factory", "environment")):
         if "environment" in environment_arguments and name in environment_arguments:
@@ -81,44 +126,29 @@ def check_environment(plan: RunPlan) -> None:
     check_tool_environment(trial_environment, plan.options["model"], plan.rows)
 
 
-def check_lengths(plan: RunPlan, model_config, tokenizer) -> None:
+def check_lengths(plan: RunPlan) -> None:
     """Raise InputError for the first prompt that cannot be tokenized, or that leaves no room for a completion."""
+    model_config, tokenizer = plan.model_parts
     for name, rows in {"dataset": plan.rows, "eval_dataset": plan.eval_rows or []}.items():
         prompts = (rows[index]["prompt"] for index in range(len(rows)))
-        length = plan.config.max_completion_length
-        check_prompts(model_config, tokenizer, prompts, length, name)
+        check_prompts(model_config, tokenizer, prompts, plan.config.max_completion_length, name)
 
 
-def check_adapter(plan: RunPlan, model_config) -> None:
+def check_adapter(plan: RunPlan) -> None:
     """Raise InputError if the model does not have the layers that LoRA is to adapt, without reading its weights."""
-    if plan.engine.lora is None:
-        return
+    model_config, _ = plan.model_parts
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config)
     lora_config(model, plan.engine.lora)
 
 
-def checked_parts(plan: RunPlan) -> list[str]:
-    """List in words what a dry run has checked."""
-    held_out = f" and {len(plan.eval_rows):,} held out" if plan.eval_rows is not None else ""
-    return [
-        "options and what they say of each other",
-        "output folder",
-        "trackers are installed",
-        f"{len(plan.rows):,} rows{held_out}: columns, expected answers, room for each prompt",
-        "arguments of the rewards",
-        *["tools or environment: found, and the chat template has them"] * bool(plan.environment_arguments),
-        *["layers for LoRA"] * (plan.engine.lora is not None),
-    ]
-
-
 def plan_lines(plan: RunPlan) -> Iterator[str]:
     """Yield lines on a run: its steps and updates, its memory by phase, and the first prompt as the model sees it.
 
-    The plan is fitted to memory as at the start of the run, where the plan for a tiny model is not fitted either.
+    The plan is fitted to memory as at the start of the run.
     """
     precision = plan.precision
-    plan, fitting_lines = (plan, []) if plan.has_tiny_model else plan.fitted_to_memory()
+    plan, fitting_lines = plan.fitted_to_memory()
     device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.model_parts
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
     if not is_planned_for_gpu:

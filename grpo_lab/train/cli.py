@@ -21,54 +21,26 @@ def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
     options, changes = read_options_and_changes(arguments)
     is_dry_run = options.pop("dry_run", False)
+    from grpo_lab.train.checks import report_dry_run, run_checks
+
     with only_main_prints():
+        plan = make_plan(options)
         if is_dry_run:
-            return _dry_run(options, changes)
-        _train(options, changes)
+            return report_dry_run(plan, _opening_lines(plan, changes))
+        run_checks(plan)
+        print(*_opening_lines(plan, changes), sep="\n")
+        _train(plan)
     return None
 
 
-def _dry_run(options: dict, changes: dict[str, tuple]) -> int:
-    """Plan and check the run, report the plan and all problems, and return the exit code.
-
-    options: The options of the run, as `read_options_and_changes` returns them, without `dry_run`.
-    changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
-    """
-    from grpo_lab.train import checks
-
-    collector = checks.ProblemCollector()
-    plan = make_plan(options, collector)
-    _print_plan(plan, changes)
-    collector(checks.check_rewards, plan)
-    collector(checks.check_environment, plan)
-    model_config, tokenizer = plan.model_parts
-    collector(checks.check_lengths, plan, model_config, tokenizer)
-    collector(checks.check_adapter, plan, model_config)
-    return collector.report(checks.plan_lines(plan), checks.checked_parts(plan))
-
-
-def _train(options: dict, changes: dict[str, tuple]) -> None:
-    """Plan and check the run, load the model and train it; the first problem raises its error.
-
-    options: The options of the run, as `read_options_and_changes` returns them, without `dry_run`.
-    changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
-    """
+def _train(plan: RunPlan) -> None:
+    """Load the model and train it as a checked plan says."""
     from grpo_lab.models import one_thread_if_tiny
-    from grpo_lab.train import checks
 
-    plan = make_plan(options)
-    _print_plan(plan, changes)
-    checks.check_rewards(plan)
-    checks.check_environment(plan)
-    # Skipped for a tiny model, which loads quickly and is checked at the start of the training.
-    if not plan.has_tiny_model:
-        model_config, tokenizer = plan.model_parts
-        checks.check_lengths(plan, model_config, tokenizer)
-        checks.check_adapter(plan, model_config)
-        plan, memory_lines = plan.fitted_to_memory()
-        if memory_lines:
-            print(*memory_lines, sep="\n")
-    model, tokenizer = plan.engine.load(options["model"], plan.precision)
+    plan, memory_lines = plan.fitted_to_memory()
+    if memory_lines:
+        print(*memory_lines, sep="\n")
+    model, tokenizer = plan.engine.load(plan.options["model"], plan.precision)
     one_thread_if_tiny(model)
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
@@ -78,11 +50,13 @@ def _train(options: dict, changes: dict[str, tuple]) -> None:
     print(*_closing_lines(history, plan), sep="\n")
 
 
-def _print_plan(plan: RunPlan, changes: dict[str, tuple]) -> None:
-    """Print the description of the plan, and the notes of its engine."""
-    print(*plan.description_lines(), sep="\n")
-    for note in plan.engine.notes(plan.config, changes):
-        print(note)
+def _opening_lines(plan: RunPlan, changes: dict[str, tuple]) -> Iterator[str]:
+    """Yield the description of the plan, and the notes of its engine.
+
+    changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
+    """
+    yield from plan.description_lines()
+    yield from plan.engine.notes(plan.config, changes)
 
 
 @contextmanager

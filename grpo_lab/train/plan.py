@@ -1,7 +1,6 @@
 """The plan of a run before weights are loaded: its task, its rows, its configuration and its engine."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.engine import Engine
 from grpo_lab.train.engines.options import make_engine
-from grpo_lab.train.engines.processes import is_main
 
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
     import torch
@@ -88,10 +86,12 @@ class RunPlan:
         """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
 
         On a GPU this chooses the precision, gradient checkpointing and the micro-batch size, on a CPU the micro-batch
-        size. A run with LoRA or on TRL is not changed.
+        size. A run of a tiny model, with LoRA or on TRL is not changed.
         """
         from grpo_lab.memory.planning import LORA_NOT_PLANNED, enlarge_micro_batches, fit_to_gpu
 
+        if self.has_tiny_model:
+            return self, []
         if self.engine.lora is not None:
             return self, [LORA_NOT_PLANNED] if self.device.type == "cuda" else []
         if not self.engine.can_fit_memory:
@@ -104,34 +104,21 @@ class RunPlan:
         return replace(self, config=config), lines
 
 
-def call_check(check: Callable, *arguments) -> None:
-    """Call a check, which raises an error if it finds a problem."""
-    check(*arguments)
-
-
-def make_plan(options: dict, run_check: Callable[..., None] = call_check) -> RunPlan:
-    """Make the plan of a run: look up what the options name, fill in default settings, and run the first checks.
+def make_plan(options: dict) -> RunPlan:
+    """Make the plan of a run: look up what the options name, and fill in default settings.
 
     options: The options of the command, as `read_options_and_changes` returns them.
-    run_check: Function that calls a check with its arguments: `call_check`, or a `ProblemCollector`, which collects
-        the errors of the checks.
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.environments.choice import task_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
-    from grpo_lab.trainer.folder import check_folder
-    from grpo_lab.trainer.trackers import check_trackers
 
     engine = make_engine(options)
     environment_arguments = load_environment_arguments(options.get("tools"), options.get("environment"))
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
-    run_check(engine.check, config)
-    if is_main():  # only the main process writes the folder; both are checked again when the training starts
-        run_check(check_folder, config)
-        run_check(check_trackers, config)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
     environment = task_environment(task_spec.task)

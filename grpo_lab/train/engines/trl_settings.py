@@ -1,4 +1,9 @@
-"""The settings of a run on TRL: which are passed unchanged, translated or refused, and a table of the differences."""
+"""The settings of a run on TRL: what TRL receives, which settings are refused, and a table of the differences.
+
+TRL receives the settings of three functions: `unchanged_settings`, `batch_settings_per_process` and
+`settings_in_updates`. All others are read by this package, on TRL as well, and keep their unit: `eval_steps`,
+`warmup_steps` and `logging_steps` count steps.
+"""
 
 from dataclasses import fields
 
@@ -18,8 +23,6 @@ DROPPED_SETTINGS = {
     "max_nonfinite_steps": "updates that are not finite go on",
 }
 PRECISION_SUBSTITUTES = {"bf16": "fp32-master"}
-# Settings that this package counts in steps, one per rollout, and that TRL counts in updates.
-COUNTED_IN_UPDATES = ("max_steps", "save_steps", "eval_steps", "ref_model_sync_steps")
 
 
 def check_settings(config: GRPOConfig, lora: bool = False) -> None:
@@ -74,6 +77,16 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
     return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation_steps}
 
 
+def settings_in_updates(config: GRPOConfig) -> dict[str, int]:
+    """Return the settings that this package counts in steps, one per rollout, and that TRL receives in updates."""
+    steps = {
+        "max_steps": config.max_steps,
+        "save_steps": config.save_steps or config.max_steps,  # 0: only at the end
+        "ref_model_sync_steps": config.ref_model_sync_steps,
+    }
+    return {name: count * config.updates_per_step for name, count in steps.items() if count is not None}
+
+
 def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
     """Replace or drop settings from the file of a run that TRL lacks, if the training stays the same without them.
 
@@ -107,12 +120,13 @@ def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None
     vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
     """
     rows = dict(changes)
-    updates = config.updates_per_step
     processes = world_size()
-    if updates > 1:
-        for name in COUNTED_IN_UPDATES:
-            if value := getattr(config, name):
-                rows[name] = (value, f"{value * updates} updates, which are {value} steps")
+    if config.updates_per_step > 1:
+        for name, updates in settings_in_updates(config).items():
+            rows[name] = (
+                getattr(config, name),
+                f"{updates} updates, which are {updates // config.updates_per_step} steps",
+            )
     if processes > 1:
         for name, value in batch_settings_per_process(config).items():
             our_value = config.rows_at_once if name == "per_device_train_batch_size" else getattr(config, name)

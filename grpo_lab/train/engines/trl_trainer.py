@@ -26,7 +26,12 @@ from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
-from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, batch_settings_per_process, unchanged_settings
+from grpo_lab.train.engines.trl_settings import (
+    PRECISION_FLAGS,
+    batch_settings_per_process,
+    settings_in_updates,
+    unchanged_settings,
+)
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run_inputs import RunInputs
@@ -124,27 +129,26 @@ def trl_config(
             all parameters.
         vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
     """
-    updates, flags = config.updates_per_step, PRECISION_FLAGS[config.precision]
-    sync_steps, has_folder = config.ref_model_sync_steps, config.output_dir is not None
-    settings = unchanged_settings(config) | batch_settings_per_process(config) | (vllm or {})
-    if sync_steps is not None:
-        settings |= {"ref_model_sync_steps": sync_steps * updates, "ref_model_mixup_alpha": 1.0}
+    flags = PRECISION_FLAGS[config.precision]
+    syncs_reference, has_folder = config.ref_model_sync_steps is not None, config.output_dir is not None
+    settings = unchanged_settings(config) | batch_settings_per_process(config) | settings_in_updates(config)
+    settings |= vllm or {}
+    if syncs_reference:
+        settings["ref_model_mixup_alpha"] = 1.0
     if shards:
         # Only the first process has the policy's weights (`load_once`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
     return trl.GRPOConfig(
         **settings,
-        max_steps=config.max_steps * updates,
-        logging_steps=updates,
+        logging_steps=config.updates_per_step,  # the metrics of each step
         bf16="bf16" in flags,
         fp16="fp16" in flags,
-        sync_ref_model=sync_steps is not None,
+        sync_ref_model=syncs_reference,
         # The folder in which the processes write a checkpoint until it is complete. TRL needs a folder even if nothing
         # is written.
         output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if has_folder else tempfile.gettempdir(),
         save_strategy="steps" if has_folder else "no",  # also saves after the last step
-        save_steps=(config.save_steps or config.max_steps) * updates,
         report_to="none",
         disable_tqdm=True,
         logging_nan_inf_filter=False,

@@ -160,6 +160,21 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
     assert theirs.steps_per_generation == ours.gradient_accumulation_steps
 
 
+def test_the_table_of_differences_shows_in_updates_exactly_what_trl_receives_in_updates():
+    """Evaluations and the warm-up are made by this package on TRL as well, so they stay in steps."""
+    ours = GRPOConfig(
+        precision="fp32", max_steps=6, save_steps=0, output_dir="out", eval_steps=2, warmup_steps=3, num_iterations=2,
+        beta=0.1, ref_model_sync_steps=4,
+    )  # fmt: skip
+    theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), trl_settings.settings_in_updates(ours)
+    assert updates == {"max_steps": 12, "save_steps": 12, "ref_model_sync_steps": 8}
+    assert {name: getattr(theirs, name) for name in updates} == updates
+    assert (theirs.eval_steps, theirs.eval_strategy, theirs.warmup_steps) == (None, "no", 0)
+    rows = dict(line.split(maxsplit=1) for line in trl_settings.differences(ours, {}).splitlines())
+    assert rows.keys() == {"setting", "sampler", *updates}
+    assert rows["save_steps"].split(maxsplit=1) == ["0", "12 updates, which are 6 steps"]
+
+
 def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
     # The engine keeps our meaning of these two: all parameters decay, and TRL accepts inf unchanged.
     assert set(trl_settings.SAME_IN_TRL) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
