@@ -147,7 +147,8 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
-    from grpo_lab.models.tool_check import check_tool_environment
+    from grpo_lab.models import pick_device
+    from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
     from grpo_lab.tasks import as_text
 
     if row is None or args.prompt:
@@ -155,7 +156,9 @@ def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     else:
         messages = row["prompt"]
     prompt = as_text(messages) if args.chat_template == "none" else messages
-    check_tool_environment(environment, args.model, [(row or {}) | {"prompt": prompt}], _row_name(row))
+    model_config, tokenizer = open_config_and_tokenizer(args.model, pick_device().type)
+    rows = [(row or {}) | {"prompt": prompt}]
+    environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, _row_name(row))
 
 
 def _row_name(row: dict | None) -> str:

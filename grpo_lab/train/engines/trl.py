@@ -24,7 +24,6 @@ from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.origin import origin_of
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
@@ -37,7 +36,7 @@ from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
-from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
+from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_environment, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer, records_of_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
@@ -91,7 +90,7 @@ def train(
         tools=tools, environment_factory=environment_factory, environment=environment,
         max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
     )  # fmt: skip
-    _check_environment(config, environment)
+    check_environment(config, environment)
     inputs = RunInputs(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
@@ -136,18 +135,6 @@ def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
     )  # fmt: skip
 
 
-def _check_environment(config: GRPOConfig, environment) -> None:
-    """Raise InputError for an environment that TRL lacks, or that it cannot evaluate."""
-    if environment is None:
-        return
-    if not isinstance(environment, ToolEnvironment):
-        reason = "is trl, which has no environment that replies within a completion"
-        raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
-    if config.eval_steps is not None and world_size() > 1:
-        expected = "leave it out with --engine trl, tools or an environment, and several processes"
-        raise InputError("eval_steps", config.eval_steps, expected)
-
-
 def _run_folder(model, tokenizer, config: GRPOConfig, settings: dict) -> RunFolder | None:
     """Return the folder of the run, not opened yet; None without an output_dir, and in all processes but the first.
 
@@ -164,7 +151,6 @@ def _adapter(model, config: GRPOConfig, lora: dict | None):
     """Return peft's configuration of the adapters, or None to train all parameters."""
     if lora is None:
         return None
-    check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     return lora_config(model, lora)
 
 
