@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab import evaluate as evaluate_module
 from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
+from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
 from tests.support.small_policy import make_policy
@@ -89,7 +89,7 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
         return sample_completions(*arguments, **keywords)
 
     monkeypatch.setattr(environment, "sample_completions", spy)
-    evaluate_module.evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
+    evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
 
 
