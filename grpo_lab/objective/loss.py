@@ -15,7 +15,7 @@ from grpo_lab.base.checks import (
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
 from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_range
-from grpo_lab.objective.table import LOSSES, LOSSES_BY_TOKENS, LossBatch, LossSettings, check_ranges
+from grpo_lab.objective.table import LOSSES, LossBatch, LossSettings, check_ranges, divides_by_update_tokens
 
 
 def policy_loss(
@@ -121,10 +121,10 @@ def microbatch_loss(
     w_j = 1 \;\text{if the loss divides by } N, \;\text{else}\; B_j / B \tag{5.15}
     L_j = w_j \, L(j; N) \tag{5.16}
 
-    L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. The losses in
-    `LOSSES_BY_TOKENS` divide by the tokens of the whole update and need no weight. The others are means over rows, so
-    the weight of a micro-batch is its share of the rows. ("bnpo" is one of these. As in TRL, it takes the mean over the
-    tokens of each micro-batch, so its value depends on the size of the micro-batches.)
+    L is `policy_loss`, which returns loss and metrics and takes `num_items` for every loss type. Losses that
+    divide by the tokens of the whole update (`divides_by_update_tokens`) need no weight. The others are means over
+    rows, so the weight of a micro-batch is its share of the rows. ("bnpo" is one of these. As in TRL, it takes the mean
+    over the tokens of each micro-batch, so its value depends on the size of the micro-batches.)
 
     Args:
         logp: Log-probabilities of the B_j rows of micro-batch j (R in the shapes).
@@ -140,7 +140,7 @@ def microbatch_loss(
         micro-batch without tokens: the gradient is zero.
     """
     check_at_least("rows", rows, len(mask))
-    share = 1.0 if loss_type in LOSSES_BY_TOKENS else len(mask) / rows  # scalar (5.15)
+    share = 1.0 if divides_by_update_tokens(loss_type) else len(mask) / rows  # scalar (5.15)
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
     loss = share * loss  # scalar (5.16)
     return loss, metrics

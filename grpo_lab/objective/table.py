@@ -1,6 +1,6 @@
 """The table of the losses, with one entry for each loss, and the settings of the losses."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -194,21 +194,13 @@ LOSSES = {
 LOSS_TYPES = tuple(LOSSES)
 
 
-class _DividedByUpdateTokens(Collection):
-    """The names of all losses in `LOSSES`, including those added later, that divide by the tokens of the update."""
-
-    def __contains__(self, name: object) -> bool:
-        return name in LOSSES and LOSSES[name].divided_by == "update_tokens"
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in LOSSES if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-LOSSES_BY_TOKENS = _DividedByUpdateTokens()
 LOSS_SETTINGS = setting_specs(LossSettings)
+
+
+def divides_by_update_tokens(loss_type: str) -> bool:
+    """Return True for a loss, by its name in `LOSSES`, that divides by the tokens of the update, such as "dapo"."""
+    check_choice("loss_type", loss_type, LOSSES)
+    return LOSSES[loss_type].divided_by == "update_tokens"
 
 
 def check_ranges(loss: Loss, settings: LossSettings) -> None:

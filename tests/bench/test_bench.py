@@ -183,7 +183,7 @@ def test_trl_samples_neutrally_with_the_same_ends(tiny):
     trl = pytest.importorskip("grpo_lab.train.engines.trl")
     config = GRPOConfig(**IN_PARTS, precision="fp32")
     inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), alternating_reward, config)
-    trainer = trl.make_trainer(inputs, trl.StepRecorder(config))
+    trainer = trl.make_trainer(inputs)
     settings = trainer.generation_config
     assert settings.do_sample and settings.max_new_tokens == config.max_completion_length
     assert (settings.temperature, settings.top_k, settings.top_p) == (1.0, 0, 1.0)

@@ -11,7 +11,7 @@ from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import own_function, register
-from grpo_lab.objective import LOSSES, LOSSES_BY_TOKENS, Loss, microbatch_loss, policy_loss
+from grpo_lab.objective import LOSSES, Loss, divides_by_update_tokens, microbatch_loss, policy_loss
 from grpo_lab.objective.table import OLD_DIVISORS
 from grpo_lab.trainer import train
 from tests.support.refused import refused
@@ -86,7 +86,7 @@ def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(wo
     expected, _ = policy_loss(logp, advantages, mask, old_logp, loss_type="dapo", epsilon=0.1)
     gradients = [torch.autograd.grad(loss, logp, retain_graph=True)[0] for loss in (own_loss, expected)]
     assert own_loss.item() == expected.item() and torch.equal(*gradients) and "ratio" in metrics
-    assert "my_loss.py:clip" in LOSSES_BY_TOKENS and "my_loss.py:clip" in [*LOSSES_BY_TOKENS]
+    assert divides_by_update_tokens("my_loss.py:clip")
     parts = [
         microbatch_loss(
             logp[rows], advantages[rows], mask[rows], 4, mask.sum(), old_logp=old_logp[rows],

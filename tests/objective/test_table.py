@@ -1,4 +1,4 @@
-"""A loss that is added exactly as CONTRIBUTING describes trains from the command line."""
+"""The divisors of the losses; and a loss that is added as CONTRIBUTING describes trains from the command line."""
 
 import os
 import re
@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import grpo_lab
+from grpo_lab import objective
+from grpo_lab.objective import LOSSES, divides_by_update_tokens
 
 ROOT = Path(grpo_lab.__file__).parents[1]
 TRAIN = "--output_dir out --loss_type my_clip --my_width 0.1 --max_steps 1 --num_iterations 2"
@@ -53,6 +57,18 @@ for wrong in ({{"my_width": 0.1}}, ours | {{"my_width": 2.0}}, ours | {{"delta":
 test_what_a_loss_reads_is_what_its_result_depends_on("my_clip")
 test_cutting_a_batch_changes_nothing_except_for_bnpo("my_clip")
 """
+
+
+def test_the_losses_that_divide_by_the_tokens_of_the_update():
+    assert {name for name in LOSSES if divides_by_update_tokens(name)} == {"dapo", "cispo", "vespo"}
+    with pytest.raises(ValueError, match="^loss_type is 'ppo'; expected one of 'grpo'"):
+        divides_by_update_tokens("ppo")
+    with pytest.warns(
+        DeprecationWarning, match=r"^LOSSES_BY_TOKENS is called divides_by_update_tokens\(loss_type\) now$"
+    ):
+        assert objective.LOSSES_BY_TOKENS == ("dapo", "cispo", "vespo")
+    with pytest.raises(AttributeError, match="no attribute 'LOSSES_BY_ROWS'"):
+        objective.LOSSES_BY_ROWS  # noqa: B018
 
 
 def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):

@@ -65,7 +65,7 @@ def replayed(rollouts, *run, **settings):
     make, tokenizer = trl.make_trainer, run[1]
 
     def completions(prompts, trainer):
-        prompt_rows, ids = rollouts[trainer.state.global_step // trainer.ours.updates_per_step]
+        prompt_rows, ids = rollouts[trainer.state.global_step // trainer.run_config.updates_per_step]
         assert len(ids) == len(prompts) * trainer.accelerator.num_processes
         first = len(prompts) * trainer.accelerator.process_index
         prompt_rows, ids = (rows[first : first + len(prompts)] for rows in (prompt_rows, ids))

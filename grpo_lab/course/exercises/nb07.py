@@ -301,8 +301,10 @@ MICROBATCH_LOSS = Exercise(
             "num_items=mask.sum(), **settings)"
         },
         "always-weighted": {"5.15": "share = len(mask) / rows"},
-        "weighted-by-tokens": {"5.15": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else mask.sum() / num_items"},
-        "share-turned-round": {"5.15": "share = 1.0 if loss_type in LOSSES_BY_TOKENS else rows / len(mask)"},
+        "weighted-by-tokens": {
+            "5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else mask.sum() / num_items"
+        },
+        "share-turned-round": {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else rows / len(mask)"},
     },
 )
 

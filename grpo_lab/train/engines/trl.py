@@ -42,7 +42,7 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
-from grpo_lab.trainer.reports import best_and_worst, open_reports
+from grpo_lab.trainer.reports import Reports, best_and_worst, open_reports
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.stopping import RESUME, Stopping
@@ -108,14 +108,15 @@ def train(
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
         reports_of_run = open_reports(config, history, saved_options)
         with restored_random_state(), training_mode(model, model.training), reports_of_run as reports:
-            steps = StepRecorder(config, callback, folder, reports)
-            with steps.stopping if world_size() == 1 else nullcontext():
+            stopping = Stopping(None if folder is None else folder.saved)
+            with stopping if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
-                    trainer = make_trainer(trainer_inputs, steps, adapter, fsdp, vllm)
-                    steps.evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
+                    trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
+                    evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
+                    steps = StepRecorder(trainer, evaluate, stopping, callback, folder, reports)
                     try:
-                        _run_steps(trainer, steps, steps_done, history)
+                        _run_steps(steps, steps_done, history)
                     finally:
                         _restore_model(trainer, model, adapter)
                 trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
@@ -175,13 +176,13 @@ def _resume(folder: RunFolder, model, run_fingerprints: dict) -> tuple[int, list
     return step, history
 
 
-def _run_steps(trainer: Trainer, steps: "StepRecorder", steps_done: int, history: list[dict]) -> None:
+def _run_steps(steps: "StepRecorder", steps_done: int, history: list[dict]) -> None:
     """Run all remaining steps, in all processes; `steps_done` and `history` are read from the first process alone."""
     steps_done, steps.history = broadcast_object_list([steps_done, history])
-    steps.trainer = trainer
+    steps.trainer.add_callback(steps)
     checkpoint = f"{steps.config.output_dir}/checkpoint-{steps_done}" if steps_done else None
     with stop_if_a_process_is_gone(steps.resume_hint):
-        trainer.train(resume_from_checkpoint=checkpoint)
+        steps.trainer.train(resume_from_checkpoint=checkpoint)
     if steps.folder is not None:
         shutil.rmtree(steps.folder.path / UNFINISHED / "engine", ignore_errors=True)
     if steps.stopping.requested:
@@ -238,28 +239,37 @@ class StepRecorder(TrainerCallback):
 
     TRL logs the updates of a rollout together, which are the updates of one step.
 
-    config: The configuration of the run.
+    trainer: The trainer of the run.
+    evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics.
+    stopping: The signal handlers of the run.
     callback: A function of the step's number and its metrics, called after each step; None for none.
     folder: The opened folder of the run; None without one, and in all processes but the first.
-    reports: The trackers and the progress bar of the run; None for none.
+    reports: The trackers and the progress bar of the run.
     """
 
-    def __init__(self, config: GRPOConfig, callback=None, folder=None, reports=None):
-        self.config = config
+    def __init__(
+        self,
+        trainer: Trainer,
+        evaluate: Callable[..., dict],
+        stopping: Stopping,
+        callback: Callable[[int, dict], None] | None,
+        folder: RunFolder | None,
+        reports: Reports,
+    ):
+        self.trainer = trainer
+        self.config = trainer.run_config
+        self.evaluate = evaluate
+        self.stopping = stopping
         self.callback = callback
         self.folder = folder
         self.reports = reports
-        self.history = []
-        # The trainer, and a function that evaluates its model on held-out problems. Both are set before the training
-        # starts, since the trainer is made with its callbacks.
-        self.trainer = None
-        self.evaluate = None
-        self.stopping = Stopping(None if folder is None else folder.saved)
+        self.history: list[dict] = []
+        self._step_started = time.perf_counter()
 
     def on_train_begin(self, args, state, control, **_):
         # A resumed run restores these two from its checkpoint, but they may have been changed for the rest of the run.
         state.save_steps, state.logging_steps = args.save_steps, args.logging_steps
-        self._started = time.perf_counter()
+        self._step_started = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **_):
         if "loss" not in logs:  # the summary at the end of the run
@@ -272,13 +282,12 @@ class StepRecorder(TrainerCallback):
         if config.eval_steps is not None and (step % config.eval_steps == 0 or step == config.max_steps):
             metrics |= self.evaluate(trainer_state=state)
         now = time.perf_counter()
-        metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._started}
-        self._started = now
+        metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._step_started}
+        self._step_started = now
         self.history.append(metrics)
         if self.folder is not None:
             self.folder.append(METRICS_FILE, [metrics])
-        if self.reports is not None:
-            self.reports.show(metrics)
+        self.reports.show(metrics)
         if self.callback is not None:
             self.callback(step, metrics)
         if self.stopping.requested:

@@ -6,6 +6,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 
 import datasets
@@ -37,12 +38,11 @@ from grpo_lab.trainer.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run_inputs import RunInputs
 
 
-def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
+def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
     """Return TRL's trainer for a run, which takes the rows of the dataset in their order.
 
     Args:
         inputs: The model, the rows of all steps in order, the rewards, and a configuration with a precision.
-        steps: The callback that records each step, a `StepRecorder`.
         adapter: peft's configuration of the adapters that are trained; None trains all parameters.
         fsdp: Whether FSDP2 divides the parameters among the processes.
         vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
@@ -57,30 +57,44 @@ def make_trainer(inputs: RunInputs, steps, adapter=None, fsdp: bool = False, vll
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
     args = trl_config(config, use_cpu=use_cpu, shards=shards, vllm=vllm)
-    if args.device.type == "cpu":
-        # With several processes it would be "cpu:0", a device to which torch.load loads nothing.
-        args._setup_devices = torch.device("cpu")
     if vllm and args.vllm_mode == "colocate" and use_cpu:
         raise InputError("vllm_mode", "colocate", "expected an NVIDIA GPU, which this machine does not have, or server")
     torch.manual_seed(config.seed)  # for the adapter's first weights; TRL sets its own seed after them
-    trainer = Trainer(
+    return Trainer(
+        run_config=config,
         model=model,
         reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
         args=args,
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
-        callbacks=[steps],
         peft_config=adapter,
         tools=None if environment is None else environment.tools,
         environment_factory=None if factory is None else environments_for_trl(factory, rows),
     )
-    trainer.ours = config
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+
+
+class TrainerArguments(trl.GRPOConfig):
+    """TRL's configuration with a CPU that has no index, since torch.load loads nothing to the device "cpu:0".
+
+    transformers gives the CPU this index on several processes.
+    """
+
+    @cached_property
+    def _setup_devices(self) -> torch.device:
+        device = super()._setup_devices
+        return torch.device("cpu") if device.type == "cpu" else device
 
 
 class Trainer(trl.GRPOTrainer):
-    """TRL's trainer with the weight decay (on every parameter) and the learning rates of this package."""
+    """TRL's trainer with the weight decay (on every parameter) and the learning rates of this package.
+
+    run_config: The configuration of the run in this package; the other arguments are those of TRL's trainer.
+    """
+
+    def __init__(self, *, run_config: GRPOConfig, **arguments):
+        self.run_config = run_config
+        super().__init__(**arguments)
+        self.remove_callback(PrinterCallback)
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
@@ -107,7 +121,7 @@ class Trainer(trl.GRPOTrainer):
         return [name for name, _ in model.named_parameters()]
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
-        config = self.ours
+        config = self.run_config
         schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
 
         def factor(update: int) -> float:
@@ -119,7 +133,7 @@ class Trainer(trl.GRPOTrainer):
 
 def trl_config(
     config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
-) -> trl.GRPOConfig:
+) -> TrainerArguments:
     """Return TRL's configuration of a run, which counts updates where ours counts steps.
 
     Args:
@@ -139,7 +153,7 @@ def trl_config(
         # Only the first process has the policy's weights (`load_once`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
-    return trl.GRPOConfig(
+    return TrainerArguments(
         **settings,
         logging_steps=config.updates_per_step,  # the metrics of each step
         bf16="bf16" in flags,

@@ -160,6 +160,12 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
     assert theirs.steps_per_generation == ours.gradient_accumulation_steps
 
 
+def test_a_cpu_has_no_index_even_on_several_processes(monkeypatch):
+    indexed = property(lambda arguments: torch.device("cpu", 0))
+    monkeypatch.setattr(trl_trainer.trl.GRPOConfig, "_setup_devices", indexed, raising=False)
+    assert trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True).device == torch.device("cpu")
+
+
 def test_the_table_of_differences_shows_in_updates_exactly_what_trl_receives_in_updates():
     """Evaluations and the warm-up are made by this package on TRL as well, so they stay in steps."""
     ours = GRPOConfig(
@@ -445,15 +451,12 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
         def __init__(self, **settings):
             handed_on.update(settings)
 
-        def remove_callback(self, callback):
-            pass
-
     monkeypatch.setattr(trl_trainer, "Trainer", Recorder)
     rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(base)
     environment = ToolEnvironment([multiply], Counter)
-    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment), None)
+    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment))
     assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
     environment = handed_on["environment_factory"]()
     environment.reset(**handed_on["train_dataset"][2])
