@@ -305,9 +305,7 @@ def _parser() -> Parser:
         "the environment that it plays in, started again for each question; its reward is printed at the end"
     )
     add("--environment", metavar="FILE:CLASS", help=environment_help)
-    task_help = (
-        "a problem of this task in place of --prompt, in the task's own environment if it has one"
-    )
+    task_help = "a problem of this task in place of --prompt, in the task's own environment if it has one"
     add("--task", metavar="TASK", help=f"{task_help}; with --prompt, the columns for the environment")
     add("--problem", type=int, metavar="N", help="number of a problem in its training split (default 1, the first)")
     add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default 256)")

@@ -23,10 +23,12 @@ from grpo_lab.evaluate.metrics import evaluation_metrics
 from grpo_lab.rewards import reward_names
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
-from grpo_lab.tasks import SPLITS, Rows
+from grpo_lab.tasks import SPLITS, TASKS, Rows
 
+TURN_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # settings that limit the calls of tools
 # Options that this command takes over from a run.
 _OPTION_DEFAULTS = TASK_OPTION_DEFAULTS | dict.fromkeys(OPTIONS_THAT_IMPORT)
+_OPTION_DEFAULTS |= {name: SETTINGS[name].default for name in TURN_LIMITS}
 
 
 @command("grpo_lab.evaluate")
@@ -37,6 +39,9 @@ def main(arguments: list[str] | None = None) -> None:
             check_at_least(option, settings[option], 1)
     for option in ("seed", "temperature"):
         check_range(SETTINGS[option], settings[option])
+    for option in TURN_LIMITS:
+        if settings[option] is not None:
+            check_range(SETTINGS[option], settings[option])
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         result = _evaluate_model(**settings)
     line = json.dumps(result, allow_nan=False)
@@ -57,15 +62,17 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.choice import named_or_task_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
     has_tiny_model = is_tiny(count_parameters(model, pick_device().type))
     options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
-    environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
+    turn_limits = {name: options.pop(name) for name in TURN_LIMITS}
+    tools = load_tools(options.pop("tools"))
+    environment_class = load_environment_class(options.pop("environment"))
     task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)
     task = task_spec.task
-    environment = named_or_task_environment(environment_arguments, task)
+    environment = make_environment(task, tools=tools, environment_factory=environment_class, **turn_limits)
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task.has_held_out:
@@ -89,9 +96,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
 
 
 def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_completion_length: int) -> tuple:
-    """Load a model and its tokenizer; check that they, the rewards and the environment work with the rows.
-
-    What needs no weights is checked before they are loaded.
+    """Load a model and its tokenizer, after checking that they, the rewards and the environment work with the rows.
 
     Args:
         model: The name of the model, as `load_policy` takes it.
@@ -100,21 +105,21 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
         environment: The environment that replies to the policy; None if there is none.
         max_completion_length: Maximum number of tokens of a completion.
     """
-    from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.models.tool_check import check_tool_environment
+    from grpo_lab.models import load_policy, one_thread_if_tiny, pick_device
+    from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
     from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.prompting.probe import probe
     from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.trainer.run_checks import check_reward_arguments
 
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
-    check_tool_environment(environment, model, rows, "task")
+    if environment is not None:
+        model_config, tokenizer = open_config_and_tokenizer(model, pick_device().type)
+        environment.check(ModelWithoutWeights(model_config), tokenizer, rows, max_completion_length, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_tiny(policy)
     for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
         print(f"prompts: {line}")
-    if environment is not None:
-        environment.check(policy, tokenizer, rows, max_completion_length, "task")
     return policy, tokenizer
 
 
@@ -136,7 +141,8 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     """Complete the options that were typed with those of the run that trained the model.
 
     A run is known if the model is its folder or one of its checkpoints. Its options are taken unless another task was
-    typed, and the weights of its rewards unless other rewards were typed.
+    typed, the weights of its rewards unless other rewards were typed, and the limits of its calls only if there are
+    tools or an environment.
     """
     explicit = {option: value for option, value in typed.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
@@ -149,11 +155,13 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     for option, default in _OPTION_DEFAULTS.items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
+    if not _has_environment(_OPTION_DEFAULTS | inherited | explicit):
+        inherited = {option: value for option, value in inherited.items() if option not in TURN_LIMITS}
     check_no_code_named(inherited, folder / SETTINGS_FILE)
     if inherited:
         words = []
         for option, value in inherited.items():
-            words += [f"--{option}", *(value if isinstance(value, list) else [value])]
+            words += [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
     options = _OPTION_DEFAULTS | inherited | explicit
     reward_funcs = run_settings.get("reward_funcs")
@@ -163,11 +171,17 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     return options
 
 
+def _has_environment(options: dict) -> bool:
+    """Return True if tools, an environment or a task that replies are among the options."""
+    task = TASKS.get(options["task"])
+    return bool(options["tools"] or options["environment"] or (task is not None and task.respond is not None))
+
+
 def _parser() -> Parser:
     description = (
         "Sample completions of problems that the training does not see, and count the right ones. "
-        f"{', '.join(TASK_OPTION_DEFAULTS)} and the weights of the rewards default to those of the run, if the "
-        "model is its folder."
+        f"{', '.join((*TASK_OPTION_DEFAULTS, *TURN_LIMITS))} and the weights of the rewards default to those of the "
+        "run, if the model is its folder."
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
@@ -182,6 +196,9 @@ def _parser() -> Parser:
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
+    add("--max_tool_calling_iterations", type=int, metavar="N", help="limit of turns with calls (default: none)")
+    timeout_help = f"limit of a call of a tool, in seconds (default {SETTINGS['tool_timeout'].default:g})"
+    add("--tool_timeout", type=float, metavar="X", help=timeout_help)
     output_help = "write completions with prompts, rewards and the turns of episodes, one JSON object per line"
     add("--output", type=writable_file, metavar="FILE", help=output_help)
     return parser

@@ -11,9 +11,11 @@ import pytest
 from grpo_lab.evaluate import cli, main
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.rules import think_rate
+from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.train import main as train_main
 from tests.support.refused import refused
+from tests.support.tool_policy import make_tool_policy
 
 
 def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, capsys):
@@ -157,3 +159,77 @@ def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
     (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": ["evil:reward"]}), "utf-8")
     assert main(["--model", ".", "--reward_funcs", "evil:reward"]) == 0 and (folder / "ran").exists()
     sys.modules.pop("evil")
+
+
+TOOLS = '''
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b
+'''
+
+
+@pytest.fixture
+def tool_run(tmp_path, monkeypatch) -> Path:
+    """Return the folder of a run whose chat template has tools, and change to the folder of its tools and problems."""
+    for part in make_tool_policy():
+        part.save_pretrained(tmp_path / "out")
+    (tmp_path / "tools_to_evaluate.py").write_text(TOOLS, encoding="utf-8")
+    rows = "".join(json.dumps({"prompt": f"1+{n}", "answer": str(n + 1)}) + "\n" for n in range(12))
+    (tmp_path / "mine.jsonl").write_text(rows, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "out"
+
+
+def save_run(folder: Path, **settings) -> None:
+    (folder / "grpo_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def test_the_limits_of_calls_are_those_of_the_run_unless_they_are_typed(tool_run, evaluated_with, capsys):
+    tools = ["tools_to_evaluate.py:add"]
+    limits = {"max_tool_calling_iterations": 2, "tool_timeout": 0.5}
+    save_run(tool_run, task="mine.jsonl", tools=tools, **limits)
+    words = ["--model", "out", "--n", "2", "--max_completion_length", "60", "--tools", *tools]
+    for typed, expected in [
+        ([], (2, 0.5)),
+        (["--task", "mine.jsonl"], (2, 0.5)),
+        (["--max_tool_calling_iterations", "3"], (3, 0.5)),
+        (["--tool_timeout", "7"], (2, 7.0)),
+        (["--task", "sums"], (None, 30.0)),
+    ]:
+        assert main([*words, *typed]) == 0
+        environment = evaluated_with.pop()[1]["environment"]
+        assert (environment.max_tool_calling_iterations, environment.tool_timeout) == expected
+        reported = "--max_tool_calling_iterations 2" in capsys.readouterr().err
+        assert reported == (expected[0] == 2)
+
+
+def test_the_limit_of_turns_holds_in_the_environment_of_a_task(base, evaluated_with, tmp_path):
+    out = Path(shutil.copytree(base, tmp_path / "out"))
+    save_run(out, task="sums-calculator", max_tool_calling_iterations=2)
+    assert main(["--model", str(out), "--n", "2", "--max_completion_length", "9"]) == 0
+    assert evaluated_with.pop()[1]["environment"].max_turns == 3
+
+
+def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits(base, evaluated_with, tmp_path):
+    out = Path(shutil.copytree(base, tmp_path / "out"))
+    save_run(out, max_tool_calling_iterations=2)
+    assert main(["--model", str(out), "--n", "2"]) == 0
+    assert evaluated_with.pop()[1]["environment"] is None
+    words = ["--model", str(out), "--n", "2", "--max_tool_calling_iterations", "2"]
+    assert "max_tool_calling_iterations is 2; leave it out: there are no tools" in refused(main, *words)
+    assert "--tool_timeout is 0.0; it must lie in (0, inf)" in refused(main, "--model", str(out), "--tool_timeout", "0")
+
+
+def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused_before_loading(tool_run, monkeypatch, capsys):
+    monkeypatch.setattr("grpo_lab.models.load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    model, tokenizer = make_tool_policy()
+    rows = [{"prompt": [{"role": "user", "content": "1+10"}]}]
+    length = model.config.max_position_embeddings - longest_prompt(tokenizer, rows)
+    words = ["--model", "out", "--task", "mine.jsonl", "--tools", "tools_to_evaluate.py:add"]
+    assert main([*words, "--max_completion_length", str(length)]) == 2
+    assert "error: task row 0: prompt has " in capsys.readouterr().err

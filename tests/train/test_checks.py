@@ -186,22 +186,22 @@ def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused(tool_arguments
 def test_a_run_makes_its_environment_once(tool_arguments, monkeypatch):
     """The plan makes it: an instance for the checks, and one more for the second episode of the batch."""
     words = [*tool_arguments, "--max_completion_length", "30", "--environment", "tools_of_a_run.py:World"]
-    made, make = [], ToolEnvironment.__init__
+    environments, make = [], ToolEnvironment.__init__
 
     def count(self, *arguments, **keywords):
-        made.append(self)
+        environments.append(self)
         make(self, *arguments, **keywords)
 
     monkeypatch.setattr(ToolEnvironment, "__init__", count)
     plan = plan_of(words)
     instances = sys.modules[plan.environment.environment_class.__module__].MADE
-    assert len(instances) == 1 and made == [plan.environment]
+    assert len(instances) == 1 and environments == [plan.environment]
     checks.run_checks(plan)
     assert len(instances) == 1
     instances.clear()
-    made.clear()
+    environments.clear()
     assert train_command.main(words) == 0
-    assert len(instances) == 2 and len(made) == 1
+    assert len(instances) == 2 and len(environments) == 1
 
 
 def test_a_dry_run_says_that_reset_may_append_to_the_prompt(tool_arguments, capsys):

@@ -61,7 +61,10 @@ def test_an_environment_object_is_taken_as_it_is_but_for_the_limit_of_its_turns(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"task": CALCULATOR, "tools": [add]}, "tools is given for a task that has an environment of its own; leave it"),
+        (
+            {"task": CALCULATOR, "tools": [add]},
+            "tools is given for a task that has an environment of its own",
+        ),
         (
             {"task": CALCULATOR, "environment_factory": World},
             "environment is given for a task that has an environment of its own; leave it out, or take another task",

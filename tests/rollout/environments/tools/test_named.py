@@ -239,9 +239,13 @@ def test_credit_that_the_class_cannot_give_is_refused_before_a_model_is_loaded(w
 
 
 @pytest.mark.parametrize("option", [["--tools", "my_world.py:add"], ["--environment", "my_world.py:World"]])
-def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
-    words = ["--model", "tiny", "--task", "sums-calculator", *option, "--output_dir", "out"]
-    assert train_command.main(words) == 2
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [(train_command, ["--output_dir", "out"]), (train_command, ["--dry_run"]), (evaluate, []), (chat, [])],
+    ids=["train", "dry run", "evaluate", "chat"],
+)
+def test_a_task_with_an_environment_takes_no_other(command, words, option, workdir, capsys):
+    assert command.main(["--model", "tiny", "--task", "sums-calculator", *option, *words]) == 2
     assert f"{option[0]} is given for a task that has an environment of its own" in capsys.readouterr().err
 
 
