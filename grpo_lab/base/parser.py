@@ -80,6 +80,13 @@ def shell_line(words: list[str]) -> str:
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
+def as_typed(value) -> str:
+    """Return the value of an option in the form in which it is typed on a command line."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else str(value).lower()
+
+
 def one_line(text: str) -> str:
     """Return the text without line breaks, and if it is very long without its middle."""
     text = " ".join(text.split())

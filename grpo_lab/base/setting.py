@@ -147,16 +147,16 @@ def check_type(spec: SettingSpec, value) -> None:
         raise InputTypeError(spec.name, value, f"expected {names}")
 
 
-def check_range(spec: SettingSpec, value, infinite: bool = False) -> None:
+def check_range(spec: SettingSpec, value, allow_infinity: bool = False) -> None:
     """Raise InputError for a value out of the setting's range, or not among its choices.
 
-    infinite: Whether infinity is allowed in a range without an upper end.
+    allow_infinity: Whether infinity is allowed in a range without an upper end.
     """
     if choices := tuple(spec.entries) or spec.choices:
         for choice in value if isinstance(value, list) else [value]:
             check_choice(spec.name, choice, (None, *choices) if spec.may_be_none else choices)
     elif spec.range is not None and value is not None:
-        may_be_infinite = spec.range.high == math.inf and (infinite or not spec.range.high_open)
+        may_be_infinite = spec.range.high == math.inf and (allow_infinity or not spec.range.high_open)
         if not may_be_infinite:
             check_finite(spec.name, value)
         if value not in spec.range and not (may_be_infinite and value == math.inf):

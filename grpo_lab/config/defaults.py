@@ -7,6 +7,8 @@ with 8 GB.
 
 from typing import NamedTuple
 
+from grpo_lab.base.parser import as_typed
+
 BY_SIZE = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
@@ -88,10 +90,3 @@ def describe_defaults(settings: dict, parameters: int) -> str:
     """Return a sentence with the default settings that were chosen and the size of the model."""
     values = ", ".join(f"{name} {as_typed(value)}" for name, value in settings.items())
     return f"chosen for {parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"
-
-
-def as_typed(value) -> str:
-    """Return a value in the form in which it is typed on a command line."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return value if isinstance(value, str) else str(value).lower()

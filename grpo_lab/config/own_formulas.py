@@ -53,24 +53,30 @@ def register(setting: str, name: str) -> None:
         InputError: if the file, the function or its arguments are invalid.
     """
     value = load(setting, name, f"my_{KINDS[setting]}:mine")
-    if setting == "loss_type" and isinstance(value, Loss):
+    TABLES[setting][name] = _loss(name, value) if setting == "loss_type" else _advantage(name, value)
+
+
+def _loss(name: str, value: Any) -> Loss:
+    """Return the entry of `LOSSES` for the user's function, or for an entry that the user wrote."""
+    if isinstance(value, Loss):
         surrogate = _with_own_function(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
-        LOSSES[name] = replace(value, surrogate=surrogate, trl=OUR_LOOP_ALONE)
-        return
-    check_function(setting, name, value)
-    if setting == "loss_type":
-        argument_names = _argument_names(
-            setting, name, value, (*LOSS_INPUTS, *LossSettings.__dataclass_fields__), ("logp", "ratio")
-        )
-        settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
-        reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
-        surrogate = _with_own_function(partial(_surrogate, name, value, argument_names), value)
-        LOSSES[name] = Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
-    else:
-        argument_names = _argument_names(setting, name, value, ("rewards", *SETTINGS), ("rewards",))
-        settings_read = tuple(argument for argument in argument_names if argument != "rewards")
-        compute = _with_own_function(partial(_advantages, name, value, settings_read), value)
-        ADVANTAGES[name] = Advantage(compute, settings_read, smallest_group=1)
+        return replace(value, surrogate=surrogate, trl=OUR_LOOP_ALONE)
+    check_function("loss_type", name, value)
+    readable = (*LOSS_INPUTS, *LossSettings.__dataclass_fields__)
+    argument_names = _argument_names("loss_type", name, value, readable, ("logp", "ratio"))
+    settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
+    reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
+    surrogate = _with_own_function(partial(_surrogate, name, value, argument_names), value)
+    return Loss(surrogate, "update_tokens", reads, trl=OUR_LOOP_ALONE)
+
+
+def _advantage(name: str, value: Any) -> Advantage:
+    """Return the entry of `ADVANTAGES` for the user's function."""
+    check_function("advantage", name, value)
+    argument_names = _argument_names("advantage", name, value, ("rewards", *SETTINGS), ("rewards",))
+    settings_read = tuple(argument for argument in argument_names if argument != "rewards")
+    compute = _with_own_function(partial(_advantages, name, value, settings_read), value)
+    return Advantage(compute, settings_read, smallest_group=1)
 
 
 def own_function(setting: str, name: str) -> Callable | None:

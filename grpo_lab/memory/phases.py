@@ -34,8 +34,8 @@ class RunSizes:
     precision: Precision
     prompt_length: int  # L, tokens of the longest prompt
     device_type: str  # "cuda" or "cpu"
-    chunked: bool = True  # True if logits are computed in chunks, False if all at once, as the model's own head does
-    shared: bool = True  # True if a prompt is computed once for all its completions, False if once for each
+    logits_in_chunks: bool = True  # False if all logits are computed at once, as the model's own head does
+    shares_prompts: bool = True  # True if a prompt is computed once for all its completions, False if once for each
     rollout_parts: int = 1  # number of parts of a step's prompts that are sampled one after another
     has_environment: bool = False  # True if an environment replies; all episodes are then sampled in one part
 
@@ -45,7 +45,7 @@ class RunSizes:
         return self.config.rows_at_once
 
     @cached_property
-    def length(self) -> int:
+    def row_length(self) -> int:
         """Tokens of a prompt and its completion."""
         return self.prompt_length + self.config.max_completion_length
 
@@ -73,7 +73,7 @@ class RunSizes:
         config = self.config
         rows = self.rows
         group = self.config.num_generations
-        if not self.shared:
+        if not self.shares_prompts:
             return rows
         whole_groups = config.update_batch_size == config.generation_batch_size
         if whole_groups and (rows % group == 0 or group % rows == 0):
@@ -86,21 +86,21 @@ class RunSizes:
         return self.rows * (self.config.max_completion_length - 1)
 
     @cached_property
-    def tokens(self) -> int:
+    def layer_tokens(self) -> int:
         """Tokens of a micro-batch that pass the layers."""
         return self.num_prompts * self.prompt_length + self.completion_inputs
 
     @cached_property
-    def completion_tokens(self) -> int:
+    def head_tokens(self) -> int:
         """Tokens of a micro-batch that the head predicts."""
         return self.rows * self.config.max_completion_length
 
     @cached_property
-    def chunk(self) -> int | None:
+    def chunk_tokens(self) -> int | None:
         """Tokens that pass the head at a time; None if all tokens pass it at once."""
         shape = self.shape
-        chunk = head_chunk(self.completion_tokens, shape.vocabulary, shape.width, self.device_type)
-        return chunk if self.chunked else None
+        chunk = head_chunk(self.head_tokens, shape.vocabulary, shape.width, self.device_type)
+        return chunk if self.logits_in_chunks else None
 
     @cached_property
     def gradient_bytes(self) -> int:
@@ -136,10 +136,10 @@ class RunSizes:
         """Bytes that one layer keeps for the backward pass, with keys and values for each row that attends to them."""
         copies = 3 if self.precision.autocast else 0
         token_bytes = parts.layer_token_bytes(self.shape, self.matmul_itemsize, self.weight_itemsize, copies=copies)
-        completions = self.rows * self.length * self._key_copies(self.length - 1)
+        completions = self.rows * self.row_length * self._key_copies(self.row_length - 1)
         columns = completions + self.num_prompts * self.prompt_length * self._key_copies(self.prompt_length)
         cache = parts.cache_bytes(self.shape, columns, self.matmul_itemsize) // self.shape.layers
-        return self.tokens * token_bytes + cache + self._padding_bytes
+        return self.layer_tokens * token_bytes + cache + self._padding_bytes
 
     def _key_copies(self, length: int) -> int:
         """Return the number of copies that a row of `length` tokens keeps of each of its keys."""
@@ -150,14 +150,14 @@ class RunSizes:
     def _padding_bytes(self) -> int:
         """Bytes of the zero queries that pad long rows, and of their outputs, if the kernel computes a row per call."""
         is_padded = kernel_of_long_rows(self.device_type, self.matmul_dtype) == BY_ROW
-        queries = self.rows * self.prompt_length if is_padded and self.length - 1 > LONGEST_MASKED else 0
+        queries = self.rows * self.prompt_length if is_padded and self.row_length - 1 > LONGEST_MASKED else 0
         return 2 * queries * self.shape.query_width * self.matmul_itemsize
 
     @cached_property
     def head_activation_bytes(self) -> int:
         """Bytes that the last norm and the head keep for the backward pass."""
         norm_bytes = (4 + self.weight_itemsize) * self.shape.width + 4
-        return self.tokens * norm_bytes + self.completion_tokens * self.weight_itemsize * self.shape.width
+        return self.layer_tokens * norm_bytes + self.head_tokens * self.weight_itemsize * self.shape.width
 
     @cached_property
     def mask_bytes(self) -> int:
@@ -167,7 +167,7 @@ class RunSizes:
         Rows longer than `LONGEST_MASKED` have no mask. If such a run also has micro-batches of shorter rows, their
         mask, of at most `LONGEST_MASKED` columns, is covered by the reserve.
         """
-        completion_entries = self._mask_entries(self.completion_inputs, self.length - 1)
+        completion_entries = self._mask_entries(self.completion_inputs, self.row_length - 1)
         prompt_entries = self._mask_entries(self.num_prompts * self.prompt_length, self.prompt_length)
         return self._bytes_of_mask(completion_entries + prompt_entries)
 
@@ -218,10 +218,10 @@ def rollout(run: RunSizes) -> list[BytesByPart]:
         "autocast cache": run.layer_copy_bytes,
         "activations": working_memory + run.prefill_mask_bytes,
     }
-    return [prefill, _token_step(run, prompt_cache)]
+    return [prefill, _decoding_step(run, prompt_cache)]
 
 
-def _token_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
+def _decoding_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
     """Return the snapshot of a decoding step, in which the prompts' own cache is still alive.
 
     prompt_cache: Bytes of the prompts' cache.
@@ -232,7 +232,7 @@ def _token_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
         columns = fixed_columns(run.prompt_length, run.config.max_completion_length)
         logits_per_row = CAPTURED_LOGITS
     else:
-        columns, logits_per_row = run.length, SAMPLING_TENSORS
+        columns, logits_per_row = run.row_length, SAMPLING_TENSORS
     noise_rows = rollout_rows if run.rollout_parts > 1 else 0  # each part draws the noise of all rows of the rollout
     return {
         "KV cache": prompt_cache + parts.cache_bytes(run.shape, rows * columns, run.matmul_itemsize),
@@ -252,9 +252,9 @@ def logprobs(run: RunSizes) -> list[BytesByPart]:
     if not is_policy_scored and not resident(run)["reference"]:
         return [{}]
     copies = run.layer_copy_bytes if is_policy_scored else 0
-    working_memory = parts.forward_bytes(run.shape, run.tokens, run.matmul_itemsize, run.weight_itemsize)
-    hidden = parts.weight_bytes((run.tokens + run.completion_tokens) * run.shape.width, run.weight_itemsize)
-    logits = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.matmul_itemsize)
+    working_memory = parts.forward_bytes(run.shape, run.layer_tokens, run.matmul_itemsize, run.weight_itemsize)
+    hidden = parts.weight_bytes((run.layer_tokens + run.head_tokens) * run.shape.width, run.weight_itemsize)
+    logits = parts.head_logprobs_bytes(run.shape, run.head_tokens, run.chunk_tokens, run.matmul_itemsize)
     layers = {"activations": working_memory + run.mask_bytes, "autocast cache": copies}
     return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy_bytes}]
 
@@ -279,16 +279,16 @@ def _micro_batch(run: RunSizes, gradients_before: int) -> list[BytesByPart]:
     gradients_before: Bytes of the gradients that earlier micro-batches left.
     """
     checkpointing = run.config.gradient_checkpointing
-    layer_input = run.tokens * run.weight_itemsize * run.shape.width
+    layer_input = run.layer_tokens * run.weight_itemsize * run.shape.width
     bytes_per_layer = layer_input if checkpointing else run.layer_activation_bytes
     before_head = run.shape.layers * bytes_per_layer + run.mask_bytes
     in_graph = before_head + run.head_activation_bytes
     layer_copies = 0 if checkpointing else run.layer_copy_bytes
     # The backward pass of a layer needs what the layer kept, and two gradients of the MLP's width.
-    one_layer = run.layer_activation_bytes + 2 * run.matmul_itemsize * run.shape.mlp_width * run.tokens
+    one_layer = run.layer_activation_bytes + 2 * run.matmul_itemsize * run.shape.mlp_width * run.layer_tokens
     all_layers = before_head + one_layer - (0 if checkpointing else run.layer_activation_bytes)
-    head_forward = parts.head_logprobs_bytes(run.shape, run.completion_tokens, run.chunk, run.matmul_itemsize)
-    head_backward = parts.head_update_bytes(run.shape, run.completion_tokens, run.chunk, run.weight_itemsize)
+    head_forward = parts.head_logprobs_bytes(run.shape, run.head_tokens, run.chunk_tokens, run.matmul_itemsize)
+    head_backward = parts.head_update_bytes(run.shape, run.head_tokens, run.chunk_tokens, run.weight_itemsize)
     layer_gradients = run.gradient_bytes if gradients_before else run.gradient_bytes - run.embedding_bytes
     last_gradients = _last_head_gradients(run, gradients_before)
     return [
@@ -309,7 +309,7 @@ def _last_head_gradients(run: RunSizes, gradients_before: int) -> int:
     """
     if not gradients_before:
         return run.head_gradient_bytes
-    adds_in_place = run.chunk is not None or adds_head_gradient_in_place(
+    adds_in_place = run.chunk_tokens is not None or adds_head_gradient_in_place(
         run.shape.vocabulary, run.precision.autocast is not None
     )
     has_separate_sum = run.shape.has_tied_head and not adds_in_place

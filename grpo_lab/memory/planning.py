@@ -71,9 +71,11 @@ class MemoryPlan:
         """Return True if the peak and `RESERVE_BYTES` together fit into a device with `budget` bytes free."""
         return self.peak + RESERVE_BYTES <= budget
 
-    def with_setting(self, **changes) -> "MemoryPlan":
-        """Return the plan with other values for fields of `RunSizes`, such as `config` or `precision`."""
+    def with_changes(self, **changes) -> "MemoryPlan":
+        """Return the plan of another run: `changes` are fields of `RunSizes`, such as `config` or `precision`."""
         return MemoryPlan(replace(self.run, **changes))
+
+    with_setting = renamed_attribute("MemoryPlan.with_setting", "with_changes")
 
     def __str__(self) -> str:
         """Return a table of the plan in GiB: a row for each part that takes memory, and the totals."""
@@ -158,7 +160,7 @@ class Candidate(NamedTuple):
         for parts in range(1, prompts + 1):
             if prompts % parts:
                 continue
-            plan_in_parts = self.plan.with_setting(rollout_parts=parts)
+            plan_in_parts = self.plan.with_changes(rollout_parts=parts)
             if plan_in_parts.fits(budget):
                 return self._replace(plan=plan_in_parts)
         return self
@@ -195,7 +197,7 @@ def all_candidates(
         }
         changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
         new_config = replace(config, **changes, **batch_settings)
-        plan = memory_plan.with_setting(config=new_config, precision=PRECISIONS[precision])
+        plan = memory_plan.with_changes(config=new_config, precision=PRECISIONS[precision])
         yield Candidate(plan, precision, checkpointing, rows)
 
 
@@ -205,10 +207,9 @@ def choose_candidate(
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
 
     Args:
-        memory_plan: The plan of the run as it is configured.
+        memory_plan: The plan of the run as it is configured; this, `precisions` and `fixed` are passed to
+            `all_candidates`.
         budget: Bytes that are free on the device.
-        precisions: Names in `PRECISIONS`, best first.
-        fixed: Names of settings that must not change.
 
     Returns:
         The chosen candidate, and lines to print: a table of the candidates, and the choice.
@@ -291,17 +292,8 @@ def enlarge_micro_batches(
 
     Nothing changes if the loss depends on the size of a micro-batch, or the model's memory cannot be planned.
 
-    Args:
-        model_config: The transformers configuration of the model.
-        tokenizer: The model's tokenizer.
-        rows: The rows of the data set, each a dict with a "prompt".
-        config: The settings of the run.
-        precision: A name in `PRECISIONS`.
-        fixed: Names of settings that must not change.
-        environment: The environment that replies to the policy; None without one.
-
-    Returns:
-        The configuration, and lines to print on it; no lines if nothing has changed.
+    Arguments and results are those of `fit_to_gpu`, with a `precision`, a name in `PRECISIONS`, in place of the device.
+    There are no lines if nothing has changed.
     """
     fixed_batch_settings = BATCH_SETTINGS & set(fixed)
     loss_depends_on_size = LOSSES[config.loss_type].depends_on_microbatches
@@ -324,7 +316,7 @@ def enlarge_micro_batches(
             continue
         steps = config.update_batch_size // micro_batch
         larger = replace(config, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps)
-        if memory_plan.with_setting(config=larger).totals["update"] <= memory_plan.totals["update"]:
+        if memory_plan.with_changes(config=larger).totals["update"] <= memory_plan.totals["update"]:
             default_rows = f"{config.rows_at_once} of {SHORT_COMPLETION_TOKENS} tokens"
             why = f"{micro_batch} short completions need no more memory than {default_rows}"
             return larger, [f"per_device_train_batch_size {micro_batch}, gradient_accumulation_steps {steps}: {why}"]

@@ -207,4 +207,4 @@ def check_ranges(loss: Loss, settings: LossSettings) -> None:
     """Raise InputError for the first setting that this loss reads and that is out of its range."""
     for name, spec in LOSS_SETTINGS.items():
         if name in loss.reads:
-            check_range(spec, getattr(settings, name), infinite=True)
+            check_range(spec, getattr(settings, name), allow_infinity=True)

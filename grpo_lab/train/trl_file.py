@@ -14,12 +14,12 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.parser import as_typed
 from grpo_lab.base.setting import unused_settings
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
-from grpo_lab.train.engines.options import NEEDS, TRL
+from grpo_lab.train.engines.options import NEEDED_OPTIONS, TRL
 
 SAME_MEANING, OTHERWISE, NO_EFFECT = "taken", "means something else here", "has no effect here"
 ANOTHER_VERSION, NOT_HERE, UNKNOWN = "of another version", "not here", "unknown"
@@ -280,7 +280,7 @@ def _drop_switched_off(values: dict, typed: dict, translation: Translation) -> N
     everything = values | typed
     for name in [name for name in values if name.startswith(("lora_", "vllm_")) or name in ("use_rslora", "use_dora")]:
         switch = "use_vllm" if name.startswith("vllm_") else "use_peft"
-        for needed, value in ({switch: True} | NEEDS.get(name, {})).items():
+        for needed, value in ({switch: True} | NEEDED_OPTIONS.get(name, {})).items():
             if name in values and everything.get(needed) != value:
                 del values[name]
                 translation.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_typed(value)}")

@@ -4,7 +4,7 @@ A test compares them with the installed TRL: each field of its GRPOConfig is a s
 """
 
 from grpo_lab.config.lora import LORA_DEFAULTS
-from grpo_lab.train.engines.options import VLLM
+from grpo_lab.train.engines.options import VLLM_SETTINGS
 
 VERSION = "1.16"
 
@@ -26,7 +26,7 @@ TRANSLATED = (
 
 # Options of the command that are not settings of a run's configuration. The options of vLLM need --engine trl.
 PEFT_OPTIONS = ("use_peft", *LORA_DEFAULTS)
-VLLM_OPTIONS = ("use_vllm", *VLLM)
+VLLM_OPTIONS = ("use_vllm", *VLLM_SETTINGS)
 LORA_DROPOUT = 0.05  # TRL's default
 
 # Names that this package lacks although the outcome of a run depends on them: for each, the values with which a run

@@ -1,4 +1,4 @@
-"""The optimizer of a run, in every precision mode, and the guard around its steps."""
+"""The optimizer of a run, in every precision, and the guard around its steps."""
 
 import math
 
@@ -11,7 +11,7 @@ from grpo_lab.trainer.optim_8bit import EightBitAdamW
 
 
 class PolicyOptimizer:
-    """AdamW, in the precision mode of the model, on all parameters that require a gradient; skips non-finite updates.
+    """AdamW, in the precision of the model, on all parameters that require a gradient; skips non-finite updates.
 
     A missing gradient counts as zero, so the moments of that parameter continue to decay. An update whose loss or
     gradient is not finite is skipped and counted; `max_nonfinite_steps` of them in a row stop the run. In fp16 a
@@ -29,7 +29,7 @@ class PolicyOptimizer:
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
             self.adamw = TorchAdamW(self.parameters, settings)
-        # The loss scale of fp16; it is 1 in other modes. torch starts at 2^16, and the first rollouts would be lost to
+        # The loss scale of fp16; it is 1 in the others. torch starts at 2^16, and the first rollouts would be lost to
         # overflows. torch doubles the scale after 2000 updates, which is more than many runs have.
         device, is_scaling = self.parameters[0].device, self.precision.loss_scaling
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=is_scaling)

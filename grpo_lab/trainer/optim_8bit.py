@@ -34,7 +34,7 @@ class ParameterSlice(NamedTuple):
 
 
 class EightBitAdamW:
-    """The AdamW of the precision mode "bf16", with its moments in 8 bits.
+    """The AdamW of the precision "bf16", with its moments in 8 bits.
 
     The state is allocated at once, so that memory does not grow after the first step.
 
@@ -198,7 +198,7 @@ def nearest_codes(scaled: Float[Tensor, "*N"], limits: Float[Tensor, "255"]) -> 
 def stochastic_round_bits(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Round to bf16 stochastically, by adding integer noise to the bits, in fewer kernels than `stochastic_round`.
 
-    For finite numbers the distribution is that of `stochastic_round` in config/precision.py. A bf16 number is the upper
+    For finite numbers the distribution is that of `stochastic_round` in trainer/rounding.py. A bf16 number is the upper
     16 bits of a float32. Uniform noise below 2^16 is added to the lower 16 bits, so the probability of a carry is their
     value divided by 2^16.
     """

@@ -1,24 +1,16 @@
-"""The precisions of full-parameter training: the choice of one, and the rounding of bf16 numbers."""
-
-import math
-import struct
+"""The precisions of full-parameter training: the choice of one."""
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from grpo_lab.base.origin import set_origin
-from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
+from grpo_lab.config import GRPOConfig, precision
+from grpo_lab.config.precision import PRECISIONS, precision_of
 from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
+from grpo_lab.trainer import rounding
 from tests.support.small_policy import make_policy
-
-STEPS = 2**16
-NOISE = torch.arange(STEPS, dtype=torch.float32) / STEPS  # every value of the 16 bits that bf16 lacks
-
 
 CHOICES = [
     (torch.float32, {}, "fp32"),
@@ -26,7 +18,7 @@ CHOICES = [
     (torch.float32, {"bf16": True}, "fp32-master"),
     (torch.float32, {"fp16": True}, "fp16"),
     (torch.bfloat16, {"bf16": True}, "bf16"),
-    *[(precision.weights, {"precision": name}, name) for name, precision in PRECISIONS.items()],
+    *[(entry.weights, {"precision": name}, name) for name, entry in PRECISIONS.items()],
 ]
 
 
@@ -38,13 +30,13 @@ def test_the_precision_follows_the_configuration_then_the_weights():
         )
         if dtype == torch.float32:
             assert GRPOConfig(**config).requested_precision == expected_request
-    mode = precision_of(make_policy()[0].double(), GRPOConfig())
-    assert mode.name == "fp32" and mode.weights == torch.float64 and mode.autocast is None
+    in_float64 = precision_of(make_policy()[0].double(), GRPOConfig())
+    assert in_float64.name == "fp32" and in_float64.weights == torch.float64 and in_float64.autocast is None
 
 
 def test_without_a_config_the_loaded_precision_stays():
     model, _ = make_policy()
-    for dtype, precision, arithmetic in (
+    for dtype, name, arithmetic in (
         (torch.float32, "fp16", torch.float16),
         (torch.float32, None, None),
         (torch.bfloat16, "fp32-master", None),
@@ -52,9 +44,8 @@ def test_without_a_config_the_loaded_precision_stays():
         (torch.float16, None, None),
         (torch.float64, "fp32", None),
     ):
-        set_origin(model.to(dtype), precision=precision)
-        mode = precision_of(model)
-        assert (mode.weights, mode.autocast) == (dtype, arithmetic)
+        set_origin(model.to(dtype), precision=name)
+        assert (precision_of(model).weights, precision_of(model).autocast) == (dtype, arithmetic)
 
 
 MISFITS = [
@@ -66,7 +57,7 @@ MISFITS = [
 ]
 
 
-def test_weights_that_do_not_fit_the_mode_are_refused_with_a_way_out():
+def test_weights_that_do_not_fit_the_precision_are_refused_with_a_way_out():
     for dtype, config, message in MISFITS:
         with pytest.raises(ValueError, match=message):
             precision_of(make_policy()[0].to(dtype), GRPOConfig(**config))
@@ -93,54 +84,7 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     assert seen == [PRECISIONS[name].autocast if name else None]
 
 
-def over_all_noise(value: float) -> torch.Tensor:
-    return stochastic_round(torch.full((STEPS,), value, dtype=torch.float32), NOISE).double()
-
-
-def neighbours(value: float) -> tuple[float, float]:
-    """Return the nearest bf16 number towards zero, and the next one away from zero, computed from bits in Python."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", value))
-    low = bits & 0xFFFF0000
-    return tuple(struct.unpack("<f", struct.pack("<I", b))[0] for b in (low, low + 0x10000))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_any_number_goes_to_a_neighbour_as_often_as_is_right(value):
-    low, high = neighbours(value)
-    rounded = over_all_noise(value)
-    if math.isinf(high):
-        assert set(rounded.tolist()) == {low}, "there is no neighbour to go to"
-    else:
-        assert (rounded == high).sum().item() * (high - low) == (value - low) * STEPS
-
-
-def test_infinities_and_nan_stay_and_only_float32_can_be_rounded():
-    nan = torch.tensor([0x7F800001, 0x7FFFFFFF, -0x7FFFFF], dtype=torch.int32).view(torch.float32)
-    for noise in (0.0, 0.5, 0.9999):
-        assert stochastic_round(nan, torch.full((3,), noise)).isnan().all()
-        x = torch.tensor([math.inf, -math.inf])
-        assert torch.equal(stochastic_round(x, torch.full((2,), noise)).float(), x)
-    with pytest.raises(ValueError, match="x is torch.float64; expected torch.float32"):
-        stochastic_round(torch.zeros(2, dtype=torch.float64), torch.zeros(2))
-
-
-@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
-def test_the_share_is_that_of_a_literal_loop(mode):
-    rate, start = 3e-5, [0.5, -0.011, 0.003]
-    first = [torch.tensor(w).bfloat16().item() for w in start]
-    now = list(first)
-    for t, share in enumerate(realised_share(torch.tensor(start), rate, 7, mode).tolist(), 1):
-        for i in range(3):
-            moved = torch.tensor(now[i]) - rate
-            now[i] = (moved if mode == "fp32" else moved.bfloat16()).item()
-        assert share == pytest.approx(sum(a - b for a, b in zip(first, now, strict=True)) / 3 / (t * rate), abs=1e-9)
-
-
-def test_the_noise_is_independent_of_weights_drawn_from_the_same_seed():
-    """Noise from an equally seeded generator would be correlated with the weights; half of step 1 would be lost."""
-    for seed in (0, 1):
-        weights = 0.02 * torch.randn(50_000, generator=torch.Generator().manual_seed(seed))
-        assert realised_share(weights, 1e-5, 1, "bf16", seed).item() == pytest.approx(1, abs=0.1)
-    with pytest.raises(ValueError, match="mode is 'fp16'; expected one of 'fp32', 'bf16-naive', 'bf16'"):
-        realised_share(torch.ones(1), 1e-6, 1, "fp16")
+def test_the_functions_that_round_are_still_found_under_their_old_path():
+    for name in ("stochastic_round", "realised_share"):
+        with pytest.warns(DeprecationWarning, match=f"^{name} is called grpo_lab.trainer.rounding.{name} now$"):
+            assert getattr(precision, name) is getattr(rounding, name)

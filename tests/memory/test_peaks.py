@@ -44,7 +44,7 @@ def mostly_slow(cases, quick):
 
 
 @pytest.mark.parametrize(
-    ("mode", "T", "B"),
+    ("precision", "T", "B"),
     mostly_slow(
         [
             *product(("fp32", "bf16"), (16,), (8, 32)),
@@ -53,62 +53,62 @@ def mostly_slow(cases, quick):
         quick=(0, 2),
     ),
 )
-def test_a_rollout(mode, T, B):
-    rollout, config, L = rollout_of(mode, T, B)
-    assert during(planned("small", mode, config, L), "rollout") == pytest.approx(peak_of_lives(rollout), rel=0.1)
+def test_a_rollout(precision, T, B):
+    rollout, config, L = rollout_of(precision, T, B)
+    assert during(planned("small", precision, config, L), "rollout") == pytest.approx(peak_of_lives(rollout), rel=0.1)
 
 
 @pytest.mark.parametrize("L", [257, 513, pytest.param(1025, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
-def test_long_prompts_of_a_rollout(mode, L):
+@pytest.mark.parametrize("precision", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
+def test_long_prompts_of_a_rollout(precision, L):
     """The mask grows with the square of the prompts' length, and with the query heads that share a key head."""
-    model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * (L - 1)).view(2, -1)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
+    model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * (L - 1)).view(2, -1)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
-    memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), L)
+    memory_plan = planned("small", precision, make_config(T=16, G=4, B=8), L)
     prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
 
 
-@pytest.mark.parametrize("mode", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [96, pytest.param(384, marks=pytest.mark.slow)])
-def test_rows_without_a_mask(mode, length, monkeypatch):
+def test_rows_without_a_mask(precision, length, monkeypatch):
     """The plan of the prompts and of an update equals the peak of live tensors, and no mask is planned."""
     for module in (packing, phases):
         monkeypatch.setattr(module, "LONGEST_MASKED", 32)
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
-    model, ids = random_policy("small", dtype=PRECISIONS[mode].weights), torch.arange(2 * length).view(2, -1)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[mode].autocast is not None):
+    model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * length).view(2, -1)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     config = make_config(T=length, G=4, B=4, b=4)
-    memory_plan = planned("small", mode, make_config(T=16, G=4, B=8), length + 1)
-    assert memory_plan.run.prefill_mask_bytes == memory_plan.with_setting(config=config).run.mask_bytes == 0
+    memory_plan = planned("small", precision, make_config(T=16, G=4, B=8), length + 1)
+    assert memory_plan.run.prefill_mask_bytes == memory_plan.with_changes(config=config).run.mask_bytes == 0
     prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.1)
-    update, _ = update_and_logprobs("small", mode, config, L=48)
-    memory_plan = planned("small", mode, config, L=48)
+    update, _ = update_and_logprobs("small", precision, config, L=48)
+    memory_plan = planned("small", precision, config, L=48)
     assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
 
 
-@pytest.mark.parametrize("mode", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
-def test_decoding_on_a_fake_gpu(mode, monkeypatch):
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
+def test_decoding_on_a_fake_gpu(precision, monkeypatch):
     """A step that is not captured needs four tensors of the size of the logits; a graph reserves six."""
     monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     config = make_config(T=500, G=8, B=64, b=8)
     with fake_gpu():
-        model = fake_qwen2(PRECISIONS[mode].weights)
+        model = fake_qwen2(PRECISIONS[precision].weights)
         with Lives() as lives:
             decoder = GraphDecoder(model, DecoderSpec(8, 8, 768, SamplingParams((151643, 151645), 151643)))
             decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
-    rollout = planned("qwen2", mode, config, L=200, device_type="cuda").phases["rollout"]
+    rollout = planned("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (phases.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
     assert rollout["KV cache"] + rollout["sampling"] - of_graph == pytest.approx(lives.peak, rel=0.1)
 
 
 WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
 SINGLE_ROWS = {"T": 96, "B": 4, "b": 1, "L": 16}
-# Device, shape, mode, gradient checkpointing, and the sizes of the update.
+# Device, shape, precision, gradient checkpointing, and the sizes of the update.
 UPDATES = [
     ("cpu", "small", "fp32", False, WHOLE),
     ("cpu", "untied", "fp32", True, ONE_PROMPT),
@@ -126,35 +126,35 @@ UPDATES = [
 QUICK = (3, 8)  # half precision, with and without checkpointing, both shapes
 
 
-@pytest.mark.parametrize(("device", "shape", "mode", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
-def test_an_update_and_logprobs(device, shape, mode, checkpointing, cut, monkeypatch):
+@pytest.mark.parametrize(("device", "shape", "precision", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
+def test_an_update_and_logprobs(device, shape, precision, checkpointing, cut, monkeypatch):
     """With small chunks of logits, layers and gradients determine the peak; in the next test the logits do."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     cut = dict(cut)
     L = cut.pop("L")
     config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
-    check(device, shape, mode, config, L, monkeypatch)
+    check(device, shape, precision, config, L, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("device", "mode"),
+    ("device", "precision"),
     mostly_slow([("cpu", "fp32"), ("cpu", "bf16"), ("cpu", "fp32-master"), ("cuda", "bf16")], quick=(0,)),
 )
 @pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
-def test_an_update_in_which_the_logits_decide(device, mode, at_once, monkeypatch):
+def test_an_update_in_which_the_logits_decide(device, precision, at_once, monkeypatch):
     """The logits are made in chunks of 64 tokens (96 on a GPU), or all at once."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
     config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
-    check(device, "small", mode, config, 8, monkeypatch)
+    check(device, "small", precision, config, 8, monkeypatch)
 
 
-@pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
-def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(mode, monkeypatch):
+@pytest.mark.parametrize("precision", ["fp32", "bf16-naive"])
+def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(precision, monkeypatch):
     """At the end, two gradients of a tied embedding are alive but no sum, as one is added to the other in place."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     config = make_config(T=4, G=2, B=2, b=2)
-    update, _ = update_and_logprobs("wide", mode, config, 4)
-    assert during(planned("wide", mode, config, 4), "update") == pytest.approx(peak_of_lives(update), rel=0.02)
+    update, _ = update_and_logprobs("wide", precision, config, 4)
+    assert during(planned("wide", precision, config, 4), "update") == pytest.approx(peak_of_lives(update), rel=0.02)
 
 
 @pytest.mark.parametrize("T", [4, 32])
@@ -168,20 +168,20 @@ def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch
     assert during(planned("wide", "fp32", config, 4), "update") == pytest.approx(peak_on_cpu(update), rel=0.1)
 
 
-def check(device, shape, mode, config, L, monkeypatch):
+def check(device, shape, precision, config, L, monkeypatch):
     if device == "cuda":
         like_a_gpu(monkeypatch)
-    update, logprobs = update_and_logprobs(shape, mode, config, L)
-    memory_plan = planned(shape, mode, config, L, device)
+    update, logprobs = update_and_logprobs(shape, precision, config, L)
+    memory_plan = planned(shape, precision, config, L, device)
     assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
     assert during(memory_plan, "logprobs") == pytest.approx(peak_of_lives(logprobs), rel=0.1)
 
 
-@pytest.mark.parametrize(("mode",), mostly_slow([(mode,) for mode in PRECISIONS], quick=(0,)))
-def test_an_optimizer_step(mode):
+@pytest.mark.parametrize(("precision",), mostly_slow([(precision,) for precision in PRECISIONS], quick=(0,)))
+def test_an_optimizer_step(precision):
     """The 8-bit optimizer makes tensors that no operation returns; as it works elementwise, a CPU needs the same."""
-    model = random_policy("small", dtype=PRECISIONS[mode].weights)
-    optimizer = PolicyOptimizer(model, make_config(precision=mode))
+    model = random_policy("small", dtype=PRECISIONS[precision].weights)
+    optimizer = PolicyOptimizer(model, make_config(precision=precision))
 
     def step():
         for parameter in model.parameters():
@@ -189,5 +189,5 @@ def test_an_optimizer_step(mode):
         optimizer.step(1e-3, loss=0.0)
 
     step()
-    peak = (peak_on_cpu if mode == "bf16" else peak_of_lives)(step)
-    assert during(planned("small", mode, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)
+    peak = (peak_on_cpu if precision == "bf16" else peak_of_lives)(step)
+    assert during(planned("small", precision, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)

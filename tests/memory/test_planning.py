@@ -39,14 +39,14 @@ def untied(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", ["small", "untied"])
-@pytest.mark.parametrize("mode", PRECISIONS)
-def test_weights_gradients_and_moments_are_those_of_real_tensors(mode, shape):
-    model = random_policy(shape, dtype=PRECISIONS[mode].weights)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_weights_gradients_and_moments_are_those_of_real_tensors(precision, shape):
+    model = random_policy(shape, dtype=PRECISIONS[precision].weights)
     parameters = list(model.parameters())
-    optimizer = PolicyOptimizer(model, make_config(precision=mode))
+    optimizer = PolicyOptimizer(model, make_config(precision=precision))
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    memory_plan = planned(shape, mode, make_config())
+    memory_plan = planned(shape, precision, make_config())
     part = memory_plan.phases["optimizer"]
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
@@ -90,8 +90,8 @@ def base() -> MemoryPlan:
     return plan_memory(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
 
 
-def qwen(mode="bf16", **changes) -> MemoryPlan:
-    return base().with_setting(config=make_config(T=512, G=8, **changes), precision=PRECISIONS[mode])
+def qwen(precision="bf16", **changes) -> MemoryPlan:
+    return base().with_changes(config=make_config(T=512, G=8, **changes), precision=PRECISIONS[precision])
 
 
 def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
@@ -109,7 +109,7 @@ def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits
     for way in every:
         config = way.plan.run.config
         assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
-        assert base().with_setting(config=config, precision=PRECISIONS[way.precision]).peak == way.plan.peak
+        assert base().with_changes(config=config, precision=PRECISIONS[way.precision]).peak == way.plan.peak
     for budget in (40, 20, 12, 6, 4):
         chosen, lines = choose_candidate(memory_plan, budget * GIB, GPU_PRECISIONS[True])
         every = [way.with_rollout_within(budget * GIB) for way in every]
@@ -125,18 +125,18 @@ def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     way, lines = choose_candidate(memory_plan, 24 * GIB, ("bf16",))
     parts = way.plan.run.rollout_parts
     assert memory_plan.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
-    assert not way.plan.with_setting(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
+    assert not way.plan.with_changes(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
     assert f"rollout in {parts} parts, the first that fits" in lines[-1]
-    with_environment = memory_plan.with_setting(has_environment=True)
+    with_environment = memory_plan.with_changes(has_environment=True)
     way, lines = choose_candidate(with_environment, 24 * GIB, ("bf16",))
     assert way.plan.run.rollout_parts == 1 and lines[-1].startswith("none of them fits"), "episodes are sampled at once"
     assert choose_candidate(with_environment, 200 * GIB, ("bf16",))[1][-1].startswith("chosen: bf16")
 
 
-def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
+def peak_of(precision, checkpointing, prompts, rows, L, T, beta=0.0):
     config = make_config(T=T, G=4, B=4 * prompts, b=4 * prompts, gradient_checkpointing=checkpointing, beta=beta)
     config = replace(config, per_device_train_batch_size=rows, gradient_accumulation_steps=4 * prompts // rows)
-    return base().with_setting(config=config, precision=PRECISIONS[mode], prompt_length=L).peak
+    return base().with_changes(config=config, precision=PRECISIONS[precision], prompt_length=L).peak
 
 
 @pytest.mark.slow
@@ -152,16 +152,16 @@ def peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.0):
 @pytest.mark.parametrize(
     "longest", [0, 10**6]
 )  # either no row has a mask or every row; between the two, a longer row may take less
-def test_more_of_anything_never_takes_less(longest, mode, checkpointing, prompts, rows, L, T):
+def test_more_of_anything_never_takes_less(longest, precision, checkpointing, prompts, rows, L, T):
     with patch.object(phases, "LONGEST_MASKED", longest):
-        less = peak_of(mode, checkpointing, prompts, rows, L, T)
-        assert peak_of(mode, checkpointing, prompts, rows, L + 64, T) >= less
-        assert peak_of(mode, checkpointing, prompts, rows, L, T + 64) >= less
-        assert peak_of(mode, checkpointing, 2 * prompts, rows, L, T) >= less
-        assert peak_of(mode, checkpointing, prompts, rows, L, T, beta=0.1) >= less
+        less = peak_of(precision, checkpointing, prompts, rows, L, T)
+        assert peak_of(precision, checkpointing, prompts, rows, L + 64, T) >= less
+        assert peak_of(precision, checkpointing, prompts, rows, L, T + 64) >= less
+        assert peak_of(precision, checkpointing, 2 * prompts, rows, L, T) >= less
+        assert peak_of(precision, checkpointing, prompts, rows, L, T, beta=0.1) >= less
         if 2 * rows < 4 * prompts:  # with the whole update in one micro-batch there are no earlier gradients
-            assert peak_of(mode, checkpointing, prompts, 2 * rows, L, T) >= less
-        assert peak_of(mode, True, prompts, rows, L, T) <= peak_of(mode, False, prompts, rows, L, T)
+            assert peak_of(precision, checkpointing, prompts, 2 * rows, L, T) >= less
+        assert peak_of(precision, True, prompts, rows, L, T) <= peak_of(precision, False, prompts, rows, L, T)
 
 
 @pytest.mark.parametrize(("old", "new"), [("plan", "plan_memory"), ("choice", "choose_candidate")])

@@ -34,7 +34,7 @@ CALLS = {
     "completion_mask": [{"eos_token_id": 9}],
     "surrogate_loss": [{"loss": name} for name in ("naive", "unclipped", "clipped")],
     "first_step_test": [{"policy": torch.nn.Linear(2, 1)}],
-    "realised_share": [{"learning_rate": 1e-3, "steps": 2, "mode": "fp32"}],
+    "realised_share": [{"learning_rate": 1e-3, "steps": 2, "precision": "fp32"}],
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],
     "optimizer_step": [{"run": planned("small", mode, make_config()).run} for mode in ("fp32", "bf16")],

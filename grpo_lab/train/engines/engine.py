@@ -71,7 +71,7 @@ class OurEngine:
 class TrlEngine:
     """The training loop of TRL, which runs in one process or several.
 
-    lora: Values of "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
+    lora: The settings of LoRA, as in `OurEngine`.
     fsdp: Whether FSDP2 divides the parameters among the processes; otherwise each process holds all of them.
     vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
     """
@@ -127,5 +127,6 @@ Engine = OurEngine | TrlEngine
 
 
 def _most_exact_precision(config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
+    """Return the most exact of several possible precisions; if there is no choice, the one requested, or None."""
     precisions = possible_precisions(device, config.requested_precision, exact_only=has_tiny_model)
     return precisions[0] if len(precisions) > 1 else config.requested_precision

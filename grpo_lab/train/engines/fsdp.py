@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import torch
+from accelerate import init_empty_weights
 from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from grpo_lab.base.origin import set_origin
 from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
+from grpo_lab.models.folders import usable_folder
+from grpo_lab.models.loading import load_tokenizer, make_savable, open_part
 from grpo_lab.train.engines.processes import is_main
 
 
@@ -20,13 +25,6 @@ def load_once(name: str, precision: str):
     name: The name, the folder or the hub id of the model, as `load_policy` takes it.
     precision: The precision to load the model in, one of `PRECISIONS`.
     """
-    from accelerate import init_empty_weights
-    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
-
-    from grpo_lab.models import load_policy
-    from grpo_lab.models.folders import usable_folder
-    from grpo_lab.models.loading import load_tokenizer, make_savable, open_part
-
     if is_main():
         return load_policy(name, "cpu", precision)
     folder = usable_folder(name)[0]

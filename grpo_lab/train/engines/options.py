@@ -11,15 +11,15 @@ from grpo_lab.train.engines.engine import Engine, OurEngine, TrlEngine
 from grpo_lab.train.engines.processes import world_size
 
 OURS, TRL = "grpo_lab", "trl"
-SERVER = {"vllm_mode": "server"}
-# Options for sampling with vLLM, under TRL's names: the type of each, and the other options that it requires.
-VLLM: dict[str, tuple[Any, dict]] = {
+SERVER_MODE = {"vllm_mode": "server"}
+# Settings for sampling with vLLM, under TRL's names: the type of each, and the values of other options that it needs.
+VLLM_SETTINGS: dict[str, tuple[Any, dict]] = {
     "vllm_mode": (str, {}),
-    "vllm_server_base_url": (str, SERVER),
-    "vllm_server_host": (str, SERVER),
-    "vllm_server_port": (int, SERVER),
-    "vllm_server_timeout": (float, SERVER),
-    "vllm_group_port": (int, SERVER),
+    "vllm_server_base_url": (str, SERVER_MODE),
+    "vllm_server_host": (str, SERVER_MODE),
+    "vllm_server_port": (int, SERVER_MODE),
+    "vllm_server_timeout": (float, SERVER_MODE),
+    "vllm_group_port": (int, SERVER_MODE),
     "vllm_gpu_memory_utilization": (float, {}),
     "vllm_max_model_length": (int, {}),
     "vllm_tensor_parallel_size": (int, {}),
@@ -27,12 +27,12 @@ VLLM: dict[str, tuple[Any, dict]] = {
     "vllm_importance_sampling_mode": (str, {}),
     "vllm_importance_sampling_clip_max": (float, {}),
 }
-# Options that are read only together with others: for each, the required values of the other options.
-NEEDS: dict[str, dict] = {
+# Options that are read only together with others: for each, the values of the others that it needs.
+NEEDED_OPTIONS: dict[str, dict] = {
     "fsdp": {"engine": TRL},
     "use_vllm": {"engine": TRL},
     **{name: {"use_peft": True} for name in LORA_DEFAULTS},
-    **{name: {"use_vllm": True} | required for name, (_, required) in VLLM.items()},
+    **{name: {"use_vllm": True} | required for name, (_, required) in VLLM_SETTINGS.items()},
 }
 
 
@@ -53,7 +53,7 @@ def add_engine_options(parser: ArgumentParser) -> None:
         ("vllm_mode", "on the GPUs that train, or on its own (TRL's default: colocate)", vllm_modes),
     ):  # fmt: skip
         group.add_argument(f"--{name}", help=about, default=SUPPRESS, **kind)
-    for name, (kind, required) in VLLM.items():
+    for name, (kind, required) in VLLM_SETTINGS.items():
         if name != "vllm_mode":
             about = f"TRL's, {server if required else 'with --use_vllm'}"
             group.add_argument(f"--{name}", help=about, default=SUPPRESS, **argparse_type(kind))
@@ -72,7 +72,9 @@ def make_engine(options: dict) -> Engine:
     """
     # A switch that is False counts as not given, except for an option of vLLM, which TRL reads.
     engine_options = {
-        name: value for name, value in options.items() if value is not None and (value is not False or name in VLLM)
+        name: value
+        for name, value in options.items()
+        if value is not None and (value is not False or name in VLLM_SETTINGS)
     }
     _check_needed_options(engine_options)
     name = engine_options.get("engine", OURS)
@@ -80,16 +82,16 @@ def make_engine(options: dict) -> Engine:
         raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
     lora = _lora_settings(engine_options, has_dropout=name == TRL)
     if name == OURS:
-        return OurEngine(lora)
+        return OurEngine(lora=lora)
     if find_spec(TRL) is None:
         raise InputPackageError("engine", TRL, f'{TRL} is not installed; pip install "grpo-lab[engines]"')
-    return TrlEngine(lora, "fsdp" in engine_options, _vllm_settings(engine_options))
+    return TrlEngine(lora=lora, fsdp="fsdp" in engine_options, vllm=_vllm_settings(engine_options))
 
 
 def _check_needed_options(engine_options: dict) -> None:
     """Raise InputError for an option without the others that it needs."""
-    for name in sorted(NEEDS.keys() & engine_options):
-        for needed, value in NEEDS[name].items():
+    for name in sorted(NEEDED_OPTIONS.keys() & engine_options):
+        for needed, value in NEEDED_OPTIONS[name].items():
             if engine_options.get(needed) != value:
                 option = f"--{needed}" if value is True else f"--{needed} {value}"
                 raise InputError(name, engine_options[name], f"expected it only with {option}")
@@ -111,4 +113,4 @@ def _vllm_settings(engine_options: dict) -> dict | None:
         return None
     if find_spec("vllm") is None:
         raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
-    return {"use_vllm": True} | {option: engine_options[option] for option in VLLM if option in engine_options}
+    return {"use_vllm": True} | {option: engine_options[option] for option in VLLM_SETTINGS if option in engine_options}

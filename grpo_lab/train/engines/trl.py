@@ -67,19 +67,10 @@ def train(
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
-    Args:
-        lora: Values of "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
-            With LoRA, the folder holds only the adapter, and the model keeps its frozen weights.
-        fsdp: Whether FSDP2 divides parameters, gradients and optimizer state among the processes. The model passed in
-            is then left divided, and the complete trained model is only in `output_dir`.
-        vllm: Settings for sampling with vLLM, "use_vllm", "vllm_mode" and so on, under TRL's names; None samples with
-            transformers.
-        tools: Functions that the policy may call, as TRL takes them.
-        environment_factory: A function that returns a new environment, as TRL takes it.
-        environment: A `ToolEnvironment` with tools or a factory, in place of these two arguments. Another environment
-            is refused, since TRL has none that replies within a completion.
-        saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
-            saved with the settings, as JSON. None: there are none.
+    Further arguments are `lora`, `fsdp` and `vllm`, the fields of `TrlEngine`. With LoRA, the folder holds only the
+    adapter, and the model keeps its frozen weights. With FSDP2, the model passed in is left divided, and the complete
+    trained model is only in `output_dir`. An `environment` has to be a `ToolEnvironment`, since TRL has none that
+    replies within a completion.
 
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
@@ -95,7 +86,9 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    rows = rows_in_order(inputs)
+    check_inputs(inputs)
+    rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
+    check_prompts_for_trl(inputs, rows)
     config = _for_this_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
@@ -209,18 +202,20 @@ def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Ite
         tokenizer.response_template = old_template
 
 
-def rows_in_order(inputs: RunInputs) -> list[dict]:
-    """Return the problems of all steps in the order of our own loop, after checking the inputs as it does.
-
-    Raises:
-        InputError: if the inputs fail a check, if a prompt needs a correction that TRL does not make, or if some
-            prompts are strings and others are lists of messages, which TRL does not mix.
-    """
-    config = inputs.config
-    dataset = inputs.dataset
+def check_inputs(inputs: RunInputs) -> None:
+    """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs."""
     if is_main():
-        check_run_inputs(replace(inputs, config=config.with_changes(output_dir=None, resume_from_checkpoint=False)))
-    rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
+        config = inputs.config.with_changes(output_dir=None, resume_from_checkpoint=False)
+        check_run_inputs(replace(inputs, config=config))
+
+
+def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
+    """Raise InputError for prompts that TRL would render otherwise than our own loop, or that it does not mix.
+
+    It mixes no strings and lists of messages. A line is printed if the prompts contain the date of the day.
+
+    rows: The problems of all steps.
+    """
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
     if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
@@ -230,8 +225,7 @@ def rows_in_order(inputs: RunInputs) -> list[dict]:
         print("prompts: TRL makes its own, with the date of the day on which it runs")
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         expected = "expected strings alone or messages alone, with --engine trl"
-        raise InputError("dataset", dataset, expected, found="has prompts of two kinds")
-    return rows
+        raise InputError("dataset", inputs.dataset, expected, found="has prompts of two kinds")
 
 
 class StepRecorder(TrainerCallback):
@@ -305,7 +299,7 @@ class StepRecorder(TrainerCallback):
         return f"{self.folder.saved()} Go on with {RESUME} and everything else as it was." if self.folder else ""
 
     def _write_completions(self, step: int) -> None:
-        records = records_of_trainer(self.trainer, step, self.config)
+        records = records_of_trainer(self.trainer, step)
         tqdm.write(best_and_worst(records))
         if self.folder is not None:
             self.folder.append(COMPLETIONS_FILE, records)

@@ -9,8 +9,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.parser import as_typed
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.defaults import as_typed
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.engines.processes import world_size
@@ -138,7 +138,7 @@ def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None
     """Return a table of the differences between this run on TRL and the same run in our own loop.
 
     changes: The settings from a file that were replaced or dropped, as `settings_on_trl` returns them.
-    vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+    vllm: Settings of vLLM, as in `TrlEngine`.
     """
     rows = dict(changes)
     processes = world_size()

@@ -45,7 +45,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
         inputs: The model, the rows of all steps in order, the rewards, and a configuration with a precision.
         adapter: peft's configuration of the adapters that are trained; None trains all parameters.
         fsdp: Whether FSDP2 divides the parameters among the processes.
-        vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+        vllm: Settings of vLLM, as in `TrlEngine`.
     """
     model = inputs.model
     tokenizer = inputs.tokenizer
@@ -141,7 +141,7 @@ def trl_config(
         use_cpu: Whether to train on the CPU.
         shards: Names of the classes of layers that FSDP2 divides among the processes; if empty, each process holds
             all parameters.
-        vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
+        vllm: Settings of vLLM, as in `TrlEngine`.
     """
     flags = PRECISION_FLAGS[config.precision]
     syncs_reference, has_folder = config.ref_model_sync_steps is not None, config.output_dir is not None
@@ -174,7 +174,7 @@ def trl_config(
     )
 
 
-def records_of_trainer(trainer: Trainer, step: int, config: GRPOConfig) -> list[dict]:
+def records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
     """Return a record of each completion in the last rollout of all processes, in the form of our own loop.
 
     TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.
@@ -182,7 +182,7 @@ def records_of_trainer(trainer: Trainer, step: int, config: GRPOConfig) -> list[
     logs, is_episode = trainer._logs, bool(trainer.tools) or trainer.environments is not None
     extra = {name: list(values) for name, values in logs["extra"].items() if len(values) == len(logs["prompt"])}
     names = list(logs["rewards"])
-    weights = config.reward_weights or []
+    weights = trainer.run_config.reward_weights or []
     weights = weights + [1.0] * (len(names) - len(weights))  # TRL gives the reward of an environment the weight 1
     rewards = zip(*(logs["rewards"][name] for name in names), strict=True)
     records = []

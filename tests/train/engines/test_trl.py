@@ -161,8 +161,13 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 
 
 def test_a_cpu_has_no_index_even_on_several_processes(monkeypatch):
-    indexed = property(lambda arguments: torch.device("cpu", 0))
-    monkeypatch.setattr(trl_trainer.trl.GRPOConfig, "_setup_devices", indexed, raising=False)
+    set_up = trl_trainer.trl.GRPOConfig._setup_devices.func
+
+    def with_index(arguments):
+        set_up(arguments)
+        return torch.device("cpu", 0)
+
+    monkeypatch.setattr(trl_trainer.trl.GRPOConfig, "_setup_devices", property(with_index), raising=False)
     assert trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True).device == torch.device("cpu")
 
 
@@ -378,7 +383,7 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
-    assert engine_options.VLLM.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    assert engine_options.VLLM_SETTINGS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if engine_options.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
