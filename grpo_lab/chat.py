@@ -124,12 +124,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
     """Return the task of --task and the problem of --problem, with the system prompt of training or of --system."""
-    from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.task_spec import make_task_spec
     from grpo_lab.tasks import data_options
 
-    has_tiny_model = is_tiny(count_parameters(args.model, pick_device().type))
+    has_tiny_model = is_tiny(count_parameters(args.model))
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.DATA_OPTION_NAMES}

@@ -55,12 +55,11 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
         output: The file for the records of the completions; None writes none.
         settings: The other options of the command.
     """
-    from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.environments.choice import named_or_task_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_arguments
 
-    has_tiny_model = is_tiny(count_parameters(model, pick_device().type))
+    has_tiny_model = is_tiny(count_parameters(model))
     options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
     environment_arguments = load_environment_arguments(*(options.pop(name) for name in OPTIONS_THAT_IMPORT))
     task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from grpo_lab.models.folders import usable_folder
-from grpo_lab.models.loading import load_tokenizer, pick_device
+from grpo_lab.models.loading import load_tokenizer
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks import Rows
 
@@ -20,4 +20,4 @@ def check_tool_environment(environment: Any, model: str, rows: Rows, name: str =
         name: The argument that the rows come from, for the error message.
     """
     if isinstance(environment, ToolEnvironment):
-        environment.check_rows(load_tokenizer(usable_folder(model, pick_device().type)[0]), rows, name)
+        environment.check_rows(load_tokenizer(usable_folder(model)[0]), rows, name)

@@ -8,9 +8,9 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
-from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
+from grpo_lab.models.device import pick_device_and_precision
 from grpo_lab.models.tool_check import check_tool_environment
 from grpo_lab.rollout.environments.choice import pick_environment
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
@@ -133,12 +133,12 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     elif plan.engine.lora is not None:
         yield LORA_NOT_PLANNED
     else:
-        precision_name = precision or pick_precision(device).name
+        _, loaded_precision = pick_device_and_precision(device, precision, exact_only=plan.has_tiny_model)
         length = longest_prompt(tokenizer, rows)
         try:
             yield str(
                 plan_memory(
-                    model_config, config, prompt_length=length, precision=precision_name, device_type=device.type
+                    model_config, config, prompt_length=length, precision=loaded_precision.name, device_type=device.type
                 )
             )
         except InputError as error:  # the run can train an architecture whose memory cannot be planned
