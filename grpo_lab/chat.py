@@ -127,12 +127,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
     """Return the task of --task and the problem of --problem, with the system prompt of training or of --system."""
-    from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.task_spec import make_task_spec
     from grpo_lab.tasks import data_options
 
-    has_tiny_model = is_tiny(count_parameters(args.model, pick_device().type))
+    has_tiny_model = is_tiny(count_parameters(args.model))
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.DATA_OPTION_NAMES}
@@ -147,7 +146,6 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
-    from grpo_lab.models import pick_device
     from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
     from grpo_lab.tasks import as_text
 
@@ -156,7 +154,7 @@ def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     else:
         messages = row["prompt"]
     prompt = as_text(messages) if args.chat_template == "none" else messages
-    model_config, tokenizer = open_config_and_tokenizer(args.model, pick_device().type)
+    model_config, tokenizer = open_config_and_tokenizer(args.model)
     rows = [(row or {}) | {"prompt": prompt}]
     environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, _row_name(row))
 

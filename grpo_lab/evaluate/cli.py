@@ -60,12 +60,11 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
         output: The file for the records of the completions; None writes none.
         settings: The other options of the command.
     """
-    from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.environments.choice import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
-    has_tiny_model = is_tiny(count_parameters(model, pick_device().type))
+    has_tiny_model = is_tiny(count_parameters(model))
     options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
     turn_limits = {name: options.pop(name) for name in TURN_LIMITS}
     tools = load_tools(options.pop("tools"))
@@ -105,7 +104,7 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
         environment: The environment that replies to the policy; None if there is none.
         max_completion_length: Maximum number of tokens of a completion.
     """
-    from grpo_lab.models import load_policy, one_thread_if_tiny, pick_device
+    from grpo_lab.models import load_policy, one_thread_if_tiny
     from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
     from grpo_lab.rollout.environments.environment import abilities
     from grpo_lab.rollout.prompting.probe import probe
@@ -114,7 +113,7 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
 
     check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
     if environment is not None:
-        model_config, tokenizer = open_config_and_tokenizer(model, pick_device().type)
+        model_config, tokenizer = open_config_and_tokenizer(model)
         environment.check(ModelWithoutWeights(model_config), tokenizer, rows, max_completion_length, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_tiny(policy)

@@ -14,12 +14,14 @@ class ModelWithoutWeights(NamedTuple):
     config: Any
 
 
-def open_config_and_tokenizer(name: str, device_type: str) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
+def open_config_and_tokenizer(
+    name: str, device_type: str | None = None
+) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
     """Open the configuration and the tokenizer of a model.
 
     Args:
         name: Name or folder of the model, as `load_policy` takes it.
-        device_type: "cpu" or "cuda", on which the folder of an automatic choice depends.
+        device_type: "cpu" or "cuda", for which "auto" chooses a model; None takes the device of this machine.
     """
     folder, _ = usable_folder(name, device_type)
     return open_part(AutoConfig, folder), open_tokenizer(folder)
