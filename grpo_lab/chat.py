@@ -80,12 +80,15 @@ def main(arguments: list[str] | None = None) -> None:
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
     from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.rollout.environments.choice import named_or_task_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
     task_spec, row = (None, None) if args.task is None else _problem(args)
-    environment_arguments = load_environment_arguments(args.tools, args.environment)
-    environment = named_or_task_environment(environment_arguments, None if task_spec is None else task_spec.task)
+    environment = make_environment(
+        None if task_spec is None else task_spec.task,
+        tools=load_tools(args.tools),
+        environment_factory=load_environment_class(args.environment),
+    )
     if environment is not None:  # checked before a model is loaded
         _check_environment(environment, args, row)
     with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
@@ -124,12 +127,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
     """Return the task of --task and the problem of --problem, with the system prompt of training or of --system."""
-    from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.task_spec import make_task_spec
     from grpo_lab.tasks import data_options
 
-    has_tiny_model = is_tiny(count_parameters(args.model, pick_device().type))
+    has_tiny_model = is_tiny(count_parameters(args.model))
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
     data = {name: getattr(args, name) for name in data_options.DATA_OPTION_NAMES}
@@ -144,7 +146,7 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
-    from grpo_lab.models.tool_check import check_tool_environment
+    from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
     from grpo_lab.tasks import as_text
 
     if row is None or args.prompt:
@@ -152,7 +154,9 @@ def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     else:
         messages = row["prompt"]
     prompt = as_text(messages) if args.chat_template == "none" else messages
-    check_tool_environment(environment, args.model, [(row or {}) | {"prompt": prompt}], _row_name(row))
+    model_config, tokenizer = open_config_and_tokenizer(args.model)
+    rows = [(row or {}) | {"prompt": prompt}]
+    environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, _row_name(row))
 
 
 def _row_name(row: dict | None) -> str:
@@ -299,9 +303,7 @@ def _parser() -> Parser:
         "the environment that it plays in, started again for each question; its reward is printed at the end"
     )
     add("--environment", metavar="FILE:CLASS", help=environment_help)
-    task_help = (
-        "a problem of this task in place of --prompt, in the task's own environment if it has one and you name none"
-    )
+    task_help = "a problem of this task in place of --prompt, in the task's own environment if it has one"
     add("--task", metavar="TASK", help=f"{task_help}; with --prompt, the columns for the environment")
     add("--problem", type=int, metavar="N", help="number of a problem in its training split (default 1, the first)")
     add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default 256)")

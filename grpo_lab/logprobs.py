@@ -128,7 +128,10 @@ def chunked_logprobs_and_entropy(
     temperature: float = 1.0,
     chunk_size: int = 256,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Compute `chunked_token_logprobs` and the entropy of Eq. (1.17) in one pass, both with gradient."""
+    """Compute `chunked_token_logprobs` and the entropy of Eq. (1.17) in one pass, both with gradient.
+
+    The log-probabilities may differ from those of `chunked_token_logprobs` in their last bits.
+    """
     return _chunked_head(hidden, lm_head_weight, token_ids, temperature, chunk_size, with_entropy=True)
 
 

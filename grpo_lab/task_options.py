@@ -56,7 +56,7 @@ def add_reward_options(parser: ArgumentParser) -> None:
 
 
 def add_tool_options(parser: ArgumentParser) -> None:
-    """Add --tools and --environment, for train and evaluate."""
+    """Add --tools and --environment, for train, evaluate and memory."""
     parser.add_argument(
         "--tools", nargs="+", metavar="TOOL",
         help="what the model may call: FILE:function, of your own, with types and a docstring that says what each "

@@ -6,7 +6,7 @@ import sys
 from transformers import AutoConfig, AutoTokenizer
 
 from grpo_lab.base import command
-from grpo_lab.base.checks import check_positive
+from grpo_lab.base.checks import InputError, check_positive
 from grpo_lab.base.display import GIB
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.arguments import settings_parser
@@ -16,8 +16,11 @@ from grpo_lab.memory.planning import choose_candidate, plan_memory
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.models.loading import open_part
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
+from grpo_lab.rollout.environments.choice import make_environment
+from grpo_lab.rollout.environments.environment import tool_schemas
+from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 from grpo_lab.rollout.prompting.prompts import longest_prompt
-from grpo_lab.task_options import add_task_options
+from grpo_lab.task_options import add_task_options, add_tool_options
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
@@ -41,13 +44,29 @@ def main(arguments: list[str] | None = None) -> None:
     task_spec = make_task_spec(
         task, chat_template=options.pop("chat_template"), for_tiny_model=has_tiny_model, **data_options
     )
+    environment = make_environment(
+        task_spec.task,
+        tools=load_tools(options.pop("tools", None)),
+        environment_factory=load_environment_class(options.pop("environment", None)),
+    )
+    schemas = tool_schemas(environment)
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
-        prompt_length = longest_prompt(open_part(AutoTokenizer, folder), task_spec.rows("train", None, seed=0))
+        rows = task_spec.rows("train", None, seed=0)
+        prompt_length = longest_prompt(open_part(AutoTokenizer, folder), rows, schemas)
+    elif schemas:
+        expected = "with tools, expected a model on this machine, whose chat template writes them into each prompt"
+        raise InputError("model", model, expected)
     precisions = possible_precisions(None, precision, exact_only=has_tiny_model)
     config = GRPOConfig(**(options | defaults))
-    memory_plan = plan_memory(model_config, config, prompt_length=prompt_length, precision=precisions[0])
+    memory_plan = plan_memory(
+        model_config,
+        config,
+        prompt_length=prompt_length,
+        precision=precisions[0],
+        has_environment=environment is not None,
+    )
     chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)
     print(
         f"task {task_spec.task.name}; {describe_defaults(defaults, parameters)}",
@@ -65,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", default="qwen2", help=model_help)
     add_task_options(parser)
+    add_tool_options(parser)
     parser.set_defaults(task=SUMS, chat_template=MODEL_TEMPLATE)
     precision_help = "(default: the first that fits: fp32-master, bf16; fp32 if the model is tiny)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=precision_help)

@@ -37,6 +37,7 @@ class RunSizes:
     logits_in_chunks: bool = True  # False if all logits are computed at once, as the model's own head does
     shares_prompts: bool = True  # True if a prompt is computed once for all its completions, False if once for each
     rollout_parts: int = 1  # number of parts of a step's prompts that are sampled one after another
+    has_environment: bool = False  # True if an environment replies; all episodes are then sampled in one part
 
     @cached_property
     def rows(self) -> int:

@@ -23,6 +23,7 @@ from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import PHASES, RunSizes, resident
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
+from grpo_lab.rollout.environments.environment import Environment, tool_schemas
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
@@ -97,7 +98,13 @@ class MemoryPlan:
 
 
 def plan_memory(
-    model_config, config: GRPOConfig, *, prompt_length: int, precision: str, device_type: str = "cuda"
+    model_config,
+    config: GRPOConfig,
+    *,
+    prompt_length: int,
+    precision: str,
+    device_type: str = "cuda",
+    has_environment: bool = False,
 ) -> MemoryPlan:
     """Plan the memory of a run.
 
@@ -105,9 +112,11 @@ def plan_memory(
         model_config: The transformers configuration of a model that is built like Qwen2, such as
             `shape_config("qwen2")`.
         config: The settings of the run.
-        prompt_length: L, tokens of the longest prompt.
+        prompt_length: L, tokens of the longest prompt, with the schemas of the tools if there are any.
         precision: A name in `PRECISIONS`.
         device_type: "cuda" or "cpu", which differ in the KV cache and in the chunks of logits.
+        has_environment: Whether an environment or tools reply to the policy. All episodes of a step are then sampled
+            together; otherwise a rollout that does not fit is sampled in parts.
 
     Raises:
         ValueError: if the configuration lacks a size that the plan needs. A model of another architecture that has all
@@ -115,7 +124,15 @@ def plan_memory(
     """
     check_choice("precision", precision, PRECISIONS)
     check_at_least("prompt_length", prompt_length, 1)
-    return MemoryPlan(RunSizes(shape_of(model_config), config, PRECISIONS[precision], prompt_length, device_type))
+    sizes = RunSizes(
+        shape=shape_of(model_config),
+        config=config,
+        precision=PRECISIONS[precision],
+        prompt_length=prompt_length,
+        device_type=device_type,
+        has_environment=has_environment,
+    )
+    return MemoryPlan(sizes)
 
 
 class Candidate(NamedTuple):
@@ -134,8 +151,11 @@ class Candidate(NamedTuple):
     def with_rollout_within(self, budget: int) -> "Candidate":
         """Return this candidate with its rollout split into the fewest parts with which it fits into `budget` bytes.
 
-        If it fits with no number of parts, the candidate is returned unchanged.
+        The candidate is returned unchanged if it fits with no number of parts, or if an environment replies, since
+        `sample_sequences` then samples all episodes together.
         """
+        if self.plan.run.has_environment:
+            return self
         prompts = self.plan.run.config.prompts_per_step
         for parts in range(1, prompts + 1):
             if prompts % parts:
@@ -214,7 +234,13 @@ def choose_candidate(
 
 
 def fit_to_gpu(
-    model_config, tokenizer, rows, config: GRPOConfig, device: torch.device, fixed: Container[str]
+    model_config,
+    tokenizer,
+    rows,
+    config: GRPOConfig,
+    device: torch.device,
+    fixed: Container[str],
+    environment: Environment | None = None,
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose precision, checkpointing and micro-batch size so that a run fits a GPU.
 
@@ -227,6 +253,7 @@ def fit_to_gpu(
         config: The settings of the run. A precision that they request is kept.
         device: The device of the run.
         fixed: Names of settings that must not change.
+        environment: The environment that replies to the policy; None without one.
 
     Returns:
         The configuration of the chosen candidate, and lines to print on the plan and the choice.
@@ -236,7 +263,11 @@ def fit_to_gpu(
     precisions = possible_precisions(device, config.requested_precision)
     try:
         memory_plan = plan_memory(
-            model_config, config, prompt_length=longest_prompt(tokenizer, rows), precision=precisions[0]
+            model_config,
+            config,
+            prompt_length=longest_prompt(tokenizer, rows, tool_schemas(environment)),
+            precision=precisions[0],
+            has_environment=environment is not None,
         )
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"]
@@ -245,7 +276,13 @@ def fit_to_gpu(
 
 
 def enlarge_micro_batches(
-    model_config, tokenizer, rows, config: GRPOConfig, precision: str, fixed: Container[str] = ()
+    model_config,
+    tokenizer,
+    rows,
+    config: GRPOConfig,
+    precision: str,
+    fixed: Container[str] = (),
+    environment: Environment | None = None,
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose larger micro-batches for short completions, which saves time on a CPU and needs no more memory.
 
@@ -267,9 +304,10 @@ def enlarge_micro_batches(
         memory_plan = plan_memory(
             model_config,
             config_with_long_completions,
-            prompt_length=longest_prompt(tokenizer, rows),
+            prompt_length=longest_prompt(tokenizer, rows, tool_schemas(environment)),
             precision=precision,
             device_type="cpu",
+            has_environment=environment is not None,
         )
     except InputError:
         return config, []

@@ -1,17 +1,18 @@
-"""Models: finding and loading them, adapters, shapes, and the check of a model before its first use."""
+"""Models: finding and loading them, their device, adapters, shapes, and the check of a model before its first use."""
 
 from grpo_lab.base.origin import origin_of, set_origin
 from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.models.adapters import add_lora
-from grpo_lab.models.folders import QWEN2
-from grpo_lab.models.frozen import frozen_copy, silence_dropout
-from grpo_lab.models.loading import (
+from grpo_lab.models.device import (
     describe_device,
     keep_freed_memory_unless_tiny,
-    load_policy,
     one_thread_if_tiny,
     pick_device,
+    pick_device_and_precision,
 )
+from grpo_lab.models.folders import QWEN2
+from grpo_lab.models.frozen import frozen_copy, silence_dropout
+from grpo_lab.models.loading import load_policy
 
 __getattr__ = renamed_in_module(
     __name__,

@@ -12,6 +12,7 @@ from grpo_lab.base.display import readable
 from grpo_lab.base.modelscope import in_modelscope, modelscope_cache
 from grpo_lab.models import packaged
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_of
+from grpo_lab.models.device import pick_device
 
 TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
@@ -20,13 +21,13 @@ HUB_ID_PATTERN = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
-def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
+def find_folder(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str]:
     """Find the folder of a model; download the model if its hub id is in no cache.
 
     Args:
         name: The name as `load_policy` takes it.
-        device_type: The device on which the model is to run: "cpu", "cuda" or "mps". On "cuda", the name "auto" never
-            stands for the tiny model.
+        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`. On
+            "cuda", the name "auto" never stands for the tiny model.
 
     Returns:
         The folder, and the reason why the name stands for it, as a short phrase to print.
@@ -37,7 +38,7 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     """
     text = os.fspath(name)
     if text == "auto":
-        return _auto(on_gpu=device_type == "cuda")
+        return _auto(on_gpu=(device_type or pick_device().type) == "cuda")
     if text == "tiny":
         return TINY, "the tiny model that ships with grpo_lab"
     if model := packaged.PACKAGED.get(text):
@@ -56,7 +57,7 @@ def find_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path
     return _download(text), "downloaded from the Hugging Face hub"
 
 
-def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str]:
+def usable_folder(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str]:
     """Find the folder of a model as `find_folder` does, and check that it holds a whole model.
 
     For a folder with a LoRA adapter, the result is the folder of the adapter's base model.
@@ -65,12 +66,12 @@ def usable_folder(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Pa
     return folder, reason
 
 
-def model_and_adapter_folders(name: str | os.PathLike, device_type: str = "cpu") -> tuple[Path, str, Path | None]:
+def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str, Path | None]:
     """Find the folder of a whole model, and the folder of the LoRA adapter if `name` is that of an adapter.
 
     Args:
         name: The name as `load_policy` takes it.
-        device_type: The device on which the model is to run: "cpu", "cuda" or "mps".
+        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`.
 
     Returns:
         The folder of the model; the reason why the name stands for it, as a short phrase to print; and the folder of
@@ -201,12 +202,12 @@ def _weight_files(folder: Path) -> set[str]:
     return {"model.safetensors"}
 
 
-def count_parameters(name: str | os.PathLike, device_type: str = "cpu") -> int:
+def count_parameters(name: str | os.PathLike, device_type: str | None = None) -> int:
     """Count the parameters of a model from the headers of its weight files, without loading the weights.
 
     Args:
         name: The name as `load_policy` takes it.
-        device_type: The device on which the model is to run: "cpu", "cuda" or "mps".
+        device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`.
 
     Raises:
         InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.

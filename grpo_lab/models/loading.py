@@ -1,4 +1,4 @@
-"""Load a policy: choose folder, device and precision, and print every choice.
+"""Load a policy, and print what was chosen: folder, device and precision.
 
 Weights are read from safetensors only, so that nothing is unpickled. Code that comes with a checkpoint is never run.
 """
@@ -6,7 +6,6 @@ Weights are read from safetensors only, so that nothing is unpickled. Code that 
 import contextlib
 import json
 import os
-import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,14 +23,13 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from grpo_lab.base.allocator import keep_freed_memory
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.display import GIB, readable
+from grpo_lab.base.display import readable
 from grpo_lab.base.origin import set_origin
 from grpo_lab.base.running import OUT_OF_MEMORY
-from grpo_lab.config.defaults import is_tiny
-from grpo_lab.config.precision import pick_precision, slow_here
+from grpo_lab.config.precision import slow_here
 from grpo_lab.models.adapters import merge_adapter
+from grpo_lab.models.device import describe_device, pick_device_and_precision
 from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, weight_file_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
@@ -72,11 +70,11 @@ def load_policy(
             with it and their log-probabilities computed again; a model for which the two differ is refused
             (models/selfcheck.py).
     """
-    chosen_device = pick_device(device)
-    # A precision that the device does not support is refused before a model is downloaded.
-    chosen_precision = None if precision is None else pick_precision(chosen_device, precision)
+    # An unknown device or precision is refused before a model is downloaded.
+    chosen_device, chosen_precision = pick_device_and_precision(device, precision)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    chosen_precision = chosen_precision or pick_precision(chosen_device, exact_only=_has_small_weights(folder))
+    if _has_small_weights(folder):
+        _, chosen_precision = pick_device_and_precision(chosen_device, precision, exact_only=True)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     open_part(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
@@ -98,60 +96,6 @@ def load_policy(
         print(f"        {warning}")
     ensure_checked(model)
     return model, tokenizer
-
-
-def one_thread_if_tiny(model: PreTrainedModel) -> None:
-    """Limit torch to one thread if the model is tiny and on the CPU, because more threads do not make it faster.
-
-    If the environment variable OMP_NUM_THREADS is set, nothing changes.
-    """
-    if model.device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
-        return
-    if is_tiny(model.num_parameters()) and torch.get_num_threads() > 1:
-        torch.set_num_threads(1)
-        print("        one torch thread from here on: a model this small is not faster with more")
-
-
-def keep_freed_memory_unless_tiny(model: PreTrainedModel) -> None:
-    """Let the process keep the memory that it frees (base/allocator.py), if the model is on the CPU and not tiny."""
-    if model.device.type == "cpu" and not is_tiny(model.num_parameters()):
-        keep_freed_memory()
-
-
-def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:
-    """Return the device as a `torch.device` that exists on this machine.
-
-    Args:
-        device: The device or its name; None takes an NVIDIA GPU if torch can use one, else the CPU.
-        name: The argument's name in the error.
-
-    Raises:
-        InputError: if there is no such device.
-    """
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    with contextlib.suppress(RuntimeError, TypeError):
-        chosen = torch.device(device)
-        if (chosen.index or 0) < counts.get(chosen.type, 0):
-            return chosen
-    allowed = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"]))]
-    if counts["mps"]:
-        allowed.append("mps")
-    advice = "the devices that torch sees (`python -m grpo_lab.doctor` says what keeps it from a GPU)"
-    raise InputError(name, device, f"expected None or one of {', '.join(allowed)}: {advice}")
-
-
-def describe_device(device: str | torch.device | None = None) -> str:
-    """Describe a device in one line, such as "NVIDIA H200 (cuda:0), 139.8 GiB" or "CPU (x86_64), 2 torch threads"."""
-    chosen = pick_device(device)
-    if chosen.type == "cuda":
-        gpu = torch.cuda.get_device_properties(chosen)
-        index = torch.cuda.current_device() if chosen.index is None else chosen.index
-        return f"{gpu.name} (cuda:{index}), {gpu.total_memory / GIB:.1f} GiB"
-    if chosen.type == "mps":
-        return f"Apple GPU (mps, {platform.machine()})"
-    return f"CPU ({platform.machine()}), {torch.get_num_threads()} torch thread{'s' * (torch.get_num_threads() > 1)}"
 
 
 def open_part(auto_class: Any, folder: Path, **settings: Any) -> Any:
@@ -302,14 +246,17 @@ def without_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder, with padding on the left.
-
-    A tokenizer without a padding token pads with its end token; one without an end token is refused.
-    """
+def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Open the tokenizer in a folder, with padding on the left; one without an end token is refused."""
     tokenizer = open_part(AutoTokenizer, folder, padding_side="left")
     if tokenizer.eos_token_id is None:
         raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
+    return tokenizer
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in a folder as `open_tokenizer` does; without a padding token, it pads with its end token."""
+    tokenizer = open_tokenizer(folder)
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token

@@ -1,7 +1,7 @@
 """Errors in a notebook that tell the reader in one sentence what to do.
 
-They are shown for an interrupt, for a cell that stops on purpose, and for a name whose cell has not run yet. A lesson
-turns them on by `begin`; `kernel_start.py` turns them on for every kernel, before its first cell.
+They are shown for an interrupt and for a name whose cell has not run yet. A lesson turns them on by `begin`;
+`kernel_start.py` turns them on for every kernel, before its first cell.
 """
 
 import ast
@@ -14,26 +14,17 @@ from pathlib import Path
 from grpo_lab.base.language import _, fill
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_NEW_SCOPES = (
-    *(*_DEFINITIONS, ast.Lambda),
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-)
-
-
-class CellStopped(Exception):
-    """Raised to stop a cell that needs something from the reader; the message says what."""
+_NEW_SCOPES = (*_DEFINITIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def explain_errors(shell) -> None:
-    """Make an IPython shell show an interrupt or `CellStopped` as one line, and an undefined name with its cell."""
-    shell.set_custom_exc((KeyboardInterrupt, CellStopped, NameError), _show)
+    """Make an IPython shell show an interrupt as one line, and an undefined name with the cell that defines it."""
+    shell.set_custom_exc((KeyboardInterrupt, NameError), _show)
 
 
 def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None = None) -> None:
     if isinstance(error, KeyboardInterrupt):
         lines = [str(_("Interrupted. What ran before is kept; run the cell again to start over."))]
-    elif isinstance(error, CellStopped):
-        lines = [str(error)]
     else:
         lines = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
         folder = os.path.basename(os.path.dirname(traceback.extract_tb(trace)[-1].filename))
@@ -46,11 +37,11 @@ def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None 
 def _where_defined(name: str) -> str:
     """Return a sentence that names the cell in which a name is defined; "" if the notebook cannot be read."""
     sources = _read_cells(os.environ.get("JPY_SESSION_NAME", ""))  # JupyterLab sets it to the path of the notebook
-    first = first_line_that_makes(name, sources)
-    if first is None:
+    first_line = first_line_of_defining_cell(name, sources)
+    if first_line is None:
         return _(fill("No cell of this notebook defines {0}. Is it spelt correctly?", f"`{name}`")) if sources else ""
     return _(fill("{0} is defined in the cell that begins with {1}. Run that cell first, or all cells above this one "
-                  "(menu Run).", f"`{name}`", f"`{first}`"))  # fmt: skip
+                  "(menu Run).", f"`{name}`", f"`{first_line}`"))  # fmt: skip
 
 
 def _read_cells(path: str) -> list[str]:
@@ -62,7 +53,7 @@ def _read_cells(path: str) -> list[str]:
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
-def first_line_that_makes(name: str, sources: list[str]) -> str | None:
+def first_line_of_defining_cell(name: str, sources: list[str]) -> str | None:
     """Return the first line of the first cell that assigns, defines or imports the name; None without such a cell.
 
     Names inside a function, a class or a comprehension do not count, since other cells cannot use them.

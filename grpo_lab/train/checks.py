@@ -9,18 +9,17 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
-from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.models.tool_check import check_tool_environment
-from grpo_lab.rollout.environments.choice import pick_environment
-from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.models.device import pick_device_and_precision
+from grpo_lab.models.without_weights import ModelWithoutWeights
+from grpo_lab.rollout.environments.environment import abilities, tool_schemas
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.engines.processes import is_main
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.folder import check_folder
-from grpo_lab.trainer.run_checks import check_reward_arguments, check_same_columns
+from grpo_lab.trainer.run_checks import check_evaluation, check_prompts_of_run, check_reward_funcs
 from grpo_lab.trainer.trackers import check_trackers
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
@@ -47,15 +46,15 @@ def checks_of(plan: RunPlan) -> dict[str, Callable[[RunPlan], None]]:
     """Return the checks of a run in their order: what each one checks, in words, and its function."""
     held_out = f" and {len(plan.eval_rows):,} held out" if plan.eval_rows is not None else ""
     rows = f"{len(plan.rows):,} rows{held_out}: columns, expected answers, room for each prompt"
-    has_tools = bool(plan.environment_arguments)
-    turns = "tools or environment: found, and the chat template has them" if has_tools else "settings of turns"
+    if tool_schemas(plan.environment) is not None:
+        rows += " and its tools, and the chat template has them"
     checks = {
         "options and what they say of each other": check_engine,
         "output folder": check_output_folder,
         "trackers are installed": check_tracker_packages,
         "arguments of the rewards": check_rewards,
-        turns: check_environment,
-        rows: check_lengths,
+        "settings of turns": check_turns,
+        rows: check_rows,
     }
     if plan.engine.lora is not None:
         checks["layers for LoRA"] = check_adapter
@@ -83,8 +82,8 @@ def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
 
 
 def check_engine(plan: RunPlan) -> None:
-    """Raise InputError for settings with which the engine cannot train."""
-    plan.engine.check(plan.config)
+    """Raise InputError for settings or an environment with which the engine cannot train."""
+    plan.engine.check(plan.config, plan.environment)
 
 
 def check_output_folder(plan: RunPlan) -> None:
@@ -101,37 +100,23 @@ def check_tracker_packages(plan: RunPlan) -> None:
 
 def check_rewards(plan: RunPlan) -> None:
     """Raise InputError for a reward function that cannot take the arguments that the run passes to it."""
-    # With a factory, each episode has an environment of its own, and the rewards get them as `environments`.
-    has_environments = "environment_factory" in plan.environment_arguments
-    check_reward_arguments(plan.task_spec.reward_funcs, plan.rows[0], has_environments)
-    if plan.eval_rows is not None:
-        check_same_columns(plan.rows, plan.eval_rows)
+    check_reward_funcs(plan.task_spec.reward_funcs, plan.config, plan.rows, plan.environment)
+    check_evaluation(plan.config, plan.rows, plan.eval_rows)
 
 
-def check_environment(plan: RunPlan) -> None:
-    """Raise InputError for tools or an environment that do not fit each other, the settings, the model or the rows."""
-    environment_arguments = plan.environment_arguments
-    for name, option in (("tools", "tools"), ("environment_factory", "environment")):
-        if "environment" in environment_arguments and name in environment_arguments:
-            problem = "is given for a task that has an environment of its own"
-            raise InputError(option, environment_arguments[name], "leave it out, or take another task", found=problem)
-    keywords = {name: environment_arguments.get(name) for name in ("environment", "tools", "environment_factory")}
-    # Made only for these checks; the training makes its own from the same arguments.
-    trial_environment = pick_environment(
-        **keywords,
-        max_tool_calling_iterations=plan.config.max_tool_calling_iterations,
-        tool_timeout=plan.config.tool_timeout,
-    )
-    check_turn_advantage(plan.config, trial_environment)
-    check_tool_environment(trial_environment, plan.options["model"], plan.rows)
+def check_turns(plan: RunPlan) -> None:
+    """Raise InputError if the environment does not provide what the advantages of turns need."""
+    check_turn_advantage(plan.config, plan.environment)
 
 
-def check_lengths(plan: RunPlan) -> None:
-    """Raise InputError for the first prompt that cannot be tokenized, or that leaves no room for a completion."""
+def check_rows(plan: RunPlan) -> None:
+    """Raise InputError for tools without a chat template for them, and for the first row that cannot begin an episode.
+
+    Without an environment an episode is a completion. The tokens of the tools count as part of the prompt.
+    """
     model_config, tokenizer = plan.model_parts
-    for name, rows in {"dataset": plan.rows, "eval_dataset": plan.eval_rows or []}.items():
-        prompts = (rows[index]["prompt"] for index in range(len(rows)))
-        check_prompts(model_config, tokenizer, prompts, plan.config.max_completion_length, name)
+    datasets = {"dataset": plan.rows} | ({} if plan.eval_rows is None else {"eval_dataset": plan.eval_rows})
+    check_prompts_of_run(ModelWithoutWeights(model_config), tokenizer, datasets, plan.config, plan.environment)
 
 
 def check_adapter(plan: RunPlan) -> None:
@@ -150,6 +135,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     precision = plan.precision
     plan, fitting_lines = plan.fitted_to_memory()
     device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.model_parts
+    schemas = tool_schemas(plan.environment)
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
     if not is_planned_for_gpu:
         yield from fitting_lines
@@ -163,16 +149,22 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     elif plan.engine.lora is not None:
         yield LORA_NOT_PLANNED
     else:
-        precision_name = precision or pick_precision(device).name
-        length = longest_prompt(tokenizer, rows)
+        _, loaded_precision = pick_device_and_precision(device, precision, exact_only=plan.has_tiny_model)
         try:
             yield str(
                 plan_memory(
-                    model_config, config, prompt_length=length, precision=precision_name, device_type=device.type
+                    model_config,
+                    config,
+                    prompt_length=longest_prompt(tokenizer, rows, schemas),
+                    precision=loaded_precision.name,
+                    device_type=device.type,
+                    has_environment=plan.environment is not None,
                 )
             )
         except InputError as error:  # the run can train an architecture whose memory cannot be planned
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]
-    yield f"the first prompt as the model sees it, {len(encode_prompt(tokenizer, prompt))} tokens:"
-    yield from (f"  {line}" for line in render_prompt(tokenizer, prompt).splitlines())
+    appended_later = ", to which reset may append" * abilities(plan.environment).has_instances
+    tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
+    yield f"the first prompt as the model sees it{appended_later}, {tokens} tokens:"
+    yield from (f"  {line}" for line in render_prompt(tokenizer, prompt, tools=schemas).splitlines())

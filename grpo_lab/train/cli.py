@@ -45,7 +45,7 @@ def _train(plan: RunPlan) -> None:
     with _naming_the_resuming_command(plan):
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,
-            eval_dataset=plan.eval_rows, saved_options=plan.saved_options, **plan.environment_arguments,
+            eval_dataset=plan.eval_rows, environment=plan.environment, saved_options=plan.saved_options,
         )  # fmt: skip
     print(*_closing_lines(history, plan), sep="\n")
 

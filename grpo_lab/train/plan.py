@@ -16,6 +16,8 @@ from grpo_lab.train.engines.options import make_engine
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
     import torch
 
+    from grpo_lab.rollout.environments.environment import Environment
+
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 # Options that are converted to steps once the number of rows is known, and the setting that each replaces.
 SETTING_IN_STEPS = {"num_train_epochs": "max_steps", "warmup_ratio": "warmup_steps"}
@@ -31,7 +33,7 @@ class RunPlan:
     config: The whole configuration of the run.
     defaults: The settings of `config` that were not given, as `default_settings` chose them.
     engine: The engine that trains, this package's own loop or TRL's trainer.
-    environment_arguments: Keyword arguments of `train` for tools or an environment; empty without either.
+    environment: The environment of the tools, of the environment class or of the task; None without one.
     device: The device that the model is trained on.
     parameters: Number of parameters of the model.
     rows: The problems to train on.
@@ -44,7 +46,7 @@ class RunPlan:
     config: GRPOConfig
     defaults: dict
     engine: Engine
-    environment_arguments: dict[str, Any]
+    environment: "Environment | None"
     device: "torch.device"
     parameters: int
     rows: Rows
@@ -69,13 +71,9 @@ class RunPlan:
     @cached_property
     def model_parts(self) -> tuple[Any, Any]:
         """The configuration and the tokenizer of the model, loaded without its weights."""
-        from transformers import AutoConfig, AutoTokenizer
+        from grpo_lab.models.without_weights import open_config_and_tokenizer
 
-        from grpo_lab.models.folders import usable_folder
-        from grpo_lab.models.loading import open_part
-
-        folder, _ = usable_folder(self.options["model"], self.device.type)
-        return open_part(AutoConfig, folder), open_part(AutoTokenizer, folder)
+        return open_config_and_tokenizer(self.options["model"], self.device.type)
 
     def description_lines(self) -> list[str]:
         """Return lines on the plan, the task, its rewards and the default settings."""
@@ -98,9 +96,13 @@ class RunPlan:
             return self, []
         if self.device.type == "cpu":
             precision = self.precision or "fp32"
-            config, lines = enlarge_micro_batches(*self.model_parts, self.rows, self.config, precision, self.options)
+            config, lines = enlarge_micro_batches(
+                *self.model_parts, self.rows, self.config, precision, self.options, self.environment
+            )
         else:
-            config, lines = fit_to_gpu(*self.model_parts, self.rows, self.config, self.device, self.options)
+            config, lines = fit_to_gpu(
+                *self.model_parts, self.rows, self.config, self.device, self.options, self.environment
+            )
         return replace(self, config=config), lines
 
 
@@ -111,19 +113,24 @@ def make_plan(options: dict) -> RunPlan:
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.choice import task_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
     engine = make_engine(options)
-    environment_arguments = load_environment_arguments(options.get("tools"), options.get("environment"))
+    tools = load_tools(options.get("tools"))
+    environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
     rows = task_spec.rows("train", None, config.seed)
     config = count_epochs(config, options, len(rows))
-    environment = task_environment(task_spec.task)
-    if environment is not None:
-        environment_arguments["environment"] = environment
+    environment = make_environment(
+        task_spec.task,
+        tools=tools,
+        environment_factory=environment_class,
+        max_tool_calling_iterations=config.max_tool_calling_iterations,
+        tool_timeout=config.tool_timeout,
+    )
     eval_rows = _eval_rows(task_spec, config)
     return RunPlan(
         options=options,
@@ -131,7 +138,7 @@ def make_plan(options: dict) -> RunPlan:
         config=config,
         defaults=defaults,
         engine=engine,
-        environment_arguments=environment_arguments,
+        environment=environment,
         device=device,
         parameters=parameters,
         rows=rows,

@@ -47,7 +47,11 @@ def completion_logprobs(
 def logprobs_without_gradient(
     model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
-    """Compute the log-probabilities of `completion_logprobs` without gradient, one micro-batch at a time."""
+    """Compute the log-probabilities of `completion_logprobs` without gradient, one micro-batch at a time.
+
+    With an entropy coefficient, the entropies are computed and dropped: logits in chunks give log-probabilities that
+    differ in their last bits with and without entropy, and these have to equal those of the update, for a ratio of 1.
+    """
     row_mask = experience.loss_mask.any(-1) if row_mask is None else row_mask
     order = cheapest_order(model, experience.rollout, row_mask)
     parts = [

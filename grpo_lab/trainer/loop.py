@@ -17,7 +17,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.environments.choice import pick_environment
+from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.collecting import collect
@@ -72,8 +72,8 @@ def train(
         Stopped: (a KeyboardInterrupt) after Ctrl-C or SIGTERM; the current step is finished and saved first.
         RuntimeError: if the loss or the gradient of `max_nonfinite_steps` updates in a row was not finite.
     """
-    environment = pick_environment(
-        environment, tools, environment_factory,
+    environment = make_environment(
+        tools=tools, environment_factory=environment_factory, environment=environment,
         max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
     )  # fmt: skip
     if reward_funcs is None and not abilities(environment).has_reward:

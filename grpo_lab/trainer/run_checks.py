@@ -12,7 +12,7 @@ from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
-from grpo_lab.rollout.environments.environment import abilities
+from grpo_lab.rollout.environments.environment import Environment, abilities, tool_schemas
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.long_rows import describe_attention
@@ -38,27 +38,39 @@ def check_run_inputs(inputs: RunInputs) -> None:
         check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     for name, rows in inputs.datasets.items():
         check_dataset(rows, name)
-    check_reward_funcs(inputs)
-    check_evaluation(inputs)
+    check_reward_funcs(inputs.reward_funcs, config, inputs.dataset, inputs.environment)
+    check_evaluation(config, inputs.dataset, inputs.eval_dataset)
     ensure_checked(model)
-    check_prompts_of_run(inputs)
+    check_prompts_of_run(model, tokenizer, inputs.datasets, config, inputs.environment)
     prompts = (rows[index]["prompt"] for rows in inputs.datasets.values() for index in range(len(rows)))
     for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
-    if line := _attention_of_long_rows(model, tokenizer, inputs.dataset, config):
+    if line := _attention_of_long_rows(inputs):
         print(f"attention: {line}")
 
 
-def check_reward_funcs(inputs: RunInputs) -> None:
-    """Raise InputError for reward functions that `score_completions` would refuse after the first rollout."""
-    if inputs.reward_funcs is None:
+# The checks that need no weights have arguments of their own, so that a command can call them before it loads a model.
+
+
+def check_reward_funcs(
+    reward_funcs: Any, config: GRPOConfig, dataset: Rows, environment: Environment | None = None
+) -> None:
+    """Raise InputError for reward functions that `score_completions` would refuse after the first rollout.
+
+    Args:
+        reward_funcs: One reward function or several; None if the environment or the user's own loop rewards.
+        config: The settings of the run.
+        dataset: The training rows, whose columns the reward functions get.
+        environment: The environment that replies to the policy; None without one.
+    """
+    if reward_funcs is None:
         return
-    columns = inputs.dataset[0]
-    check_weights(inputs.config.reward_weights, reward_names(inputs.reward_funcs))
+    columns = dataset[0]
+    check_weights(config.reward_weights, reward_names(reward_funcs))
     if reserved_name := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
         expected = "expected another name, since reward functions get something else under this one"
-        raise InputError("dataset", inputs.dataset, expected, found=f"has the column {reserved_name!r}")
-    check_reward_arguments(inputs.reward_funcs, columns, abilities(inputs.environment).has_instances)
+        raise InputError("dataset", dataset, expected, found=f"has the column {reserved_name!r}")
+    check_reward_arguments(reward_funcs, columns, abilities(environment).has_instances)
 
 
 def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_environments: bool = False) -> None:
@@ -74,34 +86,45 @@ def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_enviro
     check_signatures(reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
 
 
-def check_evaluation(inputs: RunInputs) -> None:
+def check_evaluation(config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None) -> None:
     """Raise InputError if only one of `eval_dataset` and `eval_steps` is given, or if the columns do not fit."""
-    eval_steps, eval_dataset = inputs.config.eval_steps, inputs.eval_dataset
-    if eval_steps is None and eval_dataset is not None:
+    if config.eval_steps is None and eval_dataset is not None:
         raise InputError("eval_steps", None, "expected one where eval_dataset is given")
-    if eval_steps is not None and eval_dataset is None:
+    if config.eval_steps is not None and eval_dataset is None:
         raise InputError("eval_dataset", None, "expected one where eval_steps is given")
     if eval_dataset is not None:
-        check_same_columns(inputs.dataset, eval_dataset)
+        check_same_columns(dataset, eval_dataset)
 
 
-def check_prompts_of_run(inputs: RunInputs) -> None:
-    """Raise InputError for the first row whose prompt cannot begin a completion or an episode."""
-    model, tokenizer, length = inputs.model, inputs.tokenizer, inputs.config.max_completion_length
-    for name, dataset in inputs.datasets.items():
-        if inputs.environment is not None:
+def check_prompts_of_run(
+    model, tokenizer, datasets: dict[str, Rows], config: GRPOConfig, environment: Environment | None = None
+) -> None:
+    """Raise InputError for the first row whose prompt cannot begin a completion or an episode.
+
+    Args:
+        model: The policy, or a `ModelWithoutWeights`.
+        tokenizer: The tokenizer of the policy.
+        datasets: The data sets of the run, by the names of their arguments.
+        config: The settings of the run.
+        environment: The environment that replies to the policy; None without one.
+    """
+    length = config.max_completion_length
+    for name, dataset in datasets.items():
+        if environment is not None:
             rows = LazyRows(range(len(dataset)), dataset.__getitem__)
-            inputs.environment.check(model, tokenizer, rows, length, name)
+            environment.check(model, tokenizer, rows, length, name)
         else:
             prompts = (dataset[index]["prompt"] for index in range(len(dataset)))
             check_prompts(model.config, tokenizer, prompts, length, name)
 
 
-def _attention_of_long_rows(model, tokenizer, dataset: Rows, config: GRPOConfig) -> str | None:
+def _attention_of_long_rows(inputs: RunInputs) -> str | None:
     """Describe the attention of rows that are too long for a mask; None if no row of the first prompts is that long."""
+    model, config = inputs.model, inputs.config
     if not is_fast(model):
         return None
-    length = longest_prompt(tokenizer, dataset) + config.max_completion_length
+    prompt_length = longest_prompt(inputs.tokenizer, inputs.dataset, tool_schemas(inputs.environment))
+    length = prompt_length + config.max_completion_length
     with autocast(model, config):
         return describe_attention(length, model.device.type, attention_dtype(model))
 

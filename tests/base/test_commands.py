@@ -230,7 +230,8 @@ def test_help_and_a_wrong_option_wait_for_no_transformers():
     code = (
         "import grpo_lab.train; assert grpo_lab.train.main\n"
         "import contextlib, sys; from grpo_lab.__main__ import main\n"
-        "for words in (['train', '--help'], ['train', '--max_step', '3'], ['chat', '--help'], ['doctor', '--help']):\n"
+        "for words in (['train', '--help'], ['train', '--max_step', '3'], ['evaluate', '--help'], ['chat', '--help'],\n"
+        "              ['doctor', '--help']):\n"
         "    with contextlib.suppress(SystemExit):\n        main(words)\n"
         "sys.exit('transformers' in sys.modules)"
     )

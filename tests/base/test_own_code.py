@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.own_code import load, qualified_name
 from grpo_lab.config.own_formulas import register
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
 MINE = '''
 from pathlib import Path
@@ -53,11 +53,12 @@ def loaded(name: str):
 def test_a_file_that_several_options_name_is_executed_once(workdir):
     (workdir / "mine.py").write_text(MINE, encoding="utf-8")
     (score,) = find_rewards(["mine.py:score"])
-    arguments = load_environment_arguments(["mine.py:add"], "mine.py:World")
+    load_tools(["mine.py:add"])
+    World = load_environment_class("mine.py:World")
     register("advantage", "mine.py:centred")
     del ADVANTAGES["mine.py:centred"]
     assert (workdir / "executed.txt").read_text(encoding="utf-8") == "once "
-    assert score(["a"], [arguments["environment_factory"]()]) == [1.0], "the reward knows the environment's class"
+    assert score(["a"], [World()]) == [1.0], "the reward knows the environment's class"
     names = ["mine:score", f"{workdir}/mine.py:score", f"../{workdir.name}/mine.py:score"]
     if sys.platform != "win32":  # where a link needs an administrator
         (workdir / "link.py").symlink_to(workdir / "mine.py")

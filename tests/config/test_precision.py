@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from grpo_lab import evaluate as evaluate_module
 from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig, precision
 from grpo_lab.config.precision import PRECISIONS, precision_of
+from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
 from grpo_lab.trainer import rounding
@@ -80,7 +80,7 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
         return sample_completions(*arguments, **keywords)
 
     monkeypatch.setattr(environment, "sample_completions", spy)
-    evaluate_module.evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
+    evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
 
 

@@ -12,9 +12,13 @@ from grpo_lab.memory import GIB, enlarge_micro_batches, fit_to_gpu
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
+from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.prompting.prompts import longest_prompt
+from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
 from tests.support.refused import refused
 from tests.support.small_policy import make_config, make_policy
+from tests.support.tool_policy import add, make_tool_policy
 
 
 def printed(capsys, *arguments) -> list[str]:
@@ -62,6 +66,48 @@ def test_where_nothing_fits_it_says_what_is_left(capsys):
 def test_a_model_on_this_machine_is_planned_with_its_own_prompts(capsys):
     lines = printed(capsys, "--model", "tiny")
     assert lines[2].startswith("459,904 parameters, fp32; 256 completions per step x (28 prompt + 64 response) tokens")
+
+
+TOOLS = '''
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b
+'''
+
+
+@pytest.fixture
+def add_tool(tmp_path) -> str:
+    """Return the name of a tool, as `--tools` takes it."""
+    (tmp_path / "tools_to_plan.py").write_text(TOOLS, encoding="utf-8")
+    return f"{tmp_path / 'tools_to_plan.py'}:add"
+
+
+def test_the_prompts_of_a_plan_have_the_schemas_of_the_tools(add_tool, tmp_path, capsys):
+    model, tokenizer = make_tool_policy()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    schemas = ToolEnvironment([add]).schemas
+    rows = make_task_spec(for_tiny_model=True).rows("train", None, seed=0)
+    length = longest_prompt(tokenizer, rows, schemas)
+    assert length > longest_prompt(tokenizer, rows)
+    lines = printed(capsys, "--model", str(tmp_path / "model"), "--tools", add_tool)
+    assert any(f" x ({length} prompt + " in line for line in lines)
+    assert "model is 'qwen2'; with tools, expected a model on this machine" in refused(
+        command.main, "--tools", add_tool
+    )
+
+
+def test_a_task_with_an_environment_is_not_planned_in_parts(capsys):
+    many = ["--generation_batch_size", "4096", "--num_generations", "16", "--precision", "bf16", "--budget", "24"]
+    words = [*many, "--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "256"]
+    assert "rollout in " in printed(capsys, "--task", "sums", *words)[-1]
+    lines = printed(capsys, "--task", "sums-calculator", *words)
+    assert not any("rollout in " in line for line in lines) and lines[-1].startswith("none of them fits")
 
 
 def test_what_cannot_be_planned_is_named(monkeypatch):
@@ -119,6 +165,16 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
         assert f"chosen: {chosen[0]}, " in lines[-1]
     requested = replace(config, precision="bf16")
     assert fit_to_gpu(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",))[0].precision == "bf16"
+    planned_prompts = []
+    tools = ToolEnvironment([add])
+    tool_tokenizer = make_tool_policy()[1]
+    for environment in (None, tools):
+        chats = [{"prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows]
+        _, lines = fit_to_gpu(shape, tool_tokenizer, chats, config, torch.device("cuda"), (), environment)
+        length = longest_prompt(tool_tokenizer, chats, environment and environment.schemas)
+        assert f" x ({length} prompt + " in lines[0]
+        planned_prompts.append(length)
+    assert planned_prompts[0] < planned_prompts[1]
     unchanged, lines = fit_to_gpu(shape, tokenizer, rows, config, torch.device("cpu"), ())
     assert unchanged is config and lines == []
     unchanged, lines = fit_to_gpu(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ())

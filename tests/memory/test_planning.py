@@ -127,6 +127,10 @@ def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     assert memory_plan.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
     assert not way.plan.with_changes(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
     assert f"rollout in {parts} parts, the first that fits" in lines[-1]
+    with_environment = memory_plan.with_changes(has_environment=True)
+    way, lines = choose_candidate(with_environment, 24 * GIB, ("bf16",))
+    assert way.plan.run.rollout_parts == 1 and lines[-1].startswith("none of them fits"), "episodes are sampled at once"
+    assert choose_candidate(with_environment, 200 * GIB, ("bf16",))[1][-1].startswith("chosen: bf16")
 
 
 def peak_of(precision, checkpointing, prompts, rows, L, T, beta=0.0):

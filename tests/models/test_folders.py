@@ -7,6 +7,7 @@ import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
+from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import folders, load_policy, loading
 from tests.support.resuming import copy_of
 from tests.support.small_policy import make_policy
@@ -31,7 +32,8 @@ def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint,
 
 
 def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(loading, "pick_device", lambda device: torch.device("cuda"))
+    on_gpu = (torch.device("cuda"), PRECISIONS["bf16"])
+    monkeypatch.setattr(loading, "pick_device_and_precision", lambda *_: on_gpu)
     with pytest.raises(FileNotFoundError) as stopped:
         load_policy("auto")
     message = str(stopped.value)
@@ -178,3 +180,13 @@ def test_a_wrong_name_lists_what_is_allowed(checkpoint):
             load_policy(name)
     with pytest.raises(TypeError):
         load_policy(42)
+
+
+@pytest.mark.parametrize(("device", "name"), [("cpu", "tiny"), ("cuda", None)])
+def test_without_a_device_type_the_name_auto_stands_for_what_load_policy_takes(monkeypatch, device, name):
+    monkeypatch.setattr(folders, "pick_device", lambda: torch.device(device))
+    if name is None:
+        with pytest.raises(FileNotFoundError, match="name is 'auto', which on a GPU is Qwen/Qwen2-0.5B-Instruct"):
+            folders.usable_folder("auto")
+    else:
+        assert folders.usable_folder("auto")[0] == folders.TINY

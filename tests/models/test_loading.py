@@ -1,7 +1,6 @@
-"""Loading a policy: results and printed lines, devices, precisions, and each fault of a folder with its remedy."""
+"""Loading a policy: results and printed lines, its precision, and each fault of a folder with its remedy."""
 
 import json
-from contextlib import nullcontext
 from copy import deepcopy
 
 import pytest
@@ -11,12 +10,10 @@ from transformers import AutoConfig, T5Config
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, pick_precision, possible_precisions, precision_of
-from grpo_lab.models import load_policy
-from grpo_lab.models import loading as models
+from grpo_lab.config.precision import PRECISIONS, precision_of
+from grpo_lab.models import load_policy, loading
 from grpo_lab.models.loading import open_part
 from grpo_lab.rollout.prompting.prompts import end_token_ids
-from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of
 from tests.support.small_policy import make_policy, make_tokenizer
@@ -35,15 +32,6 @@ def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
     count = sum(p.numel() for p in model.parameters())
     for word in ("random-qwen2", "the folder you named", f"{count:,} parameters", "fp32", "CPU"):
         assert word in output
-
-
-@pytest.mark.parametrize(("tiny_below", "calls"), [(1, 1), (10**9, 0)])
-def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(tiny_below, calls, checkpoint, monkeypatch):
-    counted = []
-    monkeypatch.setattr(models, "keep_freed_memory", lambda: counted.append(1))
-    monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", tiny_below)
-    models.keep_freed_memory_unless_tiny(load_policy(checkpoint, device="cpu")[0])
-    assert len(counted) == calls
 
 
 def test_without_padding_token_the_end_token_pads_and_it_is_said(checkpoint, tmp_path, capsys):
@@ -232,7 +220,9 @@ def test_a_damaged_file_is_one_sentence_about_the_folder(checkpoint, tmp_path, f
 
 def test_full_memory_is_no_fault_of_a_folder(checkpoint, monkeypatch):
     for error in (MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")):
-        monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", lambda *_, error=error, **__: raises(error))
+        monkeypatch.setattr(
+            loading.AutoModelForCausalLM, "from_pretrained", lambda *_, error=error, **__: raises(error)
+        )
         with pytest.raises(type(error)) as shown:
             load_policy(checkpoint)
         assert shown.value is error
@@ -260,60 +250,6 @@ def test_a_tokenizer_without_end_token_is_refused(checkpoint, tmp_path):
         load_policy(folder)
 
 
-@pytest.fixture
-def fake_gpu(monkeypatch):
-    """Pretend that there is one GPU, which supports bf16 or does not."""
-
-    def pretend(bf16: bool) -> torch.device:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        monkeypatch.setattr(torch.cuda, "device", nullcontext)
-        monkeypatch.setattr(
-            torch.cuda, "is_bf16_supported", lambda including_emulation=True: bf16 or including_emulation
-        )
-        return torch.device("cuda")
-
-    return pretend
-
-
-@pytest.mark.parametrize("bf16", [True, False])
-def test_precision_follows_the_gpu(fake_gpu, bf16: bool):
-    device = fake_gpu(bf16)
-    assert models.pick_device() == device
-    assert pick_precision(device).name == ("bf16" if bf16 else "fp16")
-    assert pick_precision(device, exact_only=True).name == "fp32"
-    assert pick_precision(device, "bf16-naive").name == "bf16-naive"
-    assert pick_precision(torch.device("cpu")).name == "fp32"
-
-
-@pytest.mark.parametrize("bf16", [True, False])
-def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16: bool):
-    """One list gives the default of `load_policy`, the first choice of TRL and adapters, and a requested precision."""
-    device, cpu = fake_gpu(bf16), torch.device("cpu")
-    modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
-    assert possible_precisions(device) == modes and possible_precisions(None) == ("fp32-master", "bf16")
-    assert pick_precision(device).name == modes[-1]
-    for engine in (TrlEngine(), OurEngine(lora={})):
-        assert (engine.precision(GRPOConfig(), device, has_tiny_model=False) or pick_precision(device).name) == modes[0]
-        assert engine.precision(GRPOConfig(), device, has_tiny_model=True) is None
-    for other_device, exact_only in ((device, True), (cpu, False), (cpu, True), (None, True)):
-        assert possible_precisions(other_device, exact_only=exact_only) == ("fp32",)
-    for requested in PRECISIONS:
-        assert (
-            possible_precisions(device, requested)
-            == possible_precisions(None, requested, exact_only=True)
-            == (requested,)
-        )
-
-
-def test_the_old_name_of_exact_only_works_and_warns(fake_gpu):
-    device = fake_gpu(bf16=True)
-    with pytest.warns(DeprecationWarning, match="the argument small is called exact_only now"):
-        assert possible_precisions(device, small=True) == ("fp32",)
-    with pytest.warns(DeprecationWarning, match="the argument small is called exact_only now"):
-        assert pick_precision(device, small=True).name == "fp32"
-
-
 @pytest.mark.parametrize("precision", [None, *PRECISIONS])
 def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint, precision: str | None, capsys):
     """A copy, such as the reference, has the same precision; converting the weights to another type changes it."""
@@ -328,25 +264,3 @@ def test_a_model_trains_in_the_mode_it_was_loaded_for(checkpoint, precision: str
 def test_a_wrong_precision_lists_what_is_allowed(checkpoint):
     with pytest.raises(ValueError, match="precision is 'int8'; expected one of 'fp32', 'fp32-master', 'bf16'"):
         load_policy(checkpoint, precision="int8")
-
-
-def test_a_wrong_device_lists_what_is_allowed(fake_gpu, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for device in ("gpu", "tpu:0", "meta", "cuda"):
-        with pytest.raises(ValueError, match=f"device is '{device}'; expected None or one of cpu"):
-            models.pick_device(device)
-    fake_gpu(bf16=True)
-    with pytest.raises(ValueError, match="device is 'cuda:3'; expected None or one of cpu, cuda:0: the devices"):
-        models.pick_device("cuda:3")
-
-
-def test_small_models_get_one_thread_unless_the_user_chose(tiny, monkeypatch):
-    chosen = []
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    models.one_thread_if_tiny(tiny[0])
-    assert chosen == []
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    models.one_thread_if_tiny(tiny[0])
-    assert chosen == [1]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from grpo_lab.teaching import cell_errors as errors
+from grpo_lab.teaching import cell_errors
 
 SOURCES = [
     "%pip install x",
@@ -29,8 +29,8 @@ SOURCES = [
         ("x", None),
     ],
 )
-def test_the_cell_is_the_first_one_that_makes_the_name(name, line):
-    assert errors.first_line_that_makes(name, SOURCES) == line
+def test_the_cell_is_the_first_one_that_defines_the_name(name, line):
+    assert cell_errors.first_line_of_defining_cell(name, SOURCES) == line
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,15 @@ def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatc
     path = tmp_path / "lesson.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), encoding="utf-8")
     monkeypatch.setenv("JPY_SESSION_NAME", str(path))
-    assert sentence in str(errors._where_defined("a")) and unknown in str(errors._where_defined("z"))
+    assert sentence in str(cell_errors._where_defined("a"))
+    assert unknown in str(cell_errors._where_defined("z"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "none.ipynb"))
-    assert errors._where_defined("a") == ""
+    assert cell_errors._where_defined("a") == ""
 
 
 @pytest.mark.slow
-def test_in_a_kernel_both_are_errors_that_end_in_a_sentence():
+def test_in_a_kernel_both_are_errors_that_end_in_a_sentence(monkeypatch):
+    monkeypatch.setenv("GRPO_LAB_LANG", "en")
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     cells = [
         "from IPython import get_ipython\nfrom grpo_lab.teaching.cell_errors import explain_errors",
@@ -66,5 +68,7 @@ def test_in_a_kernel_both_are_errors_that_end_in_a_sentence():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, allow_errors=True, kernel_name="python3").execute()
     (interrupt,), (name,) = notebook.cells[2].outputs, notebook.cells[3].outputs
-    assert interrupt.ename == "KeyboardInterrupt" and len(interrupt.traceback) == 1
-    assert name.ename == "NameError" and "print(base)" in "\n".join(name.traceback)
+    assert interrupt.ename == "KeyboardInterrupt"
+    assert interrupt.traceback == ["Interrupted. What ran before is kept; run the cell again to start over."]
+    assert name.ename == "NameError"
+    assert "print(base)" in "\n".join(name.traceback)

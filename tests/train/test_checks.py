@@ -1,21 +1,26 @@
 """Tests of the checks of a run before its model is loaded: a dry run reports exactly what a run refuses."""
 
+import sys
+
 import pytest
 
 from grpo_lab import models
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
+from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import table
 from grpo_lab.train import checks
 from tests.support.refused import refused
+from tests.support.tool_policy import make_tool_policy
 
 CHECKS = (
     "check_engine",
     "check_output_folder",
     "check_tracker_packages",
     "check_rewards",
-    "check_environment",
-    "check_lengths",
+    "check_turns",
+    "check_rows",
     "check_adapter",
 )
 
@@ -82,3 +87,144 @@ def test_all_problems_are_collected_and_the_first_one_is_raised_without_a_list(a
     assert len(problems) == 3
     with pytest.raises(FileExistsError, match="output_dir"):
         checks.run_checks(plan)
+
+
+# --- tools and environments -------------------------------------------------------------------------------------------
+
+TOOLS = '''
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b
+
+MADE = []
+
+class World:
+    """An environment whose instances are all in MADE."""
+
+    def __init__(self):
+        MADE.append(self)
+
+    def reset(self, **row):
+        return ""
+
+    def look(self) -> str:
+        """Look around."""
+        return "nothing"
+
+    def get_reward(self):
+        return 1.0
+'''
+
+
+@pytest.fixture
+def tool_arguments(tmp_path, monkeypatch) -> list[str]:
+    """Return the arguments of a run whose chat template has tools; the code of tools is in tools_of_a_run.py."""
+    for part in make_tool_policy():
+        part.save_pretrained(tmp_path / "model")
+    (tmp_path / "tools_of_a_run.py").write_text(TOOLS, encoding="utf-8")
+    rows = "".join(f'{{"prompt": "1+{n}", "answer": "{n + 1}"}}\n' for n in range(8))
+    (tmp_path / "mine.jsonl").write_text(rows, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    size = ["--num_generations", "2", "--generation_batch_size", "2", "--max_steps", "1", "--disable_tqdm", "true"]
+    return ["--model", "model", "--task", "mine.jsonl", "--output_dir", "out", *size]
+
+
+def test_a_dry_run_shows_and_counts_the_tools_in_the_prompt(tool_arguments, capsys):
+    words = [*tool_arguments, "--max_completion_length", "60"]
+    assert train_command.main([*words, "--dry_run", "--tools", "tools_of_a_run.py:add"]) == 0
+    output = capsys.readouterr().out
+    plan = plan_of([*words, "--tools", "tools_of_a_run.py:add"])
+    _, tokenizer = plan.model_parts
+    chat = plan.rows[0]["prompt"]
+    text = tokenizer.apply_chat_template(chat, plan.environment.schemas, add_generation_prompt=True, tokenize=False)
+    tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert "<|im_start|>system add<|im_end|>" in text
+    assert f"the first prompt as the model sees it, {tokens} tokens:\n  <|im_start|>system add<|im_end|>\n" in output
+    prompts = (len(encode_prompt(tokenizer, row["prompt"], tools=plan.environment.schemas)) for row in plan.rows)
+    assert f" x ({max(prompts)} prompt + 60 response) tokens" in output
+    assert "room for each prompt and its tools, and the chat template has them" in output
+
+
+def test_the_tokens_of_a_dry_run_are_those_of_the_first_rollout(tool_arguments, capsys, monkeypatch):
+    lengths, encode = [], tool_environment.encode_prompts
+
+    def encode_and_count(*arguments, **keywords):
+        prompts = encode(*arguments, **keywords)
+        lengths.append(prompts.ids.shape[1])
+        return prompts
+
+    monkeypatch.setattr(tool_environment, "encode_prompts", encode_and_count)
+    words = [*tool_arguments, "--max_completion_length", "30", "--tools", "tools_of_a_run.py:add"]
+    assert train_command.main([*words, "--dry_run"]) == 0
+    output = capsys.readouterr().out
+    assert lengths == []
+    assert train_command.main(words) == 0
+    assert f" x ({lengths[0]} prompt + 30 response) tokens" in output
+
+
+def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused(tool_arguments, capsys, monkeypatch):
+    plan = plan_of([*tool_arguments, "--tools", "tools_of_a_run.py:add"])
+    model_config, tokenizer = plan.model_parts
+    without_tools = longest_prompt(tokenizer, plan.rows)
+    assert longest_prompt(tokenizer, plan.rows, plan.environment.schemas) > without_tools
+    length = str(model_config.max_position_embeddings - without_tools)
+    words = [*tool_arguments, "--max_completion_length", length, "--dry_run"]
+    assert train_command.main(words) == 0
+    assert "dry run: no problems found" in capsys.readouterr().out
+    assert train_command.main([*words, "--tools", "tools_of_a_run.py:add"]) == 1
+    assert "problem: dataset row 0: prompt has " in capsys.readouterr().out
+    monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
+    assert train_command.main([*words[:-1], "--tools", "tools_of_a_run.py:add"]) == 2
+    assert "error: dataset row 0: prompt has " in capsys.readouterr().err
+
+
+def test_a_run_makes_its_environment_once(tool_arguments, monkeypatch):
+    """The plan makes it: an instance for the checks, and one more for the second episode of the batch."""
+    words = [*tool_arguments, "--max_completion_length", "30", "--environment", "tools_of_a_run.py:World"]
+    environments, make = [], ToolEnvironment.__init__
+
+    def count(self, *arguments, **keywords):
+        environments.append(self)
+        make(self, *arguments, **keywords)
+
+    monkeypatch.setattr(ToolEnvironment, "__init__", count)
+    plan = plan_of(words)
+    instances = sys.modules[plan.environment.environment_class.__module__].MADE
+    assert len(instances) == 1 and environments == [plan.environment]
+    checks.run_checks(plan)
+    assert len(instances) == 1
+    instances.clear()
+    environments.clear()
+    assert train_command.main(words) == 0
+    assert len(instances) == 2 and len(environments) == 1
+
+
+def test_a_dry_run_says_that_reset_may_append_to_the_prompt(tool_arguments, capsys):
+    words = [*tool_arguments, "--max_completion_length", "30", "--environment", "tools_of_a_run.py:World"]
+    assert train_command.main([*words, "--dry_run"]) == 0
+    output = capsys.readouterr().out
+    assert "the first prompt as the model sees it, to which reset may append, " in output
+    assert "\n  <|im_start|>system look<|im_end|>\n" in output
+
+
+def test_the_plan_has_the_limits_of_the_run_and_the_environment_of_a_task(tool_arguments):
+    limits = ["--max_tool_calling_iterations", "2", "--tool_timeout", "0.5"]
+    environment = plan_of([*tool_arguments, "--tools", "tools_of_a_run.py:add", *limits]).environment
+    assert (environment.max_tool_calling_iterations, environment.tool_timeout) == (2, 0.5)
+    assert plan_of(tool_arguments).environment is None
+    calculator = ["--model", "model", "--task", "sums-calculator", "--output_dir", "out"]
+    assert plan_of([*calculator, *limits[:2]]).environment.max_turns == 3
+
+
+def test_a_dry_run_refuses_an_environment_that_trl_lacks(tool_arguments, capsys):
+    pytest.importorskip("trl")
+    words = [*tool_arguments, "--task", "sums-calculator", "--engine", "trl", "--max_completion_length", "30"]
+    assert train_command.main([*words, "--dry_run"]) == 1
+    assert "problem: --engine is trl, which has no environment that replies within a completion" in (
+        capsys.readouterr().out
+    )

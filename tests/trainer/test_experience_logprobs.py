@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, loop
-from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs
+from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
 from tests.support.small_policy import make_config, make_exact, make_policy, ragged_experience
 
 ALTERNATING = (3, 24, 5, 23, 2, 22, 4, 24)
@@ -55,3 +56,16 @@ def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient
     order = cheapest_order(model, experience.rollout, experience.rows_with_gradient(config.needs_every_row))
     for part in order.split(4):
         assert len(experience.rollout.prompt_of_row[part].unique()) == 1
+
+
+@pytest.mark.parametrize("entropy_coef", [0.0, 0.01])
+def test_in_chunks_the_log_probabilities_before_the_update_are_those_of_the_update(entropy_coef, monkeypatch):
+    """Otherwise the first ratio would not be exactly 1. With and without entropy, the last bits may differ."""
+    monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
+    experience, model = ragged_experience(ALTERNATING), make_policy()[0]
+    config = make_config(entropy_coef=entropy_coef, per_device_train_batch_size=len(ALTERNATING))
+    order = cheapest_order(model, experience.rollout, experience.loss_mask.any(-1))
+    expected = completion_logprobs(model, experience[order], config)[0][order.argsort()]
+    assert torch.equal(logprobs_without_gradient(model, experience, config), expected)
+    without_entropy = logprobs_without_gradient(model, experience, make_config())
+    torch.testing.assert_close(without_entropy, expected.detach(), rtol=0, atol=1e-5)

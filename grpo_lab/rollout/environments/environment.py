@@ -56,7 +56,16 @@ class Environment(Protocol):
         ...
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
-        """Raise InputError for the first row of the data that cannot begin an episode."""
+        """Raise InputError for the first row of the data that cannot begin an episode.
+
+        Args:
+            model: The policy, of which only the attribute `config` is read, since a command checks before it loads the
+                weights.
+            tokenizer: The tokenizer of the policy.
+            rows: Rows of the data.
+            max_completion_length: Maximum number of tokens of an episode, including the replies.
+            name: The name of the data in errors.
+        """
         ...
 
     @property
@@ -111,6 +120,14 @@ def abilities(environment: Environment | None) -> Abilities:
         has_reward=getattr(environment, "has_reward", False),
         has_state=getattr(environment, "has_state", False),
     )
+
+
+def tool_schemas(environment: Environment | None) -> list[dict] | None:
+    """Return the JSON schemas that the chat template writes into each prompt of an environment; None without schemas.
+
+    They are the attribute `schemas` of a `ToolEnvironment`; an environment that replies in plain text has none.
+    """
+    return getattr(environment, "schemas", None)
 
 
 def functions_and_settings(environment: Any) -> tuple[list[Callable], dict]:

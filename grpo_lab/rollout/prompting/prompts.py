@@ -33,13 +33,14 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     return Prompts(prompt_ids, prompt_mask)
 
 
-def longest_prompt(tokenizer, rows: Sequence[dict]) -> int:
+def longest_prompt(tokenizer, rows: Sequence[dict], tools: list[dict] | None = None) -> int:
     """Return the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts.
 
     rows: The rows of a data set, each with a "prompt".
+    tools: JSON schemas of the functions that the chat template describes to the model.
     """
     prompts = [rows[index]["prompt"] for index in range(min(len(rows), MAX_MEASURED_PROMPTS))]
-    return encode_prompts(tokenizer, prompts).ids.shape[1]
+    return encode_prompts(tokenizer, prompts, tools).ids.shape[1]
 
 
 def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | None = None) -> list[int]:

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.train.engines.processes import world_size
-from grpo_lab.train.engines.trl_settings import check_settings, differences
+from grpo_lab.train.engines.trl_settings import check_environment, check_settings, differences
+
+if TYPE_CHECKING:
+    from grpo_lab.rollout.environments.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class OurEngine:
 
     lora: dict | None = None
 
-    def check(self, config: GRPOConfig) -> None:
+    def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
         """Raise InputError for several processes, and for settings that do not go with LoRA."""
         if (processes := world_size()) > 1:
             allowed = "expected 1: our own loop has one process; --engine trl has more"
@@ -79,11 +82,10 @@ class TrlEngine:
     fsdp: bool = False
     vllm: dict | None = None
 
-    def check(self, config: GRPOConfig) -> None:
-        """Raise InputError for a setting that TRL lacks or understands differently."""
+    def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
+        """Raise InputError for a setting or an environment that TRL lacks or understands differently."""
         check_settings(config, lora=self.lora is not None)
-        if self.lora is not None:
-            check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
+        check_environment(config, environment)
 
     def precision(self, config: GRPOConfig, device, has_tiny_model: bool) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.

@@ -27,7 +27,7 @@ def load_once(name: str, precision: str):
     """
     if is_main():
         return load_policy(name, "cpu", precision)
-    folder = usable_folder(name)[0]
+    folder = usable_folder(name, "cpu")[0]
     config = open_part(AutoConfig, folder)
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=PRECISIONS[precision].weights)

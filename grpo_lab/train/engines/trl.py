@@ -24,11 +24,10 @@ from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.origin import origin_of
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import silence_dropout
-from grpo_lab.rollout.environments.choice import pick_environment
+from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.forward.modes import training_mode
@@ -37,7 +36,7 @@ from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
-from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_settings
+from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_environment, check_settings
 from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer, records_of_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
@@ -70,15 +69,19 @@ def train(
 
     Further arguments are `lora`, `fsdp` and `vllm`, the fields of `TrlEngine`. With LoRA, the folder holds only the
     adapter, and the model keeps its frozen weights. With FSDP2, the model passed in is left divided, and the complete
-    trained model is only in `output_dir`. An `environment` is refused, since TRL has none that replies within a
-    completion.
+    trained model is only in `output_dir`. An `environment` has to be a `ToolEnvironment`, since TRL has none that
+    replies within a completion.
 
     Raises:
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
         Stopped: A KeyboardInterrupt, after Ctrl-C or SIGTERM. A run with one process first finishes and saves its step.
     """
     check_settings(config, lora=lora is not None)
-    environment = _tool_environment(config, environment, tools, environment_factory)
+    environment = make_environment(
+        tools=tools, environment_factory=environment_factory, environment=environment,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
+    )  # fmt: skip
+    check_environment(config, environment)
     inputs = RunInputs(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
@@ -126,24 +129,6 @@ def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
     )  # fmt: skip
 
 
-def _tool_environment(config: GRPOConfig, environment, tools, environment_factory) -> ToolEnvironment | None:
-    """Return the environment of the tools; raise InputError for an environment that TRL lacks or cannot evaluate."""
-    if environment is not None:
-        reason = "is trl, which has no environment that replies within a completion"
-        raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
-    environment = pick_environment(
-        None,
-        tools,
-        environment_factory,
-        max_tool_calling_iterations=config.max_tool_calling_iterations,
-        tool_timeout=config.tool_timeout,
-    )
-    if environment is not None and config.eval_steps is not None and world_size() > 1:
-        expected = "leave it out with --engine trl, tools or an environment, and several processes"
-        raise InputError("eval_steps", config.eval_steps, expected)
-    return environment
-
-
 def _run_folder(model, tokenizer, config: GRPOConfig, settings: dict) -> RunFolder | None:
     """Return the folder of the run, not opened yet; None without an output_dir, and in all processes but the first.
 
@@ -160,7 +145,6 @@ def _adapter(model, config: GRPOConfig, lora: dict | None):
     """Return peft's configuration of the adapters, or None to train all parameters."""
     if lora is None:
         return None
-    check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     return lora_config(model, lora)
 
 

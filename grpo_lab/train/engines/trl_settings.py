@@ -6,10 +6,12 @@ TRL receives the settings of three functions: `unchanged_settings`, `batch_setti
 """
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import as_typed
 from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.engines.processes import world_size
 from grpo_lab.train.engines.trl_table import (
@@ -20,6 +22,9 @@ from grpo_lab.train.engines.trl_table import (
     settings_counted_in,
     settings_handled,
 )
+
+if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
+    from grpo_lab.rollout.environments.environment import Environment
 
 # The switches of TRL's configuration that choose each precision.
 PRECISION_FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf16-naive": ()}
@@ -46,7 +51,23 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
         allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
         raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
+    if lora:
+        check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     batch_settings_per_process(config)
+
+
+def check_environment(config: GRPOConfig, environment: "Environment | None") -> None:
+    """Raise InputError for an environment that TRL lacks, or that it cannot evaluate with several processes."""
+    from grpo_lab.rollout.environments.tools import ToolEnvironment
+
+    if environment is None:
+        return
+    if not isinstance(environment, ToolEnvironment):
+        reason = "is trl, which has no environment that replies within a completion"
+        raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
+    if config.eval_steps is not None and world_size() > 1:
+        expected = "leave it out with --engine trl, tools or an environment, and several processes"
+        raise InputError("eval_steps", config.eval_steps, expected)
 
 
 def unchanged_settings(config: GRPOConfig) -> dict:

@@ -5,11 +5,13 @@ import torch
 from transformers import GenerationConfig
 
 from grpo_lab.rollout import encode_prompts, end_token_ids, pad_token_id, sample_completions
+from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompting import prompt_checks
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 from tests.support.sampling import SETTINGS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.small_policy import make_policy, make_tokenizer
+from tests.support.tool_policy import add, make_tool_policy
 
 SAID = {"role": "user", "content": "a"}
 
@@ -114,6 +116,15 @@ def test_the_longest_prompt_is_the_longest_of_the_first_ones(monkeypatch):
     assert longest_prompt(tokenizer, rows) == encode_prompts(tokenizer, ["1+1+1+1=?"]).ids.shape[1]
     monkeypatch.setattr("grpo_lab.rollout.prompting.prompts.MAX_MEASURED_PROMPTS", 2)
     assert longest_prompt(tokenizer, rows) == encode_prompts(tokenizer, ["1+1=?"]).ids.shape[1]
+
+
+def test_the_longest_prompt_has_the_schemas_of_the_tools():
+    tokenizer = make_tool_policy()[1]
+    rows, schemas = [{"prompt": [{"role": "user", "content": "1+2"}]}], ToolEnvironment([add]).schemas
+    text = tokenizer.apply_chat_template(rows[0]["prompt"], schemas, add_generation_prompt=True, tokenize=False)
+    assert "system add<|im_end|>" in text
+    assert longest_prompt(tokenizer, rows, schemas) == len(tokenizer(text)["input_ids"])
+    assert longest_prompt(tokenizer, rows) < longest_prompt(tokenizer, rows, schemas)
 
 
 def test_padding_with_the_end_token_when_there_is_no_other():

@@ -16,7 +16,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+from grpo_lab.rollout.environments.tools.named import load_tools
 from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import engine as installed
@@ -208,7 +208,7 @@ def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
         connection.execute("CREATE TABLE things (name TEXT, euros INTEGER)")
         connection.executemany("INSERT INTO things VALUES (?, ?)", [("chair", 45), ("lamp", 19)])
         connection.commit()
-    tools = load_environment_arguments(["python", f"sqlite:{tmp_path / 'shop.db'}"], None)["tools"]
+    tools = load_tools(["python", f"sqlite:{tmp_path / 'shop.db'}"])
     model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, PACKAGE_SCRIPTS)

@@ -5,7 +5,6 @@ Two tools come with the package: `python`, which runs a program, and `sqlite:FIL
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from grpo_lab.base.checks import InputTypeError
 from grpo_lab.base.own_code import load
@@ -15,22 +14,22 @@ from grpo_lab.sandbox.python import PYTHON_TOOL, check_sandbox
 SQLITE = "sqlite:"
 
 
-def load_environment_arguments(tools: list[str] | None, environment: str | None) -> dict[str, Any]:
-    """Load named tools and a named environment class; return them as keyword arguments of `train`.
+def load_tools(names: list[str] | None) -> list[Callable]:
+    """Load tools by name; a file is imported, which runs its code.
 
-    A file is imported, which runs its code.
-
-    tools: Names of tools: FILE:function, "python" or sqlite:FILE. None: no tools.
-    environment: FILE:Class. None: no environment.
+    names: FILE:function, "python" or sqlite:FILE. None: no tools.
     """
-    keywords: dict[str, Any] = {}
-    if tools:
-        keywords["tools"] = [_load_tool(name) for name in tools]
-    if environment is not None:
-        keywords["environment_factory"] = load("environment", environment, "my_world:World", files_only=True)
-        if not inspect.isclass(keywords["environment_factory"]):
-            raise InputTypeError("environment", environment, "expected the name of a class")
-    return keywords
+    return [_load_tool(name) for name in names or []]
+
+
+def load_environment_class(name: str | None) -> type | None:
+    """Load an environment class by its name FILE:Class; the file is imported, which runs its code. None for None."""
+    if name is None:
+        return None
+    definition = load("environment", name, "my_world:World", files_only=True)
+    if not inspect.isclass(definition):
+        raise InputTypeError("environment", name, "expected the name of a class")
+    return definition
 
 
 def _load_tool(name: str) -> Callable:

@@ -108,23 +108,10 @@ class ToolEnvironment:
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for a chat template without tools, and for rows of the data that cannot begin an episode."""
-        self.check_rows(tokenizer, rows, name)
+        Dialogue(tokenizer, self.schemas)
+        self._check_rows(rows, name)
         prompts = (row["prompt"] for row in rows)
         check_prompts(model.config, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
-
-    def check_rows(self, tokenizer, rows: Rows, name: str = "dataset") -> None:
-        """Raise InputError for all that `check` refuses, except prompts that are too long; this needs no model."""
-        Dialogue(tokenizer, self.schemas)
-        if "environments" in rows[0]:
-            problem = "has the column 'environments', which is the trainer's own keyword"
-            raise InputError(name, rows, "expected another name", found=problem)
-        for index, row in enumerate(rows):
-            if not isinstance(row["prompt"], list):
-                problem = f"is {row['prompt']!r:.60}"
-                expected = "expected a list of messages, since tools are called in a chat"
-                raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=problem)
-        if self.has_instances:
-            self._check_reset(rows[0], name)
 
     def sample(
         self,
@@ -228,6 +215,19 @@ class ToolEnvironment:
         if inspect.iscoroutinefunction(self.environment_class.reset):
             problem = f"makes a {self.environment_class.__name__}, whose reset is asynchronous"
             raise InputTypeError("environment_factory", self.environment_factory, "expected a plain one", found=problem)
+
+    def _check_rows(self, rows: Rows, name: str) -> None:
+        """Raise InputError for a reserved column, for a prompt that is no chat, and for columns unknown to `reset`."""
+        if "environments" in rows[0]:
+            problem = "has the column 'environments', which is the trainer's own keyword"
+            raise InputError(name, rows, "expected another name", found=problem)
+        for index, row in enumerate(rows):
+            if not isinstance(row["prompt"], list):
+                problem = f"is {row['prompt']!r:.60}"
+                expected = "expected a list of messages, since tools are called in a chat"
+                raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=problem)
+        if self.has_instances:
+            self._check_reset(rows[0], name)
 
     def _check_reset(self, row: dict, name: str) -> None:
         try:

@@ -13,9 +13,9 @@ from grpo_lab import chat, evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout.environments.choice import task_environment
+from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.environments.tools.named import load_environment_arguments
+from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
@@ -60,11 +60,10 @@ def workdir(tmp_path, monkeypatch):
 
 
 def test_what_is_named_is_loaded(workdir):
-    arguments = load_environment_arguments(["my_world.py:add"], "my_world.py:World")
-    assert arguments["tools"][0](1, 2) == 3 and arguments["environment_factory"].__name__ == "World"
-    same_tools = load_environment_arguments([f"{workdir}/my_world.py:add"], None)["tools"]
-    assert same_tools == arguments["tools"], "one file is imported once"
-    assert load_environment_arguments(None, None) == {}
+    tools, world = load_tools(["my_world.py:add"]), load_environment_class("my_world.py:World")
+    assert tools[0](1, 2) == 3 and world.__name__ == "World"
+    assert load_tools([f"{workdir}/my_world.py:add"]) == tools, "one file is imported once"
+    assert load_tools(None) == [] and load_environment_class(None) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,8 @@ def test_what_is_named_is_loaded(workdir):
 )
 def test_what_cannot_be_had_is_named(tools, environment, words, workdir):
     with pytest.raises(InputError, match=words):
-        load_environment_arguments(tools, environment)
+        load_tools(tools)
+        load_environment_class(environment)
 
 
 def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
@@ -213,7 +213,7 @@ def test_a_task_with_an_environment_of_its_own_is_played_in_it(capsys):
     row = find_task("sums-calculator").rows("train", 2)[1]
     assert (printed := capsys.readouterr().out).startswith(f"you: {row['prompt'][-1]['content']}\n")
     model, tokenizer = grpo_lab.models.load_policy("tiny")
-    environment = task_environment(find_task("sums-calculator"))
+    environment = make_environment(find_task("sums-calculator"))
     rollout = environment.sample(model, tokenizer, [row], 1, 40, top_k=1)
     turns = chat.printable(turns_as_text(rollout.turn_texts(tokenizer)[0])).removesuffix(END)
     assert END not in printed and printed.splitlines()[1] == turns
@@ -243,9 +243,13 @@ def test_credit_that_the_class_cannot_give_is_refused_before_a_model_is_loaded(w
 
 
 @pytest.mark.parametrize("option", [["--tools", "my_world.py:add"], ["--environment", "my_world.py:World"]])
-def test_a_task_with_an_environment_takes_no_other(option, workdir, capsys):
-    words = ["--model", "tiny", "--task", "sums-calculator", *option, "--output_dir", "out"]
-    assert train_command.main(words) == 2
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [(train_command, ["--output_dir", "out"]), (train_command, ["--dry_run"]), (evaluate, []), (chat, [])],
+    ids=["train", "dry run", "evaluate", "chat"],
+)
+def test_a_task_with_an_environment_takes_no_other(command, words, option, workdir, capsys):
+    assert command.main(["--model", "tiny", "--task", "sums-calculator", *option, *words]) == 2
     assert f"{option[0]} is given for a task that has an environment of its own" in capsys.readouterr().err
 
 
@@ -353,6 +357,6 @@ def test_without_sandbox_the_commands_refuse_before_a_model_is_loaded(words, nam
 
 def test_what_is_no_database_is_refused(workdir):
     with pytest.raises(InputError, match="sqlite is 'none.db'; there is no such file"):
-        load_environment_arguments(["sqlite:none.db"], None)
+        load_tools(["sqlite:none.db"])
     with pytest.raises(InputError, match="expected FILE:name, .*; or python, or sqlite:FILE"):
-        load_environment_arguments(["pythons"], None)
+        load_tools(["pythons"])

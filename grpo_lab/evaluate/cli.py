@@ -1,0 +1,203 @@
+"""The command `python -m grpo_lab.evaluate --model DIR`, which prints the metrics of a model as a JSON object.
+
+Modules that need transformers are imported inside the functions, so that --help and errors in options come at once.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from grpo_lab.base import Parser, command, shell_line, writable_file
+from grpo_lab.base.checks import check_at_least
+from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.base.parser import write_at_once
+from grpo_lab.base.setting import check_range
+from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, check_no_code_named
+from grpo_lab.config import SETTINGS
+from grpo_lab.config.arguments import read_settings
+from grpo_lab.config.defaults import is_tiny
+from grpo_lab.evaluate.measure import sample_problems, sample_records
+from grpo_lab.evaluate.metrics import evaluation_metrics
+from grpo_lab.rewards import reward_names
+from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
+from grpo_lab.tasks import SPLITS, TASKS, Rows
+
+TURN_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # settings that limit the calls of tools
+# Options that this command takes over from a run.
+_OPTION_DEFAULTS = TASK_OPTION_DEFAULTS | dict.fromkeys(OPTIONS_THAT_IMPORT)
+_OPTION_DEFAULTS |= {name: SETTINGS[name].default for name in TURN_LIMITS}
+
+
+@command("grpo_lab.evaluate")
+def main(arguments: list[str] | None = None) -> None:
+    settings = vars(_parser().parse_args(arguments))
+    for option in ("n", "num_generations", "max_completion_length", "batch_size"):
+        if settings[option] is not None:
+            check_at_least(option, settings[option], 1)
+    for option in ("seed", "temperature"):
+        check_range(SETTINGS[option], settings[option])
+    for option in TURN_LIMITS:
+        if settings[option] is not None:
+            check_range(SETTINGS[option], settings[option])
+    with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
+        result = _evaluate_model(**settings)
+    line = json.dumps(result, allow_nan=False)
+    rounded = json.loads(line, parse_float=lambda digits: round(float(digits), 4))
+    print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))
+
+
+def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Path | None, **settings) -> dict:
+    """Evaluate a model with the options of the command; return the metrics with task and split.
+
+    Args:
+        model: The name of the model, as `load_policy` takes it.
+        split: The split of the problems, "train" or "test".
+        n: Number of problems; None takes the default number.
+        seed: Seed from which problems and completions are drawn.
+        output: The file for the records of the completions; None writes none.
+        settings: The other options of the command.
+    """
+    from grpo_lab.models.folders import count_parameters
+    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+
+    has_tiny_model = is_tiny(count_parameters(model))
+    options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
+    turn_limits = {name: options.pop(name) for name in TURN_LIMITS}
+    tools = load_tools(options.pop("tools"))
+    environment_class = load_environment_class(options.pop("environment"))
+    task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)
+    task = task_spec.task
+    environment = make_environment(task, tools=tools, environment_factory=environment_class, **turn_limits)
+    rows = task_spec.rows(split, n, seed)
+    print(*task_spec.description_lines(rows), sep="\n")
+    if not task.has_held_out:
+        print(f"task {task.name}: no problem is held out; these are the ones used in training")
+    settings["max_completion_length"] = settings["max_completion_length"] or task.completion_length(has_tiny_model)
+    settings["batch_size"] = settings["batch_size"] or (512 if has_tiny_model else 64)
+    policy, tokenizer = _load_checked(model, task_spec, rows, environment, settings["max_completion_length"])
+    reward_weights = options.get("reward_weights")
+    scored = sample_problems(
+        policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, seed=seed, disable_tqdm=False,
+        reward_weights=reward_weights, environment=environment, **settings,
+    )  # fmt: skip
+    metrics = evaluation_metrics(scored, settings["num_generations"], has_reward_weights=reward_weights is not None)
+    records = sample_records(rows, scored)
+    if output is not None:
+        write_at_once(output, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+        print(f"{len(records):,} completions written to {output.as_posix()}")
+    for remark in _remarks(metrics, records, task_spec):
+        print(remark)
+    return {"task": task.name, "split": split} | metrics
+
+
+def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_completion_length: int) -> tuple:
+    """Load a model and its tokenizer, after checking that they, the rewards and the environment work with the rows.
+
+    Args:
+        model: The name of the model, as `load_policy` takes it.
+        task_spec: The task with its rewards.
+        rows: The problems.
+        environment: The environment that replies to the policy; None if there is none.
+        max_completion_length: Maximum number of tokens of a completion.
+    """
+    from grpo_lab.models import load_policy, one_thread_if_tiny
+    from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
+    from grpo_lab.rollout.environments.environment import abilities
+    from grpo_lab.rollout.prompting.probe import probe
+    from grpo_lab.rollout.prompting.prompts import end_token_ids
+    from grpo_lab.trainer.run_checks import check_reward_arguments
+
+    check_reward_arguments(task_spec.reward_funcs, rows[0], abilities(environment).has_instances)
+    if environment is not None:
+        model_config, tokenizer = open_config_and_tokenizer(model)
+        environment.check(ModelWithoutWeights(model_config), tokenizer, rows, max_completion_length, "task")
+    policy, tokenizer = load_policy(model)
+    one_thread_if_tiny(policy)
+    for line in probe(tokenizer, (row["prompt"] for row in rows), end_token_ids(policy, tokenizer)).values():
+        print(f"prompts: {line}")
+    return policy, tokenizer
+
+
+def _remarks(metrics: dict, records: list[dict], task_spec: TaskSpec) -> Iterator[str]:
+    """Yield remarks on an evaluation, if training on its rows would have no gradient or there is no accuracy."""
+    distinct_rewards = {(record["problem"], record["reward"]) for record in records}
+    if records and metrics["num_generations"] > 1 and len(distinct_rewards) == metrics["n"]:
+        yield (
+            "all rewards were equal within each problem, so training on them would have no gradient; take problems "
+            "with right and wrong completions, or more of each (num_generations); --output shows them"
+        )
+    if metrics["accuracy"] is None:
+        first = reward_names(task_spec.reward_funcs)[0]
+        reason = f"{first} gives no rewards, or values other than 0 to 1 (-1 for wrong)"
+        yield f"there is no accuracy: {reason}; see rewards/{first}/mean"
+
+
+def _with_run_settings(model: str, typed: dict) -> dict:
+    """Complete the options that were typed with those of the run that trained the model.
+
+    A run is known if the model is its folder or one of its checkpoints. Its options are taken unless another task was
+    typed, the weights of its rewards unless other rewards were typed, and the limits of its calls only if there are
+    tools or an environment.
+    """
+    explicit = {option: value for option, value in typed.items() if value is not None}
+    folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
+    run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    if explicit.get("task") not in (None, run_settings.get("task")):
+        run_settings = {}
+    if explicit.keys() & {"prompt_column", "prompt_template"}:  # either of them replaces both options of the run
+        run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
+    inherited = {}
+    for option, default in _OPTION_DEFAULTS.items():
+        if option not in explicit and run_settings.get(option) not in (None, default):
+            inherited[option] = run_settings[option]
+    if not _has_environment(_OPTION_DEFAULTS | inherited | explicit):
+        inherited = {option: value for option, value in inherited.items() if option not in TURN_LIMITS}
+    check_no_code_named(inherited, folder / SETTINGS_FILE)
+    if inherited:
+        words = []
+        for option, value in inherited.items():
+            words += [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
+        print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
+    options = _OPTION_DEFAULTS | inherited | explicit
+    reward_funcs = run_settings.get("reward_funcs")
+    has_rewards_of_run = explicit.get("reward_funcs", reward_funcs) == reward_funcs
+    if has_rewards_of_run and run_settings.get("reward_weights") is not None:
+        options["reward_weights"] = run_settings["reward_weights"]
+    return options
+
+
+def _has_environment(options: dict) -> bool:
+    """Return True if tools, an environment or a task that replies are among the options."""
+    task = TASKS.get(options["task"])
+    return bool(options["tools"] or options["environment"] or (task is not None and task.respond is not None))
+
+
+def _parser() -> Parser:
+    description = (
+        "Sample completions of problems that the training does not see, and count the right ones. "
+        f"{', '.join((*TASK_OPTION_DEFAULTS, *TURN_LIMITS))} and the weights of the rewards default to those of the "
+        "run, if the model is its folder."
+    )
+    parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
+    parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
+    add_task_options(parser)
+    add_reward_options(parser)
+    add_tool_options(parser)
+    add = parser.add_argument
+    add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
+    add("--n", type=int, help="number of problems (default: 1000, or as many as there are)")
+    add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
+    add("--num_generations", type=int, default=4, help="completions per problem (default 4)")
+    add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
+    add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
+    add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
+    add("--max_tool_calling_iterations", type=int, metavar="N", help="limit of turns with calls (default: none)")
+    timeout_help = f"limit of a call of a tool, in seconds (default {SETTINGS['tool_timeout'].default:g})"
+    add("--tool_timeout", type=float, metavar="X", help=timeout_help)
+    output_help = "write completions with prompts, rewards and the turns of episodes, one JSON object per line"
+    add("--output", type=writable_file, metavar="FILE", help=output_help)
+    return parser

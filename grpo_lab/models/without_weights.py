@@ -1,0 +1,27 @@
+"""A model without its weights: its configuration and tokenizer, with which a command checks a run before loading it."""
+
+from typing import Any, NamedTuple
+
+from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
+
+from grpo_lab.models.folders import usable_folder
+from grpo_lab.models.loading import open_part, open_tokenizer
+
+
+class ModelWithoutWeights(NamedTuple):
+    """A stand-in for a model in checks that read nothing but its configuration, such as `Environment.check`."""
+
+    config: Any
+
+
+def open_config_and_tokenizer(
+    name: str, device_type: str | None = None
+) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
+    """Open the configuration and the tokenizer of a model.
+
+    Args:
+        name: Name or folder of the model, as `load_policy` takes it.
+        device_type: "cpu" or "cuda", for which "auto" chooses a model; None takes the device of this machine.
+    """
+    folder, _ = usable_folder(name, device_type)
+    return open_part(AutoConfig, folder), open_tokenizer(folder)
