@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, stochastic_round
+from grpo_lab.config.precision import PRECISIONS, precision_of, realised_share, slow_here, stochastic_round
 from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
@@ -91,6 +91,15 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     monkeypatch.setattr(environment, "sample_completions", spy)
     evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
+
+
+def test_a_cpu_without_bf16_is_told_so_and_others_are_not(monkeypatch):
+    warnings = []
+    for capabilities in ({"avx2": True, "avx512_bf16": False}, {"avx2": True, "avx512_bf16": True}):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda available=capabilities: available)
+        warnings += [slow_here(torch.device("cpu"), PRECISIONS[mode]) for mode in ("fp32-master", "bf16-naive", "fp32")]
+    assert [text is not None for text in warnings] == [True, True, False, False, False, False]
+    assert warnings[0] == "this CPU has no bf16, so fp32-master is several times slower than fp32"
 
 
 def over_all_noise(value: float) -> torch.Tensor:
