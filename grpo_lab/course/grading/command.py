@@ -99,7 +99,7 @@ def page_names(students: list[str]) -> list[str]:
 def summary(grading: ClassGrades, folder: Path) -> str:
     """Return the lines that the command prints at the end."""
     lines = [f"to look at: {note}" for note in notes_on_submissions(grading)]
-    if grading.wall not in SANDBOXES:
+    if grading.isolation not in SANDBOXES:
         lines.insert(0, "note: without a sandbox: the submissions ran as ordinary processes of this machine")
     for mistake in mistakes_to_discuss(recognised_mistakes(grading)):
         numbers = f"(students: {mistake.num_students}, points: {mistake.lost_points:g})"

@@ -30,11 +30,12 @@ from grpo_lab.sandbox.isolation import private_folders, strongest_isolation
 
 VISIBLE_SEED = 0  # the seed of the inputs that students see
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
-# Fields that have another name in that file.
+# The keys under which files of earlier versions have stored a field that has another name now.
 _STORED_KEYS = {
     "failed_cells": "cells",
     "class_fingerprint": "of_class",
     "folded_parts": "folded",
+    "isolation": "wall",
     "shares": "properties",
     "max_points": "full",
     "judged_cell": "judged",
@@ -117,7 +118,7 @@ class ClassGrades:
     Attributes:
         assignment: The file stem of the assignment, such as "02_baselines_and_advantages".
         seed: The seed of the last grading.
-        wall: The sandbox of the last grading, as `strongest_isolation` names it.
+        isolation: The isolation of the submissions in the last grading, as `strongest_isolation` names it.
         students: The graded submissions, one for each student.
         class_fingerprint: The fingerprint of the class's formulas (`ClassKey.fingerprint`); "" without variants.
         variants: The exercises with a formula of the class. The file leaves them out.
@@ -125,14 +126,14 @@ class ClassGrades:
 
     assignment: str
     seed: int
-    wall: str  # the isolation, as `strongest_isolation` names it; saved files have this name
+    isolation: str
     students: list[GradedSubmission]
     class_fingerprint: str = ""
     variants: dict[str, Exercise] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: Path) -> "ClassGrades":
-        """Read the file that `as_json` wrote in an earlier grading.
+        """Read the file that `as_json` wrote in an earlier grading, by this version or an earlier one.
 
         Raises:
             InputError: If the file does not have that form.
@@ -146,7 +147,8 @@ class ClassGrades:
             raise InputError("output", file, "name another folder, or move it away", found=problem) from error
 
     def as_json(self) -> str:
-        return json.dumps(asdict(replace(self, variants={}), dict_factory=_stored_values))
+        """Return the text of the grades file: all fields but the variants, by their names."""
+        return json.dumps(asdict(replace(self, variants={})))
 
     def merged(self, earlier: "ClassGrades") -> "ClassGrades":
         """Return these grades together with those of students who were graded only in an earlier grading.
@@ -319,14 +321,9 @@ def _explain_missing(
     return answer
 
 
-def _stored_values(values: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a dataclass as they are stored in the file: by their keys there."""
-    return {_STORED_KEYS.get(name, name): value for name, value in values}
-
-
 def _field_values(dataclass_type: type, entry: dict) -> dict[str, Any]:
-    """Return an entry of the file by the names of the dataclass's fields: the inverse of `_stored_values`."""
-    names = {_STORED_KEYS.get(field.name, field.name): field.name for field in fields(dataclass_type)}
+    """Return an entry of the file by the names of the dataclass's fields, whichever version stored it."""
+    names = {_STORED_KEYS[field.name]: field.name for field in fields(dataclass_type) if field.name in _STORED_KEYS}
     return {names.get(key, key): value for key, value in entry.items()}
 
 

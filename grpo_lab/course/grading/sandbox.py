@@ -23,7 +23,15 @@ from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.sandbox.isolation import MAX_MEMORY, MAX_TASKS, end_worker, isolated_command, kill_command, kill_worker, tasks_of
+from grpo_lab.sandbox.isolation import (
+    MAX_MEMORY,
+    MAX_TASKS,
+    end_worker,
+    isolated_command,
+    kill_command,
+    kill_worker,
+    tasks_of,
+)
 
 RUNNER = "from grpo_lab.course.grading.runner import main; main()"
 START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step

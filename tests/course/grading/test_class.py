@@ -139,6 +139,52 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     assert rows(folder)["bob"]["points"] == "23"
 
 
+# A grades.json of an earlier version, which stored several fields under other names.
+EARLIER_GRADES = """
+{"assignment": "01_policy_gradient", "seed": 7, "wall": "docker", "of_class": "5e3a", "variants": {}, "students": [
+    {"submission": {"student": "bob", "of_class": "5e3a", "cells": [{"number": 4, "source": "x", "exercise": ""}]},
+     "points": {"token_entropy": 2}, "cells": {"4": "NameError"}, "seed": 7,
+     "verdicts": {"token_entropy": {
+        "exercise": "token_entropy", "status": "partly", "full": 4, "judged": "judged: the cell that ran as In [4]",
+        "properties": {"values": 0.5}, "misconceptions": ["nats"], "fault": "", "parts": [],
+        "folded": [{"kind": "say", "text": "1 of 2", "title": "", "rows": []}]}}}]}
+"""
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    (tmp_path / "grades.json").write_text(EARLIER_GRADES, encoding="utf-8")
+    grading = ClassGrades.read(tmp_path / "grades.json")
+    (bob,) = grading.students
+    verdict = bob.verdicts["token_entropy"]
+    assert grading.isolation == "docker"
+    assert grading.class_fingerprint == bob.submission.class_fingerprint == "5e3a"
+    assert bob.submission.cells == [Cell(4, "x")]
+    assert bob.failed_cells == {"4": "NameError"}
+    assert verdict.max_points == 4
+    assert verdict.judged_cell == "judged: the cell that ran as In [4]"
+    assert verdict.shares == {"values": 0.5}
+    assert [part.text for part in verdict.folded_parts] == ["1 of 2"]
+
+
+def test_a_file_has_the_names_of_the_fields_and_is_read_again(folder, sandbox):
+    run(folder)
+    file = folder.parent / "out" / "grades.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    names = {key for part in parts_of(content) for key in part}
+    assert {"isolation", "class_fingerprint", "failed_cells", "folded_parts", "shares", "max_points"} <= names
+    assert not names & {"wall", "of_class", "folded", "properties", "full", "judged"}
+    assert json.loads(ClassGrades.read(file).as_json()) == content
+
+
+def parts_of(content) -> list[dict]:
+    """Return all dictionaries in nested JSON."""
+    if isinstance(content, list):
+        return [part for entry in content for part in parts_of(entry)]
+    if isinstance(content, dict):
+        return [content, *parts_of(list(content.values()))]
+    return []
+
+
 def test_a_cell_that_fails_is_told_at_its_function():
     work = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
     assert grade_module._explain_missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
