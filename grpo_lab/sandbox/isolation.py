@@ -218,32 +218,32 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
     )
 
 
-def kill_command(isolation: str, name: str) -> list[str]:
+def container_kill_command(isolation: str, name: str) -> list[str]:
     """Return the command that ends the container `name`; an empty list if a signal is enough."""
     return ["docker", "kill", name] if isolation == "docker" else []
 
 
-def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
+def end_worker(worker: subprocess.Popen, kill_command: list[str]) -> None:
     """Kill a worker with `kill_worker`, and close its streams.
 
-    kill: The command that `kill_command` returns.
+    kill_command: The command that `container_kill_command` returns.
     """
-    kill_worker(worker, kill)
+    kill_worker(worker, kill_command)
     for stream in (worker.stdin, worker.stdout):
         with suppress(OSError):
             if stream is not None:
                 stream.close()
 
 
-def kill_worker(worker: subprocess.Popen, kill: list[str]) -> None:
+def kill_worker(worker: subprocess.Popen, kill_command: list[str]) -> None:
     """Kill a worker and its process group, and all processes in its container or namespace if it has one.
 
     What it wrote can still be read.
 
-    kill: The command that `kill_command` returns.
+    kill_command: The command that `container_kill_command` returns.
     """
-    if kill:
-        subprocess.run(kill, capture_output=True)
+    if kill_command:
+        subprocess.run(kill_command, capture_output=True)
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(worker.pid, 9)

@@ -296,8 +296,8 @@ def test_a_container_is_started_with_the_program_and_ended_by_name(monkeypatch, 
     assert command[:2] == ["docker", "run"] and settings == {} and f"{tmp_path}:/package:ro" in command
     program = command[command.index(isolation.IMAGE) :]
     assert program[:3] == [isolation.IMAGE, "python", "-s"] and program[-1].endswith("run()")
-    assert isolation.kill_command("docker", "name") == ["docker", "kill", "name"]
-    assert isolation.kill_command("bubblewrap", "name") == []
+    assert isolation.container_kill_command("docker", "name") == ["docker", "kill", "name"]
+    assert isolation.container_kill_command("bubblewrap", "name") == []
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])

@@ -260,7 +260,7 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
     monkeypatch.setattr(sandbox.Sandbox, "start", start)
     cells = [Cell(2, "import torch"), Cell(3, attacks.CROWD), Cell(5, "1")]
     with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as grading:
-        run = sandbox._WorkerRun(grading, cells, ["reinforce_loss"], [0], {}, {})
-        run.execute(time.monotonic() + 60)
-    assert run.charge_early_end() == [cells[0], cells[2]]
-    assert run.failed == {"3": TOO_MANY_TASKS}
+        result = sandbox.WorkerRun(grading, cells, ["reinforce_loss"], [0]).execute(time.monotonic() + 60)
+    assert result.remaining_cells == [cells[0], cells[2]]
+    assert result.failures == {"3": TOO_MANY_TASKS}
+    assert result.answers == {}
