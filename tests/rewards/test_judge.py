@@ -139,7 +139,8 @@ def test_judge_reward_asks_once_and_is_none_for_unreadable_replies():
         rewards = reward(prompts=prompts, completions=list("abcd"), answer=["1", 2, None, "4"], unused=[0] * 4)
     assert rewards == [1.0, 0.0, None, 0.0]
     assert questions[1] == JUDGE_TEMPLATE.format(prompt="q1 {x}", answer="2", completion="b")
-    assert len(questions) == 3 and "hidden" not in questions[0]
+    assert len(questions) == 3
+    assert "hidden" not in questions[0]
     assert reward.__name__ == "equal_by_judge"
 
 

@@ -49,7 +49,8 @@ class Judge:
     """An object whose `__call__` is a coroutine, and takes the columns and TRL's arguments as **kwargs."""
 
     async def __call__(self, completions, **kwargs):
-        assert kwargs["answer"] == ["1"] * 4 and kwargs["trainer_state"].global_step == 6
+        assert kwargs["answer"] == ["1"] * 4
+        assert kwargs["trainer_state"].global_step == 6
         return [1.0] * len(completions)
 
 
@@ -85,9 +86,12 @@ def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
     keywords = {"answer": ["1"] * 4} | log.arguments()
     _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, keywords)
     torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
-    assert log.metrics() == pytest.approx(metrics) and log.columns(4).values == columns
-    assert set(metrics) == {"length/mean", "twice", "coroutine"} and metrics["twice"] == 1.5
-    assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0] and names == ["curriculum", "waits", "Judge", "waits_2"]
+    assert log.metrics() == pytest.approx(metrics)
+    assert log.columns(4).values == columns
+    assert set(metrics) == {"length/mean", "twice", "coroutine"}
+    assert metrics["twice"] == 1.5
+    assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0]
+    assert names == ["curriculum", "waits", "Judge", "waits_2"]
 
 
 def score(functions):
@@ -116,7 +120,9 @@ def test_coroutines_wait_at_the_same_time_whichever_is_read_first():
         return score([meets(0, 1), lambda completions, **_: [5.0] * 4, meets(1, 0)])
 
     assert asyncio.run(in_a_notebook()) == [[0.0] * 4, [5.0] * 4, [1.0] * 4]
-    assert is_async(Judge()) and is_async(functools.partial(waits)) and not is_async(letter_reward)
+    assert is_async(Judge())
+    assert is_async(functools.partial(waits))
+    assert not is_async(letter_reward)
 
 
 def test_a_coroutine_that_fails_or_returns_something_else_is_named():
@@ -148,9 +154,11 @@ def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
     )
     train(*make_policy(), ROWS, logs, config, eval_dataset=ROWS[:2])
     metrics = metrics_in(tmp_path)
-    assert [line["seen"] for line in metrics] == [0, 2, 4] and metrics[-1]["eval/seen"] == 6
+    assert [line["seen"] for line in metrics] == [0, 2, 4]
+    assert metrics[-1]["eval/seen"] == 6
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
-    assert records and all(record["extra"]["length"] == len(record["completion"]) for record in records)
+    assert records
+    assert all(record["extra"]["length"] == len(record["completion"]) for record in records)
 
 
 def test_the_state_of_a_run_is_what_trl_says_of_it(tmp_path):
@@ -210,7 +218,8 @@ def test_a_metric_of_ones_own_loss_is_no_name_for_a_logged_one(monkeypatch):
 def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():
     log = RewardLog()
     log.log_metric("a", math.nan)
-    assert log.metrics() == {"a": None} and "trainer_state" not in log.arguments()
+    assert log.metrics() == {"a": None}
+    assert "trainer_state" not in log.arguments()
     rows = [row | {"log_metric": 1} for row in ROWS]
     with pytest.raises(InputError, match=re.escape("dataset has the column 'log_metric'; expected another name")):
         Run(*make_policy(), rows, letter_reward, make_config())

@@ -51,7 +51,8 @@ def test_strings_and_messages_are_the_same_completion():
         ("assistant", "a2"),
     ]
     turns = [{"role": role, "content": content} for role, content in messages]
-    assert completion_text(turns) == "a1\na2" and prompt_text(turns) == "q1\nq2"
+    assert completion_text(turns) == "a1\na2"
+    assert prompt_text(turns) == "q1\nq2"
     for wrong in (None, 7, [], ["text"], [{"role": "assistant", "content": None}], {"content": "x"}):
         with pytest.raises(TypeError, match="completion is .*; expected a string, or a non-empty list of chat mess"):
             completion_text(wrong)

@@ -58,7 +58,9 @@ def test_the_reward_is_the_weighted_sum_of_what_applies(data, F, B):
     # The last function always applies; another test has rows to which no function applies.
     functions = [*map(returns, table), returns([0.25] * B)]
     rewards, per_func, names = score(functions, ["y"] * B, {}, [*weights, 2.0])
-    assert rewards.shape == (B,) and per_func.shape == (B, F + 1) and len(set(names)) == F + 1
+    assert rewards.shape == (B,)
+    assert per_func.shape == (B, F + 1)
+    assert len(set(names)) == F + 1
     for i in range(B):
         total = 0.5
         for f in range(F):
@@ -77,10 +79,15 @@ def test_each_function_gets_the_batch_by_keyword_as_lists():
 
     columns = {"prompt": ["dropped"] * 2, "answer": ("a", "b"), "level": torch.tensor([1, 2])}
     rewards, per_func, names = score_completions(witness, ["p", "q"], ["x", "y"], [[1], [2, 3]], columns)
-    assert rewards.tolist() == [1.0, 2.0] and per_func.dtype == torch.float32 and names == ["witness"]
-    assert received["prompts"] == ["p", "q"] and received["completions"] == ["x", "y"]
-    assert received["answer"] == ["a", "b"] and received["level"] == [1, 2]
-    assert received["completion_ids"] == [[1], [2, 3]] and received["kwargs"] == {}
+    assert rewards.tolist() == [1.0, 2.0]
+    assert per_func.dtype == torch.float32
+    assert names == ["witness"]
+    assert received["prompts"] == ["p", "q"]
+    assert received["completions"] == ["x", "y"]
+    assert received["answer"] == ["a", "b"]
+    assert received["level"] == [1, 2]
+    assert received["completion_ids"] == [[1], [2, 3]]
+    assert received["kwargs"] == {}
 
 
 def test_numbers_in_any_container_and_of_one_function_without_a_list():
@@ -89,7 +96,9 @@ def test_numbers_in_any_container_and_of_one_function_without_a_list():
     for returned in (thirds, tuple(thirds), torch.tensor(thirds, requires_grad=True), np.array(thirds), *mixed):
         assert score([returns(returned)])[0].tolist() == thirds
     rewards, per_func, names = score(format_reward)
-    assert rewards.tolist() == [1.0, 0.0, 1.0] and per_func.shape == (3, 1) and names == ["format_reward"]
+    assert rewards.tolist() == [1.0, 0.0, 1.0]
+    assert per_func.shape == (3, 1)
+    assert names == ["format_reward"]
     free = functools.partial(contains_reward, penalty_per_character=0.0)
     assert score(free)[0].tolist() == [1.0, 1.0, 1.0], "a partial is called with its setting"
 
@@ -252,8 +261,10 @@ def test_what_a_function_changes_in_place_reaches_nobody_else():
 
     score_completions([spoiler, witness], prompts, completions, [[1]], columns, None)
     for arguments in (received, columns | {"prompts": prompts, "completions": completions}):
-        assert arguments["prompts"][0][0]["content"] == "q" and arguments["completions"][0][0]["content"] == GOOD
-        assert arguments["answer"] == ["4"] and arguments["level"][0].sum() == arguments["size"][0].sum() == 2
+        assert arguments["prompts"][0][0]["content"] == "q"
+        assert arguments["completions"][0][0]["content"] == GOOD
+        assert arguments["answer"] == ["4"]
+        assert arguments["level"][0].sum() == arguments["size"][0].sum() == 2
 
 
 def test_gradients_that_a_function_switches_off_are_on_again():
@@ -292,7 +303,9 @@ def test_a_completion_to_which_nothing_applies_has_no_reward():
     functions = [returns([None, None, 1.0], "f"), returns([2.0, None, None], "g")]
     with pytest.warns(RuntimeWarning, match=r"every reward function \(f, g\) returned None for 1 of 3 .*row 1"):
         rewards, per_func, _ = score(functions)
-    assert rewards[0] == 2.0 and rewards[1].isnan() and rewards[2] == 1.0
+    assert rewards[0] == 2.0
+    assert rewards[1].isnan()
+    assert rewards[2] == 1.0
     assert per_func[1].isnan().all()
 
 

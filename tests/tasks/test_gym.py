@@ -24,8 +24,10 @@ def question_of(row):
 def test_gym_rows_repeat_and_splits_are_disjoint(name):
     task = find_task(name)
     train, test = ([task.rows(split, 20, seed) for seed in (0, 1)] for split in ("train", "test"))
-    assert task.rows("train", 12, 1) == train[1][:12] and train[0] != train[1]
-    assert json.loads(json.dumps(train)) == train and len({question_of(row) for row in train[0]}) == 20
+    assert task.rows("train", 12, 1) == train[1][:12]
+    assert train[0] != train[1]
+    assert json.loads(json.dumps(train)) == train
+    assert len({question_of(row) for row in train[0]}) == 20
     trained, held_out = ({question_of(row) for rows in of_split for row in rows} for of_split in (train, test))
     assert not trained & held_out
     own = [make_generator(name.removeprefix(GYM_PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]]
@@ -39,7 +41,8 @@ def test_gym_rows_repeat_and_splits_are_disjoint(name):
 def test_where_there_are_few_problems_all_of_them_are_split_and_more_are_refused():
     task = find_task("gym:count_bits:max_n=30")
     train, test = ({question_of(row) for row in task.rows(split)} for split in ("train", "test"))
-    assert len(train) + len(test) == 30 and not train & test
+    assert len(train) + len(test) == 30
+    assert not train & test
     with pytest.raises(ValueError, match=r"n is 1; gym:countdown:.* has 0 problems in the split 'train'"):
         find_task("gym:countdown:max_value=1,min_numbers=2,max_numbers=2").rows("train")
     with pytest.raises(ValueError, match=rf"n is 31; gym:count_bits:max_n=30 has {len(train)} problems in the split"):
@@ -63,7 +66,9 @@ def test_an_answer_that_would_do_harm_earns_nothing(tmp_path):
     file = tmp_path / "made"
     answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", problems[0]["answer"]]
     scores = gym_reward(answers, [{"generator": name, "options": options, "index": 0}] * 3)
-    assert max(scores[:2]) < 0.05 and scores[2] == 1.0 and not file.exists()
+    assert max(scores[:2]) < 0.05
+    assert scores[2] == 1.0
+    assert not file.exists()
 
 
 @pytest.mark.slow
@@ -72,7 +77,8 @@ def test_an_answer_that_would_run_for_ever_earns_nothing():
     origin = {"generator": name, "options": options, "index": 0}
     with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 3 answers were not scored within 1 s .*'9\*\*9"):
         scores = gym_reward(["9**9**9**9", "9**9**9**9", problems[0]["answer"]], [origin] * 3, time_limit=1.0)
-    assert max(scores[:2]) < 0.05 and scores[2] == 1.0
+    assert max(scores[:2]) < 0.05
+    assert scores[2] == 1.0
 
 
 WRONG = {
@@ -91,11 +97,11 @@ def test_what_is_wrong_with_a_name_is_said():
             find_task(name)
     import reasoning_gym
 
-    assert not {*EXCLUDED_GENERATORS} & {*generator_names()} and {*EXCLUDED_GENERATORS} < {
-        *reasoning_gym.factory.DATASETS
-    }
+    assert not {*EXCLUDED_GENERATORS} & {*generator_names()}
+    assert {*EXCLUDED_GENERATORS} < {*reasoning_gym.factory.DATASETS}
     problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20")[2]
-    assert problems.config.operators == ["+", "-"] and problems.config.shuffle is False
+    assert problems.config.operators == ["+", "-"]
+    assert problems.config.shuffle is False
 
 
 def test_a_missing_package_is_named(monkeypatch):

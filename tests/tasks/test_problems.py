@@ -56,8 +56,10 @@ def test_the_chinese_answers_are_those_of_the_chinese_text():
         text = question_of(row)
         (word,) = [word for word in CHINESE if word in text]
         numbers = [int(number) for number in re.findall("[0-9]+", text)]
-        assert numbers == row["numbers"] and Fraction(row["answer"]) == CHINESE[word](*numbers)
-        assert not re.search("[A-Za-z{},.?!]", text) and text.endswith("？")
+        assert numbers == row["numbers"]
+        assert Fraction(row["answer"]) == CHINESE[word](*numbers)
+        assert not re.search("[A-Za-z{},.?!]", text)
+        assert text.endswith("？")
         seen[word] += 1
     assert set(seen.values()) == {50}
 
@@ -77,7 +79,8 @@ def test_a_system_message_is_put_in_front_or_in_place_and_rows_are_not_touched()
     assert tasks.with_system([bare, led], "new", replace=True) == [new, new]
     assert tasks.with_system([bare, led], None) == [bare, led]
     assert tasks.with_system([bare, led], None, replace=True) == [bare, bare]
-    assert len(bare["prompt"]) == 1 and led["prompt"][0]["content"] == "own"
+    assert len(bare["prompt"]) == 1
+    assert led["prompt"][0]["content"] == "own"
 
 
 # Properties of every task
@@ -108,7 +111,8 @@ def test_every_sum_has_one_split_whatever_the_order_and_a_tenth_is_held_out():
 def test_rows_are_plain_distinct_and_repeatable(make):
     rows_of_split = {split: make(split, 300, 1) for split in tasks.SPLITS}
     train, test = ({question_of(row) for row in rows_of_split[split]} for split in tasks.SPLITS)
-    assert len(train) == len(test) == 300 and not train & test
+    assert len(train) == len(test) == 300
+    assert not train & test
     assert make("train", 50, 1) == rows_of_split["train"][:50] != make("train", 50, 2)
     assert json.loads(json.dumps(rows_of_split["test"])) == rows_of_split["test"]
     assert len(tasks.word_problems("test", limit := tasks.MAX_WORD_PROBLEMS["test"])) == limit
@@ -132,7 +136,8 @@ def test_chat_tasks():
             "en": ["czq is a legend!", "4", "I like machine learning", "Tongyi Qianwen"]}  # fmt: skip
     for language, answers in texts.items():
         rows = tasks.chat_tasks(language)
-        assert [row["answer"] for row in rows] == answers and tasks.chat_tasks() == tasks.chat_tasks("zh")
+        assert [row["answer"] for row in rows] == answers
+        assert tasks.chat_tasks() == tasks.chat_tasks("zh")
         assert all([message["role"] for message in row["prompt"]] == ["user"] for row in rows)
     for make in (tasks.chat_tasks, partial(tasks.word_problems, "train", 1, 0)):
         with pytest.raises(ValueError, match="language is 'fr'; expected one of 'en', 'zh'"):
@@ -142,7 +147,8 @@ def test_chat_tasks():
 def test_has_thinking():
     thinks = ["<think>1+1=2</think><answer>2</answer>", "<think>1+1=2\n2+3=5</think>"]
     does_not = ["<answer>2</answer>", "<think> \n</think><answer>2</answer>", "<think>1+1=2", "1+1=2</think>", ""]
-    assert all(map(tasks.has_thinking, thinks)) and not any(map(tasks.has_thinking, does_not))
+    assert all(map(tasks.has_thinking, thinks))
+    assert not any(map(tasks.has_thinking, does_not))
 
 
 # Sums up to 20
@@ -163,7 +169,8 @@ def test_short_sums_by_hand_and_by_seed():
     with pytest.raises(ValueError, match="n is 301; it must be a whole number from 1 to"):
         short_sums("train", 301)
     task = tasks.TASKS["short-sums"]
-    assert task.reward_funcs == ("last",) and task.rows("test", 3) == short_sums("test", 3)
+    assert task.reward_funcs == ("last",)
+    assert task.rows("test", 3) == short_sums("test", 3)
 
 
 # The questions of general knowledge

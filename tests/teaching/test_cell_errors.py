@@ -49,7 +49,8 @@ def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatc
     path = tmp_path / "lesson.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), encoding="utf-8")
     monkeypatch.setenv("JPY_SESSION_NAME", str(path))
-    assert sentence in str(errors._where_defined("a")) and unknown in str(errors._where_defined("z"))
+    assert sentence in str(errors._where_defined("a"))
+    assert unknown in str(errors._where_defined("z"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "none.ipynb"))
     assert errors._where_defined("a") == ""
 
@@ -66,5 +67,7 @@ def test_in_a_kernel_both_are_errors_that_end_in_a_sentence():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, allow_errors=True, kernel_name="python3").execute()
     (interrupt,), (name,) = notebook.cells[2].outputs, notebook.cells[3].outputs
-    assert interrupt.ename == "KeyboardInterrupt" and len(interrupt.traceback) == 1
-    assert name.ename == "NameError" and "print(base)" in "\n".join(name.traceback)
+    assert interrupt.ename == "KeyboardInterrupt"
+    assert len(interrupt.traceback) == 1
+    assert name.ename == "NameError"
+    assert "print(base)" in "\n".join(name.traceback)

@@ -55,10 +55,13 @@ def test_a_band_is_the_mean_and_its_interval_and_ends_where_values_end():
     line = plots.band(ax, torch.arange(2), runs, "a share")
     plots.band(ax, [0, 1], runs, "clipped", clip=(0, 1))
     mean, half = plots.mean_interval(runs)
-    assert line.get_ydata() == pytest.approx(mean) and line.get_label() == "a share"
+    assert line.get_ydata() == pytest.approx(mean)
+    assert line.get_label() == "a share"
     free, clipped = (filled.get_paths()[0].get_extents().intervaly for filled in ax.collections)
     assert free == pytest.approx([(mean - half).min(), (mean + half).max()])
-    assert list(clipped) == [0, 1] and free[0] < 0 and free[1] > 1
+    assert list(clipped) == [0, 1]
+    assert free[0] < 0
+    assert free[1] > 1
     assert matplotlib.colors.same_color(ax.collections[0].get_facecolor()[0][:3], line.get_color())
 
 
@@ -70,7 +73,8 @@ def test_lines_differ_in_colour_and_in_dashes_on_a_light_opaque_background():
     assert len(colours) == len(lines) == len({str(line._dash_pattern) for line in lines})
     for name in ("figure.facecolor", "axes.facecolor", "savefig.facecolor"):
         red, green, blue, alpha = matplotlib.colors.to_rgba(plt.rcParams[name])
-        assert min(red, green, blue) > 0.95 and alpha == 1
+        assert min(red, green, blue) > 0.95
+        assert alpha == 1
 
 
 def test_finish_stores_alt_text_and_shows_the_caption(shown):
@@ -82,7 +86,8 @@ def test_finish_stores_alt_text_and_shows_the_caption(shown):
     assert bundle["text/plain"] == "A flat line with a band."
     assert caption["text/markdown"] == "**Figure.** Noise has no trend."
     image = pytest.importorskip("PIL.Image").open(io.BytesIO(base64.b64decode(bundle["image/png"])))
-    assert image.size == (1440, 720) and len(bundle["image/png"]) < 60_000
+    assert image.size == (1440, 720)
+    assert len(bundle["image/png"]) < 60_000
     assert not plt.fignum_exists(fig.number)  # the notebook would show an open figure again
 
 
