@@ -1,4 +1,4 @@
-"""TRL's extra arguments of rewards, and async rewards: a reward written for TRL 1.16 returns and logs the same here."""
+"""TRL's extra arguments of rewards: a reward written for TRL 1.16 returns and logs the same here."""
 
 import asyncio
 import functools
@@ -17,9 +17,7 @@ from transformers import TrainerState
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.objective import LOSSES
 from grpo_lab.rewards import completion_text, score_completions
-from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import RewardError
 from grpo_lab.trainer import Run, collect, train
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
@@ -92,53 +90,6 @@ def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
     assert metrics["twice"] == 1.5
     assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0]
     assert names == ["curriculum", "waits", "Judge", "waits_2"]
-
-
-def score(functions):
-    return score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, {})[1].T.tolist()
-
-
-def test_coroutines_wait_at_the_same_time_whichever_is_read_first():
-    """Each coroutine waits for the other, so they end only if they run concurrently.
-
-    They are called inside a running event loop, as in a notebook.
-    """
-    events = [threading.Event(), threading.Event()]
-
-    def meets(mine, other):
-        async def reward(completions, **kwargs):
-            events[mine].set()
-            for _ in range(3000):
-                if events[other].is_set():
-                    return [float(mine)] * len(completions)
-                await asyncio.sleep(0.01)
-            raise TimeoutError
-
-        return reward
-
-    async def in_a_notebook():
-        return score([meets(0, 1), lambda completions, **_: [5.0] * 4, meets(1, 0)])
-
-    assert asyncio.run(in_a_notebook()) == [[0.0] * 4, [5.0] * 4, [1.0] * 4]
-    assert is_async(Judge())
-    assert is_async(functools.partial(waits))
-    assert not is_async(letter_reward)
-
-
-def test_a_coroutine_that_fails_or_returns_something_else_is_named():
-    async def breaks(completions, **kwargs):
-        await asyncio.sleep(0)
-        raise KeyError("model")
-
-    async def short(completions, **kwargs):
-        return [1.0]
-
-    for function, message in [
-        (breaks, r"reward function 'breaks' failed in test_logs.py, line \d+: KeyError: 'model'"),
-        (short, "reward function 'short' returned 1 rewards; expected a list of 4 rewards"),
-    ]:
-        with pytest.raises(RewardError, match=message):
-            score([letter_reward, function])
 
 
 def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
