@@ -39,6 +39,10 @@ _STORED_KEYS = {
     "shares": "properties",
     "max_points": "full",
     "judged_cell": "judged",
+    "platform_id": "number",
+    "upload_id": "upload",
+    "written_answer": "written",
+    "exercises_as_text": "as_text",
 }
 HARD_CODED = (
     "Right on the inputs that you see, wrong on others of the same kind. Does it hold only for certain shapes or "
@@ -161,7 +165,7 @@ class ClassGrades:
             raise InputError("variant", None, allowed, found="differs from that of the earlier grading")
 
         def student_id(graded: GradedSubmission) -> tuple[str, str]:
-            return graded.submission.student, graded.submission.number
+            return graded.submission.student, graded.submission.platform_id
 
         regraded = {student_id(graded) for graded in self.students}
         earlier_only = [graded for graded in earlier.students if student_id(graded) not in regraded]
@@ -188,11 +192,11 @@ def grade(
     *,
     assignment: str | None = None,
     jobs: int = 1,
-    seconds: float = 30.0,
+    time_limit: float = 30.0,
     trust: bool = False,
-    hidden: Iterable[Path] = (),
+    hidden_paths: Iterable[Path] = (),
     key: ClassKey | None = None,
-    progress: Callable[[int, int, GradedSubmission, float], None] = lambda marked, total, graded, seconds: None,
+    progress: Callable[[int, int, GradedSubmission, float], None] = lambda num_graded, total, graded, seconds: None,
 ) -> ClassGrades:
     """Grade all submissions in a folder. This writes no file; an interrupt stops all that runs.
 
@@ -201,9 +205,9 @@ def grade(
         seed: The seed from which the fresh inputs are drawn, not 0.
         assignment: The number of the assignment, such as "02"; None means the one that most students handed in.
         jobs: Number of notebooks that run at the same time.
-        seconds: The time limit for each cell and for each exercise.
+        time_limit: The seconds that each cell and each exercise may take.
         trust: Whether to run submissions without a sandbox if none is available.
-        hidden: Paths that no submission may read, besides the folder, the package and the home folder.
+        hidden_paths: Paths that no submission may read, besides the folder, the package and the home folder.
         key: The key of a class that has variants.
         progress: A function that is called after each submission, with the number of graded submissions, the number of
             all, the graded submission, and the seconds that it took.
@@ -212,14 +216,15 @@ def grade(
         ValueError: If the folder has no submissions, the assignment is unknown, there is no sandbox and `trust` is
             False, or most notebooks have other variants than the key.
     """
-    stem, submissions = find_submissions(folder, assignment)
-    number, hidden_paths = number_of(stem), [folder, *hidden, *private_folders()]
+    assignment_stem, submissions = find_submissions(folder, assignment)
+    number = number_of(assignment_stem)
     variants, fingerprint = (key.exercises(number), key.fingerprint(number)) if key else ({}, "")
     _note_other_variants(submissions, fingerprint)
     exercises = of_notebook(number) | variants
-    with Sandbox(of_notebook(number), strongest_isolation(trust), seconds, hidden_paths) as sandbox:
+    all_hidden_paths = [folder, *hidden_paths, *private_folders()]
+    with Sandbox(of_notebook(number), strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
-    return ClassGrades(stem, seed, sandbox.isolation, students, fingerprint, variants)
+    return ClassGrades(assignment_stem, seed, sandbox.isolation, students, fingerprint, variants)
 
 
 def _grade_submissions(
@@ -296,8 +301,8 @@ def grade_submission(
         answers = {name: _explain_missing(submission, name, answer, failures) for name, answer in answers.items()}
         marks = {name: grade_answer(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
-        submission.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
-        return GradedSubmission(submission, no_points)
+        problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
+        return GradedSubmission(replace(submission, problem=problem), no_points)
     points = {name: points for name, (points, _) in marks.items()}
     return GradedSubmission(submission, points, {name: verdict for name, (_, verdict) in marks.items()}, failures, seed)
 
@@ -311,7 +316,7 @@ def _explain_missing(
     """
     if answer != MISSING:
         return answer
-    if name in submission.as_text:
+    if name in submission.exercises_as_text:
         return f"The cell of `{name}` is text (Markdown), and not code: nothing in it ran. Make it a code cell again."
     for cell in submission.cells:
         if cell.exercise == name and str(cell.number) in failures:

@@ -55,17 +55,21 @@ class Sandbox:
     Args:
         exercises: The exercises of the assignment in order, by name. The package that submissions import lacks them.
         isolation: The kind of isolation, as `isolation.strongest_isolation` names it.
-        seconds: The time limit for each cell and for each exercise. A case may take a fifth of it.
-        hidden: Paths that no submission may read.
+        time_limit: The seconds that each cell and each exercise may take. A case may take a fifth of it.
+        hidden_paths: Paths that no submission may read.
     """
 
     def __init__(
-        self, exercises: dict[str, Exercise], isolation: str, seconds: float = 30.0, hidden: Iterable[Path] = ()
+        self,
+        exercises: dict[str, Exercise],
+        isolation: str,
+        time_limit: float = 30.0,
+        hidden_paths: Iterable[Path] = (),
     ):
         self.exercises = exercises
         self.isolation = isolation
-        self.seconds = seconds
-        self._hidden = [Path(path).resolve() for path in hidden]
+        self.time_limit = time_limit
+        self._hidden_paths = [Path(path).resolve() for path in hidden_paths]
         self.stopped = threading.Event()
         self.folder = Path(tempfile.mkdtemp(prefix="grpo-lab-grading-")).resolve()
         self.folder.chmod(0o711)  # a worker that runs as another user has to reach its folder
@@ -96,7 +100,7 @@ class Sandbox:
         """
         answers: Answers = {}
         failures: Failures = {}
-        deadline = time.monotonic() + START_SECONDS + 20 * self.seconds
+        deadline = time.monotonic() + START_SECONDS + 20 * self.time_limit
         for _ in range(MAX_STARTS):
             untried = [name for name in self.exercises if name not in answers]
             if not untried or time.monotonic() > deadline or self.stopped.is_set():
@@ -115,8 +119,8 @@ class Sandbox:
         return {
             "cells": [{"number": cell.number, "source": cell.source} for cell in cells],
             "exercises": list(self.exercises), "untried": untried, "seeds": seeds,
-            "library_sources": self.library_sources_before(untried[0]), "case_seconds": self.seconds / 5,
-            "cpu_seconds": int(START_SECONDS + 20 * self.seconds), "memory": MAX_MEMORY,
+            "library_sources": self.library_sources_before(untried[0]), "case_seconds": self.time_limit / 5,
+            "cpu_seconds": int(START_SECONDS + 20 * self.time_limit), "memory": MAX_MEMORY,
         }  # fmt: skip
 
     def library_sources_before(self, name: str) -> dict[str, str]:
@@ -132,7 +136,7 @@ class Sandbox:
             log: The open file that receives its error output.
         """
         name = f"grpo-lab-{uuid.uuid4().hex}"
-        command, settings = isolated_command(self.isolation, name, self._package, RUNNER, folder, self._hidden)
+        command, settings = isolated_command(self.isolation, name, self._package, RUNNER, folder, self._hidden_paths)
         worker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, **settings
         )
@@ -233,7 +237,7 @@ class WorkerRun:
             if message is None:
                 return
             if self._process(message, content, worker):
-                step_deadline = time.monotonic() + self._sandbox.seconds
+                step_deadline = time.monotonic() + self._sandbox.time_limit
 
     def _process_remaining_messages(self, worker: subprocess.Popen, messages: queue.Queue) -> None:
         """Process what a worker had sent before it was killed.
