@@ -96,7 +96,7 @@ def isolated_command(
     import_folder: Path,
     code: str,
     folder: Path,
-    hidden: Iterable[Path],
+    hidden_folders: Iterable[Path],
     options: Iterable[str] = ("-I",),
 ) -> tuple[list[str], dict]:
     """Return the command that starts Python in isolation, and the settings for `Popen`.
@@ -107,13 +107,14 @@ def isolated_command(
         import_folder: A folder that the process can read. It is the first entry of Python's path.
         code: The Python code to run.
         folder: The working folder of the process, used if there is no sandbox.
-        hidden: Folders that the process must not see. In bubblewrap, those below a mount are replaced by empty ones.
+        hidden_folders: Folders that the process must not see. In bubblewrap, those below a mount are replaced by
+            empty ones.
         options: The command-line options of Python.
     """
     if isolation == "bubblewrap":
         mounts = [*_python_mounts(), (import_folder, "/package")]
         # The sandboxed code can read the environment of bubblewrap's own process, so that environment is empty.
-        command = _bubblewrap(mounts, "/tmp", hidden) + _python("/package", code, options)
+        command = _bubblewrap(mounts, "/tmp", hidden_folders) + _python("/package", code, options)
         return [shutil.which(command[0]) or command[0], *command[1:]], {"env": {}}
     if isolation == "docker":
         return _docker(name, import_folder) + _python("/package", code, options, "python", []), {}
@@ -124,7 +125,7 @@ def isolated_command(
     return _python(str(import_folder), code, options), settings
 
 
-def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) -> list[str]:
+def _bubblewrap(mounts: list, working_folder: str, hidden_folders: Iterable[Path] = ()) -> list[str]:
     """Return the bubblewrap command for a sandbox without network and without access to other processes.
 
     Its file system contains system folders and the mounts, read-only, and an empty writable /tmp.
@@ -132,7 +133,7 @@ def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) 
     Args:
         mounts: Pairs of a path and the path at which the sandbox sees it.
         working_folder: The folder in which the command starts.
-        hidden: Paths that are hidden by an empty folder if they lie below a mount.
+        hidden_folders: Paths that are hidden by an empty folder if they lie below a mount.
     """
     command = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     command += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
@@ -143,7 +144,7 @@ def _bubblewrap(mounts: list, working_folder: str, hidden: Iterable[Path] = ()) 
     for source, target in mounts:
         command += ["--ro-bind", str(source), str(target)]
     mounted = [Path(system_path) for system_path in _SYSTEM] + [Path(source) for source, _ in mounts]
-    for path in hidden:
+    for path in hidden_folders:
         if path.is_dir() and any(path.is_relative_to(mount) for mount in mounted):
             command += ["--tmpfs", str(path), "--remount-ro", str(path)]
     command += ["--proc", "/proc", "--dev", "/dev", "--size", str(MAX_SHARED_BYTES), "--tmpfs", "/dev/shm"]
@@ -218,32 +219,32 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str
     )
 
 
-def kill_command(isolation: str, name: str) -> list[str]:
+def container_kill_command(isolation: str, name: str) -> list[str]:
     """Return the command that ends the container `name`; an empty list if a signal is enough."""
     return ["docker", "kill", name] if isolation == "docker" else []
 
 
-def end_worker(worker: subprocess.Popen, kill: list[str]) -> None:
+def end_worker(worker: subprocess.Popen, kill_command: list[str]) -> None:
     """Kill a worker with `kill_worker`, and close its streams.
 
-    kill: The command that `kill_command` returns.
+    kill_command: The command that `container_kill_command` returns.
     """
-    kill_worker(worker, kill)
+    kill_worker(worker, kill_command)
     for stream in (worker.stdin, worker.stdout):
         with suppress(OSError):
             if stream is not None:
                 stream.close()
 
 
-def kill_worker(worker: subprocess.Popen, kill: list[str]) -> None:
+def kill_worker(worker: subprocess.Popen, kill_command: list[str]) -> None:
     """Kill a worker and its process group, and all processes in its container or namespace if it has one.
 
     What it wrote can still be read.
 
-    kill: The command that `kill_command` returns.
+    kill_command: The command that `container_kill_command` returns.
     """
-    if kill:
-        subprocess.run(kill, capture_output=True)
+    if kill_command:
+        subprocess.run(kill_command, capture_output=True)
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(worker.pid, 9)

@@ -19,9 +19,9 @@ from grpo_lab.base.checks import RunError, check_positive
 from grpo_lab.sandbox import first_lines
 from grpo_lab.sandbox.isolation import (
     available_sandbox,
+    container_kill_command,
     end_worker,
     isolated_command,
-    kill_command,
     memory_of,
     private_folders,
     tasks_of,
@@ -128,7 +128,7 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
                 **settings,
             )
             start = time.monotonic()
-        output, error, stopped = _watch(process, kill_command(sandbox, name), seconds)
+        output, error, stopped = _watch(process, container_kill_command(sandbox, name), seconds)
     if process.returncode == OUT_OF_TIME or (process.returncode == KILLED and time.monotonic() - start > seconds):
         stopped = stopped or TOO_MUCH_CPU.format(seconds)
     exit_code, ending = process.returncode, f"{token}\n"
@@ -143,7 +143,7 @@ def _first_lines(seconds: float) -> str:
     return f"{inspect.getsource(first_lines)}\nrun(*{limits})"
 
 
-def _watch(process: subprocess.Popen, kill: list[str], seconds: float) -> tuple[str, str, str]:
+def _watch(process: subprocess.Popen, kill_command: list[str], seconds: float) -> tuple[str, str, str]:
     """Wait until a process ends, or end it when it exceeds a limit.
 
     Returns:
@@ -165,7 +165,7 @@ def _watch(process: subprocess.Popen, kill: list[str], seconds: float) -> tuple[
                 stopped = f"it used more than {MAX_TOTAL_MEMORY // 2**30} GiB of memory"
     finally:
         if process.poll() is None:
-            end_worker(process, kill)
+            end_worker(process, kill_command)
     texts = [stream.text() for stream in streams]
     return texts[0], texts[1], stopped
 

@@ -10,7 +10,7 @@ import pytest
 from grpo_lab.base.language import _
 from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import expected_outcomes
@@ -92,7 +92,9 @@ def test_hidden_inputs_differ_from_the_visible_ones(name):
     visible, fresh = (expected_outcomes(find_exercise(name), seed) for seed in trials.SEEDS)
     assert not [outcome.error for outcome in (*visible, *fresh) if outcome.error], "no case asks for an error"
     inputs_differ = any(repr(case.build(SEEN)) != repr(case.build(FRESH)) for case in find_exercise(name).cases)
-    assert inputs_differ or any(not equal(a, b, find_exercise(name)) for a, b in zip(visible, fresh, strict=True))
+    assert inputs_differ or any(
+        not equal_outcomes(a, b, find_exercise(name)) for a, b in zip(visible, fresh, strict=True)
+    )
 
 
 def test_an_exercise_has_all_its_parts_in_order():

@@ -18,7 +18,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import in_language
 from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.grading.grade import grade_answer
@@ -219,7 +219,7 @@ def test_no_two_formulas_agree_on_what_students_see(name):
     assert len(every) > len(entries)
     for first, second in itertools.combinations(every, 2):
         pairs = zip(expected_outcomes(first), expected_outcomes(second), strict=True)
-        assert not all(equal(a, b, lesson) for a, b in pairs)
+        assert not all(equal_outcomes(a, b, lesson) for a, b in pairs)
     assert all(not outcome.error for exercise in every for outcome in expected_outcomes(exercise))
 
 

@@ -11,7 +11,7 @@ from torch.distributions import Categorical
 from grpo_lab.advantages import group_advantages as library_advantages
 from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.exercises import find_exercise
 from grpo_lab.logprobs import completion_mask as library_mask
@@ -479,7 +479,7 @@ def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is
     expected = outcome_of(reference, task, index, seed)
     assert expected.observed[subject] is True
     for answer in (player(), *RIGHT_NB11["learn_by_playing"]):
-        assert equal(outcome_of(answer, task, index, seed), expected, task)
+        assert equal_outcomes(outcome_of(answer, task, index, seed), expected, task)
     for description, column in WHERE.items():
         source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {column}])")
         outcome = outcome_of(function_from_source(reference, source), task, index, seed)

@@ -1,4 +1,4 @@
-"""TRL's extra arguments of rewards, and async rewards: a reward written for TRL 1.16 returns and logs the same here."""
+"""TRL's extra arguments of rewards: a reward written for TRL 1.16 returns and logs the same here."""
 
 import asyncio
 import functools
@@ -15,9 +15,7 @@ from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import completion_text, score_completions
-from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import RewardError
 from grpo_lab.trainer import Run, train
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
@@ -47,7 +45,8 @@ class Judge:
     """An object whose `__call__` is a coroutine, and takes the columns and TRL's arguments as **kwargs."""
 
     async def __call__(self, completions, **kwargs):
-        assert kwargs["answer"] == ["1"] * 4 and kwargs["trainer_state"].global_step == 6
+        assert kwargs["answer"] == ["1"] * 4
+        assert kwargs["trainer_state"].global_step == 6
         return [1.0] * len(completions)
 
 
@@ -83,54 +82,12 @@ def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
     keywords = {"answer": ["1"] * 4} | log.arguments()
     _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, keywords)
     torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
-    assert log.metrics() == pytest.approx(metrics) and log.columns(4).values == columns
-    assert set(metrics) == {"length/mean", "twice", "coroutine"} and metrics["twice"] == 1.5
-    assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0] and names == ["curriculum", "waits", "Judge", "waits_2"]
-
-
-def score(functions):
-    return score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, {})[1].T.tolist()
-
-
-def test_coroutines_wait_at_the_same_time_whichever_is_read_first():
-    """Each coroutine waits for the other, so they end only if they run concurrently.
-
-    They are called inside a running event loop, as in a notebook.
-    """
-    events = [threading.Event(), threading.Event()]
-
-    def meets(mine, other):
-        async def reward(completions, **kwargs):
-            events[mine].set()
-            for _ in range(3000):
-                if events[other].is_set():
-                    return [float(mine)] * len(completions)
-                await asyncio.sleep(0.01)
-            raise TimeoutError
-
-        return reward
-
-    async def in_a_notebook():
-        return score([meets(0, 1), lambda completions, **_: [5.0] * 4, meets(1, 0)])
-
-    assert asyncio.run(in_a_notebook()) == [[0.0] * 4, [5.0] * 4, [1.0] * 4]
-    assert is_async(Judge()) and is_async(functools.partial(waits)) and not is_async(letter_reward)
-
-
-def test_a_coroutine_that_fails_or_returns_something_else_is_named():
-    async def breaks(completions, **kwargs):
-        await asyncio.sleep(0)
-        raise KeyError("model")
-
-    async def short(completions, **kwargs):
-        return [1.0]
-
-    for function, message in [
-        (breaks, r"reward function 'breaks' failed in test_logs.py, line \d+: KeyError: 'model'"),
-        (short, "reward function 'short' returned 1 rewards; expected a list of 4 rewards"),
-    ]:
-        with pytest.raises(RewardError, match=message):
-            score([letter_reward, function])
+    assert log.metrics() == pytest.approx(metrics)
+    assert log.columns(4).values == columns
+    assert set(metrics) == {"length/mean", "twice", "coroutine"}
+    assert metrics["twice"] == 1.5
+    assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0]
+    assert names == ["curriculum", "waits", "Judge", "waits_2"]
 
 
 def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
@@ -146,15 +103,18 @@ def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
     )
     train(*make_policy(), ROWS, logs, config, eval_dataset=ROWS[:2])
     metrics = metrics_in(tmp_path)
-    assert [line["seen"] for line in metrics] == [0, 2, 4] and metrics[-1]["eval/seen"] == 6
+    assert [line["seen"] for line in metrics] == [0, 2, 4]
+    assert metrics[-1]["eval/seen"] == 6
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
-    assert records and all(record["extra"]["length"] == len(record["completion"]) for record in records)
+    assert records
+    assert all(record["extra"]["length"] == len(record["completion"]) for record in records)
 
 
 def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():
     log = RewardLog()
     log.log_metric("a", math.nan)
-    assert log.metrics() == {"a": None} and "trainer_state" not in log.arguments()
+    assert log.metrics() == {"a": None}
+    assert "trainer_state" not in log.arguments()
     rows = [row | {"log_metric": 1} for row in ROWS]
     with pytest.raises(InputError, match=re.escape("dataset has the column 'log_metric'; expected another name")):
         Run(*make_policy(), rows, letter_reward, make_config())

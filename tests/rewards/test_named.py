@@ -62,9 +62,11 @@ def test_every_name_is_a_function_of_the_package_and_its_own_name_will_do_too():
 def test_several_of_ones_own_beside_those_of_the_package(workdir):
     search_path = list(sys.path)
     functions = find_rewards(["mine:short", "accuracy", "mine:Kept.always", "package.inner:half", "colorsys:mine"])
-    assert functions[0](["abc"]) == [0.25] and functions[1] is rewards.accuracy_reward
+    assert functions[0](["abc"]) == [0.25]
+    assert functions[1] is rewards.accuracy_reward
     assert functions[2](["", ""]) == [1.0, 1.0]
-    assert functions[3]([""]) == [0.5] and sys.path == search_path
+    assert functions[3]([""]) == [0.5]
+    assert sys.path == search_path
     assert functions[4]([""]) == [2.0], "the current folder comes before what is installed"
     assert rewards.reward_names(functions) == ["short", "accuracy_reward", "always", "half", "mine"]
 
@@ -73,8 +75,11 @@ def test_a_file_is_named_by_its_path_with_what_stands_beside_it_and_is_loaded_on
     search_path = list(sys.path)
     paths = ["sub folder/apart.py:count", str(workdir / "sub folder" / "apart.py") + ":count"]
     functions = [find_rewards([path])[0] for path in [*paths, "mine.py:short", "mine:short"]]
-    assert functions[0]([""]) == [2.0] and functions[0] is functions[1] and functions[2] is functions[3]
-    assert find_rewards(["mine.py:Kept.always"])[0](["", ""]) == [1.0, 1.0] and sys.path == search_path
+    assert functions[0]([""]) == [2.0]
+    assert functions[0] is functions[1]
+    assert functions[2] is functions[3]
+    assert find_rewards(["mine.py:Kept.always"])[0](["", ""]) == [1.0, 1.0]
+    assert sys.path == search_path
     another_folder = tmp_path_factory.mktemp("other")
     (another_folder / "apart.py").write_text("def count(completions, **k): return [3.0]", encoding="utf-8")
     assert find_rewards([f"{another_folder / 'apart.py'}:count"])[0]([""]) == [3.0], "a file of the same name elsewhere"
@@ -110,7 +115,8 @@ def test_who_looks_for_tags():
         for name in REWARD_FUNCTIONS
         if name not in ("contains", "last", "code", "pass_rate", "sql")
     )
-    assert not any_reads_tags(["contains", "last", "mine:short"]) and any_reads_tags(["mine:short", "format_reward"])
+    assert not any_reads_tags(["contains", "last", "mine:short"])
+    assert any_reads_tags(["mine:short", "format_reward"])
 
 
 ROWS = [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "2"}]

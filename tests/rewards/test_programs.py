@@ -126,8 +126,10 @@ def test_after_the_first_failure_nothing_is_run_for_code(monkeypatch):
         return python.Execution("", "", 1, "")
 
     monkeypatch.setattr(programs, "execute", execute)
-    assert code_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and executed == ASSERTS[:1]
-    assert pass_rate_reward([block(DOUBLE)], [ASSERTS]) == [0.0] and executed[1:] == ASSERTS
+    assert code_reward([block(DOUBLE)], [ASSERTS]) == [0.0]
+    assert executed == ASSERTS[:1]
+    assert pass_rate_reward([block(DOUBLE)], [ASSERTS]) == [0.0]
+    assert executed[1:] == ASSERTS
 
 
 @pytest.mark.parametrize("name", ["code", "pass_rate"])

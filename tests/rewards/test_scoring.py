@@ -21,31 +21,11 @@ from grpo_lab.rewards import (
     format_reward,
     judge_reward,
     math_reward,
-    reward_names,
     score_completions,
 )
-from grpo_lab.rewards.functions import check_signatures
-from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.scoring import RewardError
 from tests.support.agreement import many
-
-GOOD, BAD = "<think>a</think><answer>4</answer>", "4"
-
-
-def returns(values, name="constant"):
-    def reward(completions, **kwargs):
-        return values
-
-    reward.__name__ = name
-    return reward
-
-
-def score(reward_funcs, completions=(GOOD, BAD, GOOD), columns=None, reward_weights=None):
-    rows = len(completions)
-    ids = [[1, 2]] * rows
-    columns = {"answer": ["4"] * rows} if columns is None else columns
-    return score_completions(reward_funcs, ["q"] * rows, list(completions), ids, columns, reward_weights)
-
+from tests.support.scored import GOOD, returns, score
 
 values = st.one_of(st.none(), st.floats(-10, 10, width=32), st.integers(-3, 3), st.booleans())
 
@@ -58,7 +38,9 @@ def test_the_reward_is_the_weighted_sum_of_what_applies(data, F, B):
     # The last function always applies; another test has rows to which no function applies.
     functions = [*map(returns, table), returns([0.25] * B)]
     rewards, per_func, names = score(functions, ["y"] * B, {}, [*weights, 2.0])
-    assert rewards.shape == (B,) and per_func.shape == (B, F + 1) and len(set(names)) == F + 1
+    assert rewards.shape == (B,)
+    assert per_func.shape == (B, F + 1)
+    assert len(set(names)) == F + 1
     for i in range(B):
         total = 0.5
         for f in range(F):
@@ -77,10 +59,15 @@ def test_each_function_gets_the_batch_by_keyword_as_lists():
 
     columns = {"prompt": ["dropped"] * 2, "answer": ("a", "b"), "level": torch.tensor([1, 2])}
     rewards, per_func, names = score_completions(witness, ["p", "q"], ["x", "y"], [[1], [2, 3]], columns)
-    assert rewards.tolist() == [1.0, 2.0] and per_func.dtype == torch.float32 and names == ["witness"]
-    assert received["prompts"] == ["p", "q"] and received["completions"] == ["x", "y"]
-    assert received["answer"] == ["a", "b"] and received["level"] == [1, 2]
-    assert received["completion_ids"] == [[1], [2, 3]] and received["kwargs"] == {}
+    assert rewards.tolist() == [1.0, 2.0]
+    assert per_func.dtype == torch.float32
+    assert names == ["witness"]
+    assert received["prompts"] == ["p", "q"]
+    assert received["completions"] == ["x", "y"]
+    assert received["answer"] == ["a", "b"]
+    assert received["level"] == [1, 2]
+    assert received["completion_ids"] == [[1], [2, 3]]
+    assert received["kwargs"] == {}
 
 
 def test_numbers_in_any_container_and_of_one_function_without_a_list():
@@ -89,7 +76,9 @@ def test_numbers_in_any_container_and_of_one_function_without_a_list():
     for returned in (thirds, tuple(thirds), torch.tensor(thirds, requires_grad=True), np.array(thirds), *mixed):
         assert score([returns(returned)])[0].tolist() == thirds
     rewards, per_func, names = score(format_reward)
-    assert rewards.tolist() == [1.0, 0.0, 1.0] and per_func.shape == (3, 1) and names == ["format_reward"]
+    assert rewards.tolist() == [1.0, 0.0, 1.0]
+    assert per_func.shape == (3, 1)
+    assert names == ["format_reward"]
     free = functools.partial(contains_reward, penalty_per_character=0.0)
     assert score(free)[0].tolist() == [1.0, 1.0, 1.0], "a partial is called with its setting"
 
@@ -173,70 +162,6 @@ def test_a_bug_of_a_reward_of_the_package_is_no_error_of_its_user(monkeypatch):
             score(function)
 
 
-def test_a_signature_that_does_not_fit_is_explained():
-    with pytest.raises(
-        TypeError, match=r"'accuracy_reward' does not fit .* argument: 'answer'; expected .* prompts.*, solution"
-    ):
-        score(accuracy_reward, columns={"solution": ["4"] * 3})
-
-    def narrow(completions):
-        return [0.0] * len(completions)
-
-    words = r"'narrow' does not fit .*'prompts'; expected .* prompts, .*completion_ids, answer, or .* \*\*kwargs"
-    with pytest.raises(TypeError, match=words):
-        score(narrow)
-
-
-SETTINGS = [
-    (math_reward, "time_limit"), (math_reward, "batch_time_limit"), (contains_reward, "penalty_per_character"),
-    (functools.partial(contains_reward, penalty_per_character=0.0), "penalty_per_character"),
-    (functools.partial(gym_reward, time_limit=9.0), "batch_time_limit"), (gym_reward, "time_limit"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("function", "column"), SETTINGS)
-def test_a_column_with_the_name_of_a_setting_leaves_the_setting_alone(function, column):
-    problem = {"generator": "basic_arithmetic", "options": '{"seed": 0, "size": 3}', "index": 0}
-    columns = {"answer": ["4"] * 3, "gym": [problem] * 3}
-    plain = score(function, columns=columns)[1].tolist()
-    check_signatures(function, columns | {column: ["much"] * 3})
-    assert score(function, columns=columns | {column: ["much"] * 3})[1].tolist() == plain
-
-
-@pytest.mark.parametrize(("function", "column"), SETTINGS[:3])
-def test_another_trainer_that_hands_the_column_on_is_told_by_name(function, column):
-    with pytest.raises(
-        TypeError, match=rf"{function.__name__}: {column} is list \['much'\]; expected a number; a column"
-    ):
-        function([GOOD], answer=["4"], **{column: ["much"]})
-
-
-def own(completions, limit=10, style=None, **kwargs):
-    return [float(limit) if style is None else float(level) for level in style or completions]
-
-
-def test_a_rewards_setting_and_a_column_are_not_confused():
-    with pytest.raises(TypeError, match="reward function 'own' has the setting limit=10, and the data a column 'lim"):
-        check_signatures(own, {"limit": [1] * 3})
-    assert score(functools.partial(own, limit=5), columns={"limit": [1] * 3})[0].tolist() == [5.0] * 3
-    assert score(own, columns={"style": [1, 2, 3]})[0].tolist() == [1.0, 2.0, 3.0], "a column, as in TRL"
-
-
-def test_names():
-    class ByClass:
-        def __call__(self, completions, **kwargs):
-            return [0.0] * len(completions)
-
-    cheap = functools.partial(functools.partial(contains_reward, penalty_per_character=0.5), penalty_per_character=0.0)
-    functions = [cheap, contains_reward, lambda completions, **kwargs: [], ByClass(), judge_reward(str, name="equal")]
-    assert reward_names(functions) == ["contains_reward", "contains_reward_2", "lambda", "ByClass", "equal"]
-    functions = [returns([], "f"), returns([], "f_2"), returns([], "f")]
-    assert len(set(reward_names(functions))) == 3
-    for single in ([], 5, None, "math", [accuracy_reward, "org/model"]):
-        with pytest.raises(ValueError, match=r"reward_funcs is \[.*\]; expected at least one reward function"):
-            reward_names(single)
-
-
 def test_what_a_function_changes_in_place_reaches_nobody_else():
     prompts, completions = [[{"role": "user", "content": "q"}]], [[{"role": "assistant", "content": GOOD}]]
     columns, received = {"answer": ["4"], "level": [torch.ones(2)], "size": [np.ones(2)]}, {}
@@ -252,8 +177,10 @@ def test_what_a_function_changes_in_place_reaches_nobody_else():
 
     score_completions([spoiler, witness], prompts, completions, [[1]], columns, None)
     for arguments in (received, columns | {"prompts": prompts, "completions": completions}):
-        assert arguments["prompts"][0][0]["content"] == "q" and arguments["completions"][0][0]["content"] == GOOD
-        assert arguments["answer"] == ["4"] and arguments["level"][0].sum() == arguments["size"][0].sum() == 2
+        assert arguments["prompts"][0][0]["content"] == "q"
+        assert arguments["completions"][0][0]["content"] == GOOD
+        assert arguments["answer"] == ["4"]
+        assert arguments["level"][0].sum() == arguments["size"][0].sum() == 2
 
 
 def test_gradients_that_a_function_switches_off_are_on_again():
@@ -270,15 +197,6 @@ def test_the_largest_rewards_still_have_a_finite_spread():
     assert large.repeat(10**5).std().isfinite()
 
 
-def test_weights_are_a_finite_number_for_each_function():
-    functions = [format_reward, accuracy_reward]
-    assert score(functions, reward_weights=torch.tensor([0.25, 2.0]))[0].tolist() == [2.25, 0.0, 2.25]
-    wrong = [[1.0], [1.0, 2.0, 3.0], torch.ones(3), *([1.0, weight] for weight in (math.nan, math.inf, "1", None))]
-    for weights in wrong:
-        with pytest.raises(ValueError, match=r"reward_weights is .*; expected one finite number for each of the 2 rew"):
-            score(functions, reward_weights=weights)
-
-
 def test_columns_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"answer has 2 entries; expected one entry for each of 3 completions"):
         score(format_reward, columns={"answer": ["4"] * 2})
@@ -292,7 +210,9 @@ def test_a_completion_to_which_nothing_applies_has_no_reward():
     functions = [returns([None, None, 1.0], "f"), returns([2.0, None, None], "g")]
     with pytest.warns(RuntimeWarning, match=r"every reward function \(f, g\) returned None for 1 of 3 .*row 1"):
         rewards, per_func, _ = score(functions)
-    assert rewards[0] == 2.0 and rewards[1].isnan() and rewards[2] == 1.0
+    assert rewards[0] == 2.0
+    assert rewards[1].isnan()
+    assert rewards[2] == 1.0
     assert per_func[1].isnan().all()
 
 

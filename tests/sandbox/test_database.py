@@ -27,7 +27,8 @@ def test_the_model_is_told_the_tables(shop):
     from transformers.utils import get_json_schema
 
     schema = get_json_schema(sqlite_tool("shop.db"))["function"]
-    assert schema["name"] == "query" and schema["parameters"]["required"] == ["sql"]
+    assert schema["name"] == "query"
+    assert schema["parameters"]["required"] == ["sql"]
     assert "things(name, euros, stock), cheap(name)." in schema["description"]
 
 

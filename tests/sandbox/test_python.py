@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.sandbox import isolation, python
+from grpo_lab.sandbox import python
 from grpo_lab.sandbox.python import Execution, check_sandbox, execute, run_python
 from tests.support.bubblewrap import needs_bubblewrap
 
@@ -280,24 +280,6 @@ def test_without_sandbox_nothing_is_run(no_sandbox):
         with pytest.raises(RunError, match="tools has 'run_python'; what a model writes is run in a sandbox only"):
             check_sandbox("tools", function)
     check_sandbox("tools", print)
-
-
-def test_the_first_sandbox_that_works_is_taken_and_the_reasons_are_kept(monkeypatch):
-    working = {"docker"}
-    monkeypatch.setattr(isolation, "_fails", lambda command, **settings: "" if command[0] in working else "not there")
-    assert isolation.available_sandbox() == ("docker", "bubblewrap: not there")
-    working.clear()
-    assert isolation.available_sandbox() == ("", "bubblewrap: not there; docker: not there")
-
-
-def test_a_container_is_started_with_the_program_and_ended_by_name(monkeypatch, tmp_path):
-    """Only the command is checked; no container is started."""
-    command, settings = isolation.isolated_command("docker", "name", tmp_path, "run()", tmp_path, [], ("-s",))
-    assert command[:2] == ["docker", "run"] and settings == {} and f"{tmp_path}:/package:ro" in command
-    program = command[command.index(isolation.IMAGE) :]
-    assert program[:3] == [isolation.IMAGE, "python", "-s"] and program[-1].endswith("run()")
-    assert isolation.kill_command("docker", "name") == ["docker", "kill", "name"]
-    assert isolation.kill_command("bubblewrap", "name") == []
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])

@@ -59,7 +59,8 @@ def test_the_task_of_a_folder(folder):
     task = find_task(f"gsm8k:{folder}")
     assert [row["answer"] for row in task.rows("test")] == ["18"]
     assert [row["answer"] for row in task.rows("train")] == ANSWERS
-    assert task.name == f"gsm8k:{folder}" and task.reward_funcs == TASKS["gsm8k"].reward_funcs
+    assert task.name == f"gsm8k:{folder}"
+    assert task.reward_funcs == TASKS["gsm8k"].reward_funcs
 
 
 def test_rows_of_parquet_files_in_order(tmp_path):
@@ -80,7 +81,8 @@ def test_the_hub_whether_it_answers_or_not(monkeypatch, folder):
         return calls.append((name, repo_type)) or str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and calls == [(GSM8K_HUB_ID, "dataset")]
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS
+    assert calls == [(GSM8K_HUB_ID, "dataset")]
     with pytest.raises(FileNotFoundError, match="ConnectionError: no route.*put test.jsonl.*give that folder as sourc"):
         gsm8k_problems("test", 3)
 
@@ -91,7 +93,8 @@ def test_modelscopes_cache_comes_before_the_hub(monkeypatch, tmp_path, layout):
     write_lines(tmp_path / layout / "train.jsonl", RECORDS["train"])
     calls = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *name, **_: calls.append(name) or str(tmp_path))
-    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS and not calls
+    assert [row["answer"] for row in gsm8k_problems("train")] == ANSWERS
+    assert not calls
     # ModelScope's cache lacks this split, or it has no data set with this id.
     for split, source in (("test", GSM8K_HUB_ID), ("train", "somebody/gsm8k")):
         with pytest.raises(FileNotFoundError, match="holds no file of the split"):

@@ -1,4 +1,4 @@
-"""Tests of tasks of reasoning-gym: repeatable rows, disjoint splits, and the scores of its verifiers."""
+"""Tasks of reasoning-gym: repeatable rows, disjoint splits, and names that are refused."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ import pytest
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.gym import EXCLUDED_GENERATORS, GYM_PREFIX, generator_names, make_generator
+from tests.support.rows import question_of
 
 if find_spec("reasoning_gym") is None:  # not imported here, since each process that collects tests would take 2 s
     pytest.skip("reasoning-gym is not installed", allow_module_level=True)
@@ -16,16 +17,14 @@ SUMS = "gym:chain_sum:max_terms=2,max_digits=1"
 SOME = (SUMS, "gym:gsm_symbolic:difficulty=1", "gym:countdown:min_numbers=2,max_numbers=3", "gym:maze", "gym:ab")
 
 
-def question_of(row):
-    return row["prompt"][-1]["content"]
-
-
 @pytest.mark.parametrize("name", SOME)
 def test_gym_rows_repeat_and_splits_are_disjoint(name):
     task = find_task(name)
     train, test = ([task.rows(split, 20, seed) for seed in (0, 1)] for split in ("train", "test"))
-    assert task.rows("train", 12, 1) == train[1][:12] and train[0] != train[1]
-    assert json.loads(json.dumps(train)) == train and len({question_of(row) for row in train[0]}) == 20
+    assert task.rows("train", 12, 1) == train[1][:12]
+    assert train[0] != train[1]
+    assert json.loads(json.dumps(train)) == train
+    assert len({question_of(row) for row in train[0]}) == 20
     trained, held_out = ({question_of(row) for rows in of_split for row in rows} for of_split in (train, test))
     assert not trained & held_out
     own = [make_generator(name.removeprefix(GYM_PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]]
@@ -39,40 +38,12 @@ def test_gym_rows_repeat_and_splits_are_disjoint(name):
 def test_where_there_are_few_problems_all_of_them_are_split_and_more_are_refused():
     task = find_task("gym:count_bits:max_n=30")
     train, test = ({question_of(row) for row in task.rows(split)} for split in ("train", "test"))
-    assert len(train) + len(test) == 30 and not train & test
+    assert len(train) + len(test) == 30
+    assert not train & test
     with pytest.raises(ValueError, match=r"n is 1; gym:countdown:.* has 0 problems in the split 'train'"):
         find_task("gym:countdown:max_value=1,min_numbers=2,max_numbers=2").rows("train")
     with pytest.raises(ValueError, match=rf"n is 31; gym:count_bits:max_n=30 has {len(train)} problems in the split"):
         task.rows("train", 31)
-
-
-def test_the_verifier_scores_the_answer_block_or_text_after_thinking():
-    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
-    texts = ["1 + 1", "", "no", problems[0]["answer"], "7 * (", "x" * 500]
-    expected = [problems.score_answer(text, problems[0]) for text in texts]
-    assert set(expected) == {0.01, 0.05, 1.0}
-    origins = [{"index": 0, "options": options, "generator": name}] * len(texts)
-    forms = "<think>1 + 1</think><answer>{}</answer>", "{}", "<think>hm</think>\n{}\n", "So:\nthe **answer** is: {}"
-    for form in forms:
-        assert gym_reward([form.format(text) for text in texts], origins) == expected
-    assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], origins[:1]) == [1.0]
-
-
-def test_an_answer_that_would_do_harm_earns_nothing(tmp_path):
-    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
-    file = tmp_path / "made"
-    answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", problems[0]["answer"]]
-    scores = gym_reward(answers, [{"generator": name, "options": options, "index": 0}] * 3)
-    assert max(scores[:2]) < 0.05 and scores[2] == 1.0 and not file.exists()
-
-
-@pytest.mark.slow
-def test_an_answer_that_would_run_for_ever_earns_nothing():
-    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
-    origin = {"generator": name, "options": options, "index": 0}
-    with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 3 answers were not scored within 1 s .*'9\*\*9"):
-        scores = gym_reward(["9**9**9**9", "9**9**9**9", problems[0]["answer"]], [origin] * 3, time_limit=1.0)
-    assert max(scores[:2]) < 0.05 and scores[2] == 1.0
 
 
 WRONG = {
@@ -91,11 +62,11 @@ def test_what_is_wrong_with_a_name_is_said():
             find_task(name)
     import reasoning_gym
 
-    assert not {*EXCLUDED_GENERATORS} & {*generator_names()} and {*EXCLUDED_GENERATORS} < {
-        *reasoning_gym.factory.DATASETS
-    }
+    assert not {*EXCLUDED_GENERATORS} & {*generator_names()}
+    assert {*EXCLUDED_GENERATORS} < {*reasoning_gym.factory.DATASETS}
     problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20")[2]
-    assert problems.config.operators == ["+", "-"] and problems.config.shuffle is False
+    assert problems.config.operators == ["+", "-"]
+    assert problems.config.shuffle is False
 
 
 def test_a_missing_package_is_named(monkeypatch):

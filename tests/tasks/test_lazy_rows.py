@@ -24,7 +24,8 @@ def test_a_column_holds_what_was_appended(appended):
     column = Column()
     for value in appended:
         column.append(value)
-    assert [*column] == appended and len(column) == len(appended)
+    assert [*column] == appended
+    assert len(column) == len(appended)
     assert [type(value) for value in column] == [type(value) for value in appended]
 
 
@@ -48,10 +49,18 @@ def rows(tmp_path):
 
 def test_lazy_rows_are_a_sequence_and_each_access_makes_a_row(rows):
     lazy, listed = rows
-    assert isinstance(lazy, LazyRows) and isinstance(lazy, Rows) and len(lazy) == len(listed)
-    assert lazy == listed and listed == lazy and lazy != listed[1:] and lazy != [*listed[:-1], {}]
-    assert lazy[3] == listed[3] and lazy[-1] == listed[-1] and lazy[2:9:3] == listed[2:9:3]
-    assert lazy + listed == listed + lazy == listed * 2 and repr(lazy[:1]) == repr(listed[:1])
+    assert isinstance(lazy, LazyRows)
+    assert isinstance(lazy, Rows)
+    assert len(lazy) == len(listed)
+    assert lazy == listed
+    assert listed == lazy
+    assert lazy != listed[1:]
+    assert lazy != [*listed[:-1], {}]
+    assert lazy[3] == listed[3]
+    assert lazy[-1] == listed[-1]
+    assert lazy[2:9:3] == listed[2:9:3]
+    assert lazy + listed == listed + lazy == listed * 2
+    assert repr(lazy[:1]) == repr(listed[:1])
     with pytest.raises(IndexError):
         lazy[len(lazy)]
     lazy[0]["answer"] = "changed"
@@ -71,7 +80,8 @@ def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
     for replace in (False, True):
         for system in (None, "Be brief."):
             assert with_system(lazy, system, replace) == with_system(listed, system, replace)
-    assert isinstance(mapped(lazy, dict), LazyRows) and isinstance(mapped(listed, dict), list)
+    assert isinstance(mapped(lazy, dict), LazyRows)
+    assert isinstance(mapped(listed, dict), list)
 
 
 def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
@@ -87,4 +97,5 @@ def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
     finally:
         tracemalloc.stop()
     assert len(own.rows("train")) + len(own.rows("test")) == count
-    assert current < 100 * count and peak < 300 * count, (current / count, peak / count)
+    assert current < 100 * count, (current / count, peak / count)
+    assert peak < 300 * count, (current / count, peak / count)

@@ -74,11 +74,14 @@ def test_no_problem_is_both_trained_and_held_out_whatever_else_is_in_the_file(tm
 def test_a_tenth_is_held_out_or_what_a_file_beside_it_holds(file):
     own = own_problems(written(file, lines_of(*map(problem, range(1000)))))
     train, test = own.rows("train"), own.rows("test")
-    assert sorted(questions(train + test)) == sorted(f"{n} + 1 = ?" for n in range(1000)) and own.notes == []
-    assert 0.08 < len(test) / 1000 < 0.12 and len(own.locations("test")) == len(test)
+    assert sorted(questions(train + test)) == sorted(f"{n} + 1 = ?" for n in range(1000))
+    assert own.notes == []
+    assert 0.08 < len(test) / 1000 < 0.12
+    assert len(own.locations("test")) == len(test)
     beside = written(file.with_name("mine.test.jsonl"), lines_of(*map(problem, range(1000, 1003))))
     own = own_problems(file)
-    assert len(own.rows("train")) == 1000 and questions(own.rows("test")) == [f"{n} + 1 = ?" for n in range(1000, 1003)]
+    assert len(own.rows("train")) == 1000
+    assert questions(own.rows("test")) == [f"{n} + 1 = ?" for n in range(1000, 1003)]
     assert own.locations("test")[0] == "mine.test.jsonl, line 1"
     written(beside, lines_of(problem(3000), problem(1)))
     with pytest.raises(ValueError, match="line 2 has the problem of mine.test.jsonl, line 2, which is held out"):
@@ -100,7 +103,8 @@ def test_without_an_expected_column_all_columns_identify_a_problem(file):
     rows = [{"prompt": "Play.", "seed": seed} for seed in range(200)]
     own = own_problems(written(file, lines_of(*rows, rows[3])))
     seeds = {split: {row["seed"] for row in own.rows(split)} for split in ("train", "test")}
-    assert seeds["train"] | seeds["test"] == {*range(200)} and not seeds["train"] & seeds["test"]
+    assert seeds["train"] | seeds["test"] == {*range(200)}
+    assert not seeds["train"] & seeds["test"]
     assert 5 < len(seeds["test"]) < 40
     assert own.notes == [
         "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 201)",
@@ -126,7 +130,8 @@ def test_a_repeated_problem_with_its_answer_is_a_repeat_whatever_the_other_colum
 
 def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(file):
     task = find_task(str(written(file, lines_of(problem(1)))))
-    assert len(task.rows("train")) == 1 and "has no held-out problem" in task.own_data.notes[0]
+    assert len(task.rows("train")) == 1
+    assert "has no held-out problem" in task.own_data.notes[0]
     with pytest.raises(ValueError, match=r"mine.jsonl has no held-out problem.*others in a file mine.test.jsonl besid"):
         task.rows("test")
 
@@ -157,7 +162,8 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(file):
 def test_the_task_of_a_file(file):
     task = find_task(str(written(file, lines_of(*map(problem, range(300))))))
     assert (task.name, task.reward_funcs, task.language) == (str(file), ("accuracy",), "en")
-    assert len(task.rows("train", 7)) == 7 and task.rows("train", 7) == task.rows("train")[:7]
+    assert len(task.rows("train", 7)) == 7
+    assert task.rows("train", 7) == task.rows("train")[:7]
     assert len(task.rows("test")) <= MAX_EVALUATED
     with pytest.raises(ValueError, match=r"n is 301; it must be at most \d+, the problems of mine.jsonl"):
         task.rows("train", 301)

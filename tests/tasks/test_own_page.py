@@ -41,7 +41,8 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     for module in ("my_rewards", "my_loss"):
         sys.modules.pop(module)  # so that another test can load a module with this name
     output = capsys.readouterr().out
-    assert '"rewards/gym_reward/mean"' in output and len(commands) == 13
+    assert '"rewards/gym_reward/mean"' in output
+    assert len(commands) == 13
     files = {path.name for path in (tmp_path / "outputs" / "mine").iterdir()}
     needed = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert needed | {"chat_template.jinja"} <= files, "what a hub and the GGUF converter read"
@@ -54,6 +55,7 @@ def test_the_figures_of_the_page_are_those_of_the_record():
         start, end = run["before"], run["after"]
         low, high = (f"{bound:.2g}" for bound in end["accuracy_ci95"])
         reward = [f"{measured['rewards/gym_reward/mean']:.3f}" for measured in (start, end)]
-        assert f"{end['accuracy']:.2g} [{low}, {high}]" in page and ", ".join(reward) in page
+        assert f"{end['accuracy']:.2g} [{low}, {high}]" in page
+        assert ", ".join(reward) in page
         assert f"{start['mean_length']:.1f}, {end['mean_length']:.1f}" in page
         assert f"{1 - start['frac_reward_zero_std']:.0%}" in page

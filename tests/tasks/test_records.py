@@ -50,10 +50,12 @@ def test_each_form_holds_the_same_problems_and_the_same_tenth_is_held_out(kind, 
     oracle = own_problems(write(tmp_path / "oracle.jsonl", RECORDS))
     assert [own.rows(split) for split in ("train", "test")] == [oracle.rows(split) for split in ("train", "test")]
     numbers = [int(location.rpartition(" ")[2]) for split in ("train", "test") for location in own.locations(split)]
-    assert min(numbers) == (2 if kind in (".csv", ".tsv") else 1) and len(set(numbers)) == 40
+    assert min(numbers) == (2 if kind in (".csv", ".tsv") else 1)
+    assert len(set(numbers)) == 40
     beside = write(tmp_path / f"mine.test{kind}", [{"prompt": "0 + 0 = ?", "answer": "0", "level": "0"}])
     own = own_problems(tmp_path / f"mine{kind}")
-    assert len(own.rows("train")) == 40 and own.locations("test")[0].startswith(f"{beside.name}, ")
+    assert len(own.rows("train")) == 40
+    assert own.locations("test")[0].startswith(f"{beside.name}, ")
 
 
 cells = st.text(st.characters(blacklist_categories=("Cs", "Cc"), whitelist_characters="\n\",';\t"), max_size=12)
@@ -239,7 +241,8 @@ def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
     wrong_answers = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
     train = [int(location.rpartition(" ")[2]) for location in own_problems(file).locations("train")]
     expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
-    assert wrong_answers == expected and len(expected) > 2
+    assert wrong_answers == expected
+    assert len(expected) > 2
     with pytest.raises(InputError, match="'accuracy', which needs the column 'answer'.*And: .*'graded', which needs"):
         make_task_spec(
             str(write(tmp_path / "a.csv", [{"prompt": "1 + 1 = ?"}])), ["accuracy", "graded"], for_tiny_model=True
@@ -255,7 +258,8 @@ def test_each_answer_is_checked_once_and_a_wrong_one_is_said_for_every_line(tmp_
     monkeypatch.setattr(named, "_check_answer", lambda answer, *rest: (calls.append(answer), inner(answer, *rest)))
     with pytest.raises(InputError, match="a.jsonl, line 3: answer is 'x'; expected a number for 'number'.*line 6: an"):
         make_task_spec(str(file), ["number"], for_tiny_model=True).rows("train", None, 0)
-    assert [answer for answer in calls if answer != "x"] == [4, "4"] and calls.count("x") == 40
+    assert [answer for answer in calls if answer != "x"] == [4, "4"]
+    assert calls.count("x") == 40
 
 
 def test_options_for_data_of_ones_own_are_for_nothing_else():
@@ -302,7 +306,8 @@ def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
     pytest.importorskip("pyarrow")
     _, loads = hub
     task = find_task("them/sums", dataset_config="main", dataset_split="train")
-    assert len(task.own_data.rows("train")) + len(task.own_data.rows("test")) == 30 and task.name == "them/sums"
+    assert len(task.own_data.rows("train")) + len(task.own_data.rows("test")) == 30
+    assert task.name == "them/sums"
     assert set(loads) == {("them/sums", "main")}
     assert {location.split(", row ")[0] for location in task.own_data.locations("train")} == {"them/sums, train"}
     own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own_data

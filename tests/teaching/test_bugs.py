@@ -79,7 +79,9 @@ def test_its_instrument_tells_the_mistake_from_the_repaired_code(name):
 @pytest.mark.parametrize("name", BUGS)
 def test_the_diff_shows_what_goes_and_what_comes(name):
     signs = [line[:2] for line in BUGS[name].diff().splitlines()]
-    assert signs[0] == "- " and "+ " in signs and set(signs) == {"- ", "+ "}
+    assert signs[0] == "- "
+    assert "+ " in signs
+    assert set(signs) == {"- ", "+ "}
 
 
 def test_the_lines_of_a_log_are_printed_beside_healthy_ones(capsys):

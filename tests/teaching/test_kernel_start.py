@@ -11,7 +11,8 @@ def test_a_configuration_of_somebody_else_stays(tmp_path):
     file = explain_errors_in_every_kernel(tmp_path)
     assert file == explain_errors_in_every_kernel(tmp_path), "a second time changes nothing"
     file.write_text("mine = 1", encoding="utf-8")
-    assert explain_errors_in_every_kernel(tmp_path) is None and file.read_text(encoding="utf-8") == "mine = 1"
+    assert explain_errors_in_every_kernel(tmp_path) is None
+    assert file.read_text(encoding="utf-8") == "mine = 1"
 
 
 @pytest.mark.slow
@@ -36,4 +37,6 @@ def test_a_kernel_says_which_cell_to_run_before_any_cell_has_run(folder, sentenc
     client = nbclient.NotebookClient(only_second, allow_errors=True, kernel_name="python3")
     client.execute(cwd=str(lesson.parent))
     (error,) = only_second.cells[0].outputs
-    assert error.ename == "NameError" and sentence in error.traceback[-1] and "model = 1" in error.traceback[-1]
+    assert error.ename == "NameError"
+    assert sentence in error.traceback[-1]
+    assert "model = 1" in error.traceback[-1]

@@ -37,6 +37,7 @@ def test_it_is_the_product_over_tokens(tiny):
 def test_without_a_prefix_nothing_has_to_happen_and_a_number_is_made_of_digits(tiny):
     row = addition_problems("test", 1, seed=1)[0]
     p_beginning, p_right = prefix_probability(*tiny, row, "", row["answer"])
-    assert p_beginning == 1.0 and 0 <= p_right <= 1
+    assert p_beginning == 1.0
+    assert 0 <= p_right <= 1
     with pytest.raises(ValueError, match="number is '-3'; expected digits"):
         prefix_probability(*tiny, row, "", "-3")

@@ -128,7 +128,9 @@ def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
 def test_drawn_lengths_have_the_given_mean_and_limit(spread):
     torch.manual_seed(0)
     lengths = completion_lengths(4000, 300.0, 1000, spread)
-    assert abs(lengths.double().mean() - 300) < 1 and lengths.min() >= 1 and lengths.max() <= 1000
+    assert abs(lengths.double().mean() - 300) < 1
+    assert lengths.min() >= 1
+    assert lengths.max() <= 1000
 
 
 def test_a_step_at_the_peaks_ends_with_the_slowest_replica():

@@ -5,9 +5,9 @@ from typing import Any
 
 from grpo_lab.base.language import fill
 from grpo_lab.course.checking.difference import Difference
-from grpo_lab.course.checking.outcome import Outcome, inputs
-from grpo_lab.course.checking.plain_data import Other
-from grpo_lab.course.checking.shown import arguments_shown, brief, brief_arguments, brief_pair, full_lines
+from grpo_lab.course.checking.outcome import Outcome, case_inputs
+from grpo_lab.course.checking.plain_data import OtherObject
+from grpo_lab.course.checking.shown import arguments_shown, brief_arguments, brief_pair, brief_text, full_text_lines
 from grpo_lab.course.checking.verdict_parts import WIDTH, Part, ValueLine, lines_part
 from grpo_lab.course.exercise import Exercise
 
@@ -34,7 +34,7 @@ def short_parts(
     first, *continuation = textwrap.wrap(text, width) or [""]
     lines = [_value_line("input", first, case=case), *(_value_line("", line) for line in continuation)]
     if outcome.trace:
-        lines.append(_value_line("where", brief(Other(outcome.trace.splitlines()[-1]), width)))
+        lines.append(_value_line("where", brief_text(OtherObject(outcome.trace.splitlines()[-1]), width)))
     if difference.fault == "error":
         return [lines_part("values", lines)]
     subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
@@ -54,7 +54,7 @@ def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, ind
     The arguments are those of `short_parts`.
     """
     arguments = _shown_arguments(exercise, index, seed)
-    text = "\n".join(line for name, value in arguments.items() for line in full_lines(name, value))
+    text = "\n".join(line for name, value in arguments.items() for line in full_text_lines(name, value))
     label = exercise.cases[index].label
     parts = [Part("values", text, fill("Input ({0}):", label) if label else "Input:")]
     if outcome.trace:
@@ -72,7 +72,7 @@ def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, ind
 def _full_value_lines(label: str, value: Any) -> list[ValueLine]:
     """Return the lines of a value in full, with `label` in place of the value's name."""
     value_lines = []
-    for line in full_lines("", value):
+    for line in full_text_lines("", value):
         if line.startswith(" = "):
             value_lines.append(ValueLine(line.removeprefix(" = "), label, " = "))
         else:
@@ -82,7 +82,7 @@ def _full_value_lines(label: str, value: Any) -> list[ValueLine]:
 
 
 def _shown_arguments(exercise: Exercise, index: int, seed: int) -> dict:
-    return arguments_shown(inputs(exercise, index, seed)[0])
+    return arguments_shown(case_inputs(exercise, index, seed)[0])
 
 
 def printed_parts(outcome: Outcome) -> list[Part]:

@@ -72,7 +72,7 @@ class Mismatch:
     failed_count: int | None = None
 
 
-class Cells:
+class CellHistory:
     """A record of the runs of cells, by the names of the functions that the cells define.
 
     Attributes:
@@ -248,7 +248,7 @@ def _text_of(function: Any) -> str | None:
     return text
 
 
-def unwrapped(function: Any) -> Any:
+def without_decorators(function: Any) -> Any:
     """Return the function without its decorators, so that its namespace can be read; other objects unchanged."""
     return inspect.unwrap(function) if callable(function) else function
 
@@ -256,7 +256,7 @@ def unwrapped(function: Any) -> Any:
 def global_names_of(function: Any) -> set[str]:
     """Return the global names that a function reads, itself or through functions of the same namespace."""
     names: set[str] = set()
-    pending = [unwrapped(function)]
+    pending = [without_decorators(function)]
     namespace = getattr(pending[0], "__globals__", {})
     while pending:
         current = pending.pop()
@@ -301,4 +301,4 @@ def _saved_definitions(path: Path, file_state: tuple) -> dict[str, dict[str, str
         return {}
 
 
-CELLS = Cells()
+CELL_HISTORY = CellHistory()

@@ -38,7 +38,7 @@ def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: S
     if extreme:
         # If gradients are wrong on ordinary inputs, they already cost their own share, and stability is judged by
         # values alone.
-        agree = equal if shares.get("gradients", 1) == 1 else equal_values
+        agree = equal_outcomes if shares.get("gradients", 1) == 1 else equal_values
         shares["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
     return shares if shares["values"] == 1 else dict.fromkeys(shares, 0.0) | {"values": shares["values"]}
 
@@ -50,7 +50,7 @@ def _case_share(got: Outcome, expected: Outcome, exercise: Exercise, varying: se
     """
     if equal_values(got, expected, exercise):
         return 1.0
-    nearly = 0.0 if got.fault or got.error else agreement(_results(got, varying), _results(expected, varying))
+    nearly = 0.0 if got.fault or got.error else nearly_right_share(_results(got, varying), _results(expected, varying))
     return min(nearly, 0.75) if nearly >= 0.5 else 0.0
 
 
@@ -64,7 +64,7 @@ def _varying_observations(expected: Sequence[Outcome]) -> set[str]:
     varying = set()
     for name in names:
         first, *others = (observations.get(name) for observations in observed)
-        if any(not same(value, first, 0.0) for value in others):
+        if any(not equal_data(value, first, 0.0) for value in others):
             varying.add(name)
     return varying or names
 
@@ -103,7 +103,7 @@ def _with_numbers(tree: Any, fill: int) -> Any:
     return "" if isinstance(tree, str) else tree
 
 
-def agreement(got: Any, expected: Any) -> float:
+def nearly_right_share(got: Any, expected: Any) -> float:
     """Return the share of the parts that agree to one in a thousand; types and shapes may differ.
 
     A tensor counts by the share of its numbers that agree if that is at least three quarters, and as 0 otherwise.
@@ -111,13 +111,13 @@ def agreement(got: Any, expected: Any) -> float:
     got, expected = _without_wrapping(got), _without_wrapping(expected)
     if isinstance(got, list) and isinstance(expected, list):
         longest = max(len(got), len(expected))
-        shares = [agreement(a, b) for a, b in zip(got, expected, strict=False)]
+        shares = [nearly_right_share(a, b) for a, b in zip(got, expected, strict=False)]
         return sum(shares) / longest if longest else 1.0
     if isinstance(got, int | float) and isinstance(expected, int | float):
         return float(_same_numbers(got, expected, NEARLY_RIGHT))
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.numel() == expected.numel() > 0):
-        return float(same(got, expected, NEARLY_RIGHT))
-    share = float(close(got.double().flatten(), expected.double().flatten(), NEARLY_RIGHT).double().mean())
+        return float(equal_data(got, expected, NEARLY_RIGHT))
+    share = float(close_entries(got.double().flatten(), expected.double().flatten(), NEARLY_RIGHT).double().mean())
     return share if share >= 0.75 else 0.0
 
 
@@ -134,7 +134,7 @@ def _results(outcome: Outcome, varying: set[str]) -> Any:
     return {name: outcome.observed.get(name) for name in sorted(varying)}
 
 
-def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
+def equal_outcomes(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
     """Return True if value, gradients, changed arguments and observations agree, or both raised the same error type."""
     if not equal_values(got, expected, exercise):
         return False
@@ -142,7 +142,7 @@ def equal(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
 
 
 def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
-    """Return True if two outcomes agree as in `equal`, whatever their gradients."""
+    """Return True if two outcomes agree as in `equal_outcomes`, whatever their gradients."""
     if got.fault or expected.fault:
         return False
     if got.error or expected.error:
@@ -152,7 +152,7 @@ def equal_values(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
         (got.changed_arguments, expected.changed_arguments),
         (got.observed, expected.observed),
     )
-    return all(same(a, b, exercise.tolerance) for a, b in pairs)
+    return all(equal_data(a, b, exercise.tolerance) for a, b in pairs)
 
 
 def equal_gradients(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
@@ -166,7 +166,7 @@ def same_gradient(got: Any, expected: Any, tolerance: float) -> bool:
     """Return True if two gradients agree. A missing gradient equals a gradient of zeros."""
     if got is None or expected is None:
         return no_gradient(got) and no_gradient(expected)
-    return same(got, expected, tolerance)
+    return equal_data(got, expected, tolerance)
 
 
 def no_gradient(gradient: Any) -> bool:
@@ -174,23 +174,23 @@ def no_gradient(gradient: Any) -> bool:
     return gradient is None or (isinstance(gradient, Tensor) and not gradient.any())
 
 
-def same(a: Any, b: Any, tolerance: float) -> bool:
+def equal_data(a: Any, b: Any, tolerance: float) -> bool:
     """Return True if plain data agree: structure, shapes and dtypes exactly, and numbers within the tolerance.
 
     NaN equals NaN.
     """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, tolerance).all())
+        return a.shape == b.shape and a.dtype == b.dtype and bool(close_entries(a, b, tolerance).all())
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key], tolerance) for key in a)
+        return a.keys() == b.keys() and all(equal_data(a[key], b[key], tolerance) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(equal_data(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if is_number(a) and is_number(b):
         return _same_numbers(a, b, tolerance)
     return type(a) is type(b) and a == b
 
 
-def close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
+def close_entries(a: Tensor, b: Tensor, tolerance: float) -> Tensor:
     """Compare two tensors of one shape number by number, and return a tensor of booleans.
 
     Integers and booleans have to agree exactly. In float32 the tolerance is at least `FLOAT32_ROUNDING`, relative and
@@ -217,7 +217,7 @@ def is_number(value: Any) -> bool:
 
 
 def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
-    """Return True if two numbers agree: integers exactly, floats within the tolerance of `close`."""
+    """Return True if two numbers agree: integers exactly, floats within the tolerance of `close_entries`."""
     if a == b or (a != a and b != b):
         return True
     if not tolerance or (isinstance(a, int) and isinstance(b, int)):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.language import Phrase, fill
-from grpo_lab.course.checking.compare import is_number, no_gradient, same, same_gradient
+from grpo_lab.course.checking.compare import equal_data, is_number, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import UNUSABLE_RESULT, expected_outcomes
-from grpo_lab.course.checking.plain_data import Other, Outcome
-from grpo_lab.course.checking.relations import relation
+from grpo_lab.course.checking.plain_data import OtherObject, Outcome
+from grpo_lab.course.checking.relations import relation_of_tensors
 from grpo_lab.course.checking.shown import dtype_name
 from grpo_lab.course.exercise import Exercise
 
@@ -87,17 +87,17 @@ def _error_difference(got: Outcome, expected: Outcome) -> Difference:
         text = "For this input it is not written yet: it raises NotImplementedError."
     if "cuda" in got.message.lower():
         text += " Make new tensors on the device of the arguments, not on one of your own choice."
-    return Difference("the result", Other(got.error), expected.value, text, "error")
+    return Difference("the result", OtherObject(got.error), expected.value, text, "error")
 
 
 def _value_difference(subject: str, got: Any, expected: Any, comparison: _Comparison) -> Difference | None:
-    if same(got, expected, comparison.tolerance):
+    if equal_data(got, expected, comparison.tolerance):
         return None
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
         return _tensor_difference(subject, got, expected, comparison)
     if is_number(got) and is_number(expected):
         numbers = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
-        return Difference(subject, got, expected, relation(*numbers, comparison.tolerance))
+        return Difference(subject, got, expected, relation_of_tensors(*numbers, comparison.tolerance))
     parts = _as_dict(got), _as_dict(expected)
     if type(got) is type(expected) and None not in parts:
         return _part_difference(subject, *parts, comparison)
@@ -142,7 +142,7 @@ def _tensor_difference(subject: str, got: Tensor, expected: Tensor, comparison: 
     if got.dtype != expected.dtype:
         text = fill("{0} has dtype {1}; {2} is expected.", _capitalised(subject), dtype_name(got), dtype_name(expected))
         return Difference(subject, got, expected, text, "dtype")
-    return Difference(subject, got, expected, relation(got, expected, comparison.tolerance))
+    return Difference(subject, got, expected, relation_of_tensors(got, expected, comparison.tolerance))
 
 
 def _about_shapes(got: Tensor, expected: Tensor) -> str:
@@ -173,7 +173,9 @@ def _argument_differences(
             text = fill("With this input, the argument {0} has to stay unchanged, and your function changes it.", name)
         fault = "" if name in changing else "inplace"
         differences.append(
-            Difference(fill("{0} after the call", name), got.changed_arguments[name], Other("unchanged"), text, fault)
+            Difference(
+                fill("{0} after the call", name), got.changed_arguments[name], OtherObject("unchanged"), text, fault
+            )
         )
     for name, expected_value in expected.changed_arguments.items():
         if name in got.changed_arguments:
@@ -184,7 +186,9 @@ def _argument_differences(
             )
         else:
             text = fill("Your function leaves its argument {0} unchanged, where it has to be changed in place.", name)
-            differences.append(Difference(fill("{0} after the call", name), Other("unchanged"), expected_value, text))
+            differences.append(
+                Difference(fill("{0} after the call", name), OtherObject("unchanged"), expected_value, text)
+            )
     return differences
 
 
@@ -197,7 +201,7 @@ def _gradient_differences(
         if not same_gradient(*gradients, exercise.tolerance):
             is_cut_off = expected.has_gradient and not got.has_gradient
             text = GRADIENT_CUT_OFF if is_cut_off else _about_gradient(name, *gradients, comparison)
-            displayed = (Other("no gradient") if gradient is None else gradient for gradient in gradients)
+            displayed = (OtherObject("no gradient") if gradient is None else gradient for gradient in gradients)
             fault = "detached" if is_cut_off else ""
             differences.append(Difference(fill("the gradient of {0}", name), *displayed, text, fault))
     return differences
@@ -213,7 +217,7 @@ def _about_gradient(name: str, got: Any, expected: Any, comparison: _Comparison)
     if no_gradient(got):
         return Phrase(start, " ", fill("No gradient arrives at {0}: it is zero everywhere.", name))
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape == expected.shape:
-        sentence = relation(got, expected, comparison.tolerance)
+        sentence = relation_of_tensors(got, expected, comparison.tolerance)
         return Phrase(start, " ", fill("The gradient of {0}: {1}", name, Phrase(sentence))) if sentence else start
     return start
 
@@ -227,7 +231,7 @@ def _as_dict(value: Any) -> dict | None:
 
 def _kind_name(value: Any) -> str:
     """Return the words for the kind of a value, such as "a number"."""
-    if isinstance(value, Other):
+    if isinstance(value, OtherObject):
         return value.kind
     kinds = {bool: "True or False", int: "a number", float: "a number", str: "a text", list: "a list or tuple"}
     kinds |= {dict: "a dictionary", Tensor: "a tensor"}

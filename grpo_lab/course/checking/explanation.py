@@ -10,9 +10,9 @@ from torch import Tensor
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal_values, is_number
 from grpo_lab.course.checking.difference import Difference, first_difference
-from grpo_lab.course.checking.mistakes import choices, likely, matching
-from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs
-from grpo_lab.course.checking.relations import RELATION_TOLERANCE, everywhere, factor
+from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes, values_of_choices
+from grpo_lab.course.checking.outcome import Outcome, case_inputs, expected_outcomes
+from grpo_lab.course.checking.relations import RELATION_TOLERANCE, constant_factor, relation_everywhere
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake
 
@@ -52,14 +52,14 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
     expected = expected_outcomes(exercise, seed)
     index = _simplest_case(exercise, outcomes, expected, failing)
     difference = first_difference(outcomes[index], exercise, index, seed)
-    mistakes = matching(exercise, outcomes, seed)
+    mistakes = matching_mistakes(exercise, outcomes, seed)
     if mistakes:
         return Explanation(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
     relation = ""
     if not difference.fault and shares["values"] < 1:
         relation = _relation_sentence(exercise, outcomes, expected, difference.subject, seed)
     if not relation and difference.fault in ("", "kind", "shape"):
-        cases_by_mistake = likely(exercise, outcomes, seed)
+        cases_by_mistake = likely_mistakes(exercise, outcomes, seed)
         if cases_by_mistake:
             mistakes = list(cases_by_mistake)
             index = cases_by_mistake[mistakes[0]][0]  # show a case with the mistake that is named first
@@ -70,7 +70,7 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
     if choice_sentence:
         pairs = _result_pairs(difference.subject, outcomes, expected, failing)
         if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
-            finding = everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
+            finding = relation_everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
         finding = Phrase(choice_sentence, " ", finding) if finding else choice_sentence
     return Explanation(index, difference, [], [_difference_sentence(exercise.cases[index].tests, difference, finding)])
 
@@ -123,7 +123,7 @@ def _relation_sentence(
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
     vectors = [_flatten_pair(pair) for pair in pairs]
-    return everywhere(*_concatenate(vectors)) or _size_sentence(exercise, vectors, seed)
+    return relation_everywhere(*_concatenate(vectors)) or _size_sentence(exercise, vectors, seed)
 
 
 def _size_sentence(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]], seed: int) -> str:
@@ -139,11 +139,11 @@ def _size_sentence(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]],
     for index, (got, right) in zip(indices, vectors, strict=True):
         if not got.any() and not right.any():  # skipped because zeros agree with any factor
             continue
-        constant = factor(got, right) if right.any() and got.isfinite().all() else None
+        constant = constant_factor(got, right) if right.any() and got.isfinite().all() else None
         if constant is None:
             return ""
         factors.append(constant)
-        arguments.append(inputs(exercise, index, seed)[0].arguments)
+        arguments.append(case_inputs(exercise, index, seed)[0].arguments)
     if len(set(factors)) < 2:
         return ""
     for name, axis, sizes in _axis_sizes(arguments):
@@ -176,7 +176,7 @@ def _failing_choices(exercise: Exercise, failing: Sequence[int]) -> str:
     """
     ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
     wrong = set(failing).intersection(ordinary)
-    for name, values in choices(exercise).items():
+    for name, values in values_of_choices(exercise).items():
         wrong_values = dict.fromkeys(values[index] for index in sorted(wrong))
         with_these_values = {index for index in ordinary if values[index] in wrong_values}
         if wrong and wrong == with_these_values != set(ordinary):

@@ -9,9 +9,9 @@ from functools import cache
 from grpo_lab.base.language import Phrase, counted, fill
 from grpo_lab.course.checking.case_parts import full_parts, printed_parts, short_parts
 from grpo_lab.course.checking.cells import Mismatch
-from grpo_lab.course.checking.compare import effortless_share, equal, property_shares
+from grpo_lab.course.checking.compare import effortless_share, equal_outcomes, property_shares
 from grpo_lab.course.checking.explanation import explain
-from grpo_lab.course.checking.mistakes import unrepaired, wrong_outcome
+from grpo_lab.course.checking.mistakes import unrepaired_stub, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
 from grpo_lab.course.checking.verdict import Verdict
 from grpo_lab.course.checking.verdict_parts import Part
@@ -61,7 +61,9 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = fill("Write its body, then check again. hint({0}) helps you to start.", repr(exercise.name))
         return _make_verdict(exercise, "not started", [Part("say", text)])
-    failing = [index for index, outcome in enumerate(outcomes) if not equal(outcome, expected[index], exercise)]
+    failing = [
+        index for index, outcome in enumerate(outcomes) if not equal_outcomes(outcome, expected[index], exercise)
+    ]
     if failing:
         return _wrong_verdict(exercise, outcomes, failing, seed, shares)
     return _right_verdict(exercise, outcomes, shares)
@@ -106,7 +108,7 @@ def _wrong_verdict(
     folded_parts = [*sentences[1:], *full_parts(exercise, outcomes[index], difference, index, seed)]
     if mistakes and not exercise.is_variant:
         folded_parts += _equation_parts(exercise, mistakes[0])
-    is_unchanged = unrepaired(exercise) in mistakes
+    is_unchanged = unrepaired_stub(exercise) in mistakes
     has_right_values = shares["values"] == 1
     if exercise.is_variant and mistakes:
         # The lesson's function earns nothing, even if its results are close to those of the class's formula.
@@ -149,7 +151,7 @@ def _free_share(exercise: Exercise, seed: int) -> float:
     """
     expected = expected_outcomes(exercise, seed)
     indices = range(len(expected))
-    initial = unrepaired(exercise)
+    initial = unrepaired_stub(exercise)
     if initial is None and exercise.is_variant:
         initial = next(iter(exercise.known_mistakes.values()))  # a variant's one known mistake is the lesson's function
     if initial is not None:

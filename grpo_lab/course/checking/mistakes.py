@@ -15,12 +15,12 @@ from typing import Any
 
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.changed_source import with_changed_lines
-from grpo_lab.course.checking.compare import equal, equal_values, no_gradient, same_gradient
-from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, inputs, outcome_of
+from grpo_lab.course.checking.compare import equal_outcomes, equal_values, no_gradient, same_gradient
+from grpo_lab.course.checking.outcome import Outcome, case_inputs, expected_outcomes, outcome_of
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import planted_lines
 
-_MAX_NAMED = 3
+_MAX_NAMED_MISTAKES = 3
 _UNSPECIFIC_TYPES = ("", "int", "bool", "str", "typing.Any")  # arguments of these types are never swapped
 _NAME = re.compile(r"[\w+-]{1,20}")
 _Agree = Callable[[Outcome, Outcome], bool]
@@ -33,7 +33,7 @@ def wrong_outcome(exercise: Exercise, mistake: Mistake, index: int, seed: int) -
 
 
 @cache
-def unrepaired(exercise: Exercise) -> Mistake | None:
+def unrepaired_stub(exercise: Exercise) -> Mistake | None:
     """Return the stub of a repair exercise as a mistake, with the text of the first planted one.
 
     None if the exercise has no planted mistakes.
@@ -79,7 +79,7 @@ def _result(reference: Callable, bound: inspect.BoundArguments, changes: Callabl
         return "refused"
 
 
-def choices(exercise: Exercise) -> dict[str, list]:
+def values_of_choices(exercise: Exercise) -> dict[str, list]:
     """Return the values of each argument that is a choice, one for each case.
 
     The values of a choice are names, booleans or None. A text that differs in most cases is not a choice. The settings
@@ -100,7 +100,7 @@ def exchanged_arguments(exercise: Exercise) -> list[Mistake]:
     """Return mistakes about arguments: a choice or a number is taken for another one, or two arguments are swapped."""
     reference = inspect.unwrap(exercise.function)
     mistakes: list[Mistake] = []
-    for name, values in choices(exercise).items():
+    for name, values in values_of_choices(exercise).items():
         mistakes += _always_one_choice(reference, name, values)
         mistakes += _choices_swapped(reference, name, values)
     return [*mistakes, *_arguments_swapped(reference), *_numbers_inverted(reference)]
@@ -131,7 +131,7 @@ def _arguments_swapped(reference: Callable) -> Iterator[Mistake]:
     for first, second in combinations(parameters, 2):
         type_name = _type_name(parameters[first])
         if type_name not in _UNSPECIFIC_TYPES and type_name == _type_name(parameters[second]):
-            yield _swapped(reference, first, second)
+            yield _arguments_exchanged(reference, first, second)
 
 
 def _numbers_inverted(reference: Callable) -> Iterator[Mistake]:
@@ -175,7 +175,7 @@ def _type_name(parameter: inspect.Parameter) -> str:
     return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
 
 
-def _swapped(reference: Callable, first: str, second: str) -> Mistake:
+def _arguments_exchanged(reference: Callable, first: str, second: str) -> Mistake:
     def wrong(*args, **kwargs):
         bound = inspect.signature(reference).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -192,7 +192,7 @@ def _swapped(reference: Callable, first: str, second: str) -> Mistake:
 
 def _settings(exercise: Exercise, index: int) -> dict:
     """Return the arguments of a case by name, and the fields of configurations as "config.scale_rewards"."""
-    bound = inputs(exercise, index, 0)[0]
+    bound = case_inputs(exercise, index, 0)[0]
     bound.apply_defaults()
     settings = dict(bound.arguments)
     for name, value in bound.arguments.items():
@@ -215,13 +215,13 @@ def _general_mistakes(exercise: Exercise) -> list[Mistake]:
     return [] if exercise.is_variant else [*ignored_settings(exercise), *exchanged_arguments(exercise)]
 
 
-def matching(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Mistake]:
+def matching_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Mistake]:
     """Return a list with the first mistake that explains every case; an empty list if there is none.
 
     A mistake explains a case if the outcome equals the mistake's own. It has to differ from the reference on at least
     one case.
     """
-    unchanged = unrepaired(exercise)
+    unchanged = unrepaired_stub(exercise)
     candidates = [*exercise.known_mistakes.values(), *_general_mistakes(exercise)]
     if unchanged is not None:
         candidates = [unchanged, *candidates]
@@ -235,18 +235,19 @@ def _explains(exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome],
     differs_somewhere, expected = False, expected_outcomes(exercise, seed)
     for index, right in enumerate(expected):
         wrong = wrong_outcome(exercise, mistake, index, seed)
-        differs = not equal(wrong, right, exercise)
-        if not equal(outcomes[index], wrong if differs else right, exercise):
+        differs = not equal_outcomes(wrong, right, exercise)
+        if not equal_outcomes(outcomes[index], wrong if differs else right, exercise):
             return False
         if differs and not (has_to_change_values and equal_values(wrong, right, exercise)):
             differs_somewhere = True
     return differs_somewhere
 
 
-def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Mistake, tuple[int, ...]]:
+def likely_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Mistake, tuple[int, ...]]:
     """Return mistakes that together explain at least half of the failing cases, each with the cases that it explains.
 
-    This is for an answer for which `matching` finds no single mistake. The mistake that explains most comes first.
+    This is for an answer for which `matching_mistakes` finds no single mistake. The mistake that explains most comes
+    first.
     """
     expected = expected_outcomes(exercise, seed)
     agree_in_values = partial(equal_values, exercise=exercise)
@@ -262,7 +263,7 @@ def likely(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[M
             continue
         agree_in_gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
         cases_by_mistake = _cover(exercise, outcomes, seed, agree_in_gradient) | cases_by_mistake
-    return dict(sorted(cases_by_mistake.items(), key=lambda item: -len(item[1]))[:_MAX_NAMED])
+    return dict(sorted(cases_by_mistake.items(), key=lambda item: -len(item[1]))[:_MAX_NAMED_MISTAKES])
 
 
 def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> bool:
@@ -283,7 +284,7 @@ def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _A
         candidates += _general_mistakes(exercise)
     explained = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
     chosen, unexplained = {}, set(failing)
-    while unexplained and len(chosen) < _MAX_NAMED:
+    while unexplained and len(chosen) < _MAX_NAMED_MISTAKES:
         best = max(explained, key=lambda mistake: len(unexplained & explained[mistake]))
         if not unexplained & explained[best]:
             break

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.random_state import SEED_STRIDE
-from grpo_lab.course.checking.compare import same
-from grpo_lab.course.checking.plain_data import Outcome, plain, tensors
+from grpo_lab.course.checking.compare import equal_data
+from grpo_lab.course.checking.plain_data import Outcome, as_plain_data, tensors_in
 from grpo_lab.course.exercise import Exercise
 
 CUT_OFF = "cut off from its gradient"  # the new value of an argument on which detach_ or requires_grad_ was called
@@ -29,15 +29,17 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
     An `Exception` of the function becomes part of the outcome. `SystemExit`, `KeyboardInterrupt` and the like are
     passed on.
     """
-    bound, leaves = inputs(exercise, index, seed, track=True)
-    arguments_before = plain(dict(bound.arguments))
+    bound, leaves = case_inputs(exercise, index, seed, with_gradients=True)
+    arguments_before = as_plain_data(dict(bound.arguments))
     with _random_numbers_from(seed + index), torch.enable_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the verdict explains whatever torch would warn of
         try:
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:
-            return Outcome(error=type(error).__name__, message=_short(error), trace=own_frames(error, function))
-        return _collect(result, exercise, bound, arguments_before, leaves, SEED_STRIDE * seed + index)
+            return Outcome(
+                error=type(error).__name__, message=_shortened_message(error), trace=own_frames(error, function)
+            )
+        return _outcome_of_result(result, exercise, bound, arguments_before, leaves, SEED_STRIDE * seed + index)
 
 
 @cache
@@ -53,32 +55,36 @@ def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
     return tuple(outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases)))
 
 
-def _collect(
+def _outcome_of_result(
     result: Any, exercise: Exercise, bound: BoundArguments, arguments_before: dict, leaves: dict, seed: int
 ) -> Outcome:
     try:
-        arguments_after = plain(dict(bound.arguments))
-        changed = {name: v for name, v in arguments_after.items() if not same(arguments_before[name], v, 0.0)}
+        arguments_after = as_plain_data(dict(bound.arguments))
+        changed = {name: v for name, v in arguments_after.items() if not equal_data(arguments_before[name], v, 0.0)}
         changed |= {name: CUT_OFF for name in leaves if not bound.arguments[name].requires_grad}
         compared = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
-        differentiable = [leaf for leaf in tensors(compared) if leaf.is_floating_point() and leaf.requires_grad]
-        value, observed = (None, plain(compared)) if exercise.observe else (plain(compared), None)
+        differentiable = [leaf for leaf in tensors_in(compared) if leaf.is_floating_point() and leaf.requires_grad]
+        value, observed = (None, as_plain_data(compared)) if exercise.observe else (as_plain_data(compared), None)
         return Outcome(value, _gradients(differentiable, leaves, seed), bool(differentiable), changed, observed)
     except Exception as error:  # `observe` or autograd cannot handle the result
-        return Outcome(error=type(error).__name__, message=f"{UNUSABLE_RESULT}{type(error).__name__}: {_short(error)}")
+        return Outcome(
+            error=type(error).__name__, message=f"{UNUSABLE_RESULT}{type(error).__name__}: {_shortened_message(error)}"
+        )
 
 
-def inputs(exercise: Exercise, index: int, seed: int, track: bool = False) -> tuple[BoundArguments, dict[str, Tensor]]:
+def case_inputs(
+    exercise: Exercise, index: int, seed: int, with_gradients: bool = False
+) -> tuple[BoundArguments, dict[str, Tensor]]:
     """Return the arguments of a case, and the leaf tensors with respect to which gradients are computed.
 
     Args:
         seed: The seed from which the input is drawn.
-        track: Whether to prepare the arguments in `gradient_of` for gradients. Their leaf tensors are returned by
-            name; without `track` none are.
+        with_gradients: Whether to prepare the arguments in `gradient_of` for gradients. Their leaf tensors are then
+            returned by name; otherwise none are.
     """
     args, kwargs = exercise.cases[index].build(seed)
     bound, leaves = signature(exercise.function).bind(*args, **kwargs), {}
-    for name in exercise.gradient_of if track else ():
+    for name in exercise.gradient_of if with_gradients else ():
         if bound.arguments.get(name) is not None:
             leaves[name] = bound.arguments[name].detach().clone().requires_grad_()
             bound.arguments[name] = leaves[name].clone()  # not a leaf, so the function may change it in place
@@ -95,7 +101,7 @@ def _gradients(results: list[Tensor], leaves: dict[str, Tensor], seed: int) -> d
     generator = torch.Generator().manual_seed(seed)
     weights = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results]
     gradients = torch.autograd.grad(results, list(leaves.values()), weights, allow_unused=True)
-    return {name: plain(gradient) for name, gradient in zip(leaves, gradients, strict=True)}
+    return {name: as_plain_data(gradient) for name, gradient in zip(leaves, gradients, strict=True)}
 
 
 @contextmanager
@@ -121,7 +127,7 @@ def own_frames(error: BaseException, function: Callable) -> str:
     return "\n".join(f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in displayed)
 
 
-def _short(error: BaseException) -> str:
+def _shortened_message(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:

@@ -1,8 +1,8 @@
 """Outcomes as bytes in the format of safetensors. Nothing is unpickled.
 
 Each tensor is stored as a tensor. All other data are JSON text, whose bytes are one more tensor, "outcomes".
-The bytes may come from a student's program, so reading applies the limits of `plain`, and raises ValueError for bytes
-that do not have the form that `to_bytes` writes.
+The bytes may come from a student's program, so reading applies the limits of `as_plain_data`, and raises ValueError for
+bytes that do not have the form that `to_bytes` writes.
 """
 
 import json
@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import MAX_DEPTH, MAX_TENSOR_BYTES, Other, plain
+from grpo_lab.course.checking.plain_data import MAX_DEPTH, MAX_TENSOR_BYTES, OtherObject, as_plain_data
 
 MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # limit of all tensors and the text together
 MAX_JSON_BYTES = 32 * 2**20  # limit of the JSON text
@@ -64,15 +64,15 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
         return {"dict": {key: _encode(value, tensors) for key, value in tree.items()}}
     if isinstance(tree, list | tuple):
         return [_encode(value, tensors) for value in tree]
-    if isinstance(tree, Other):
+    if isinstance(tree, OtherObject):
         return {"other": tree.kind}
     return tree
 
 
 def _outcome(row: Any, tensors: dict[str, Tensor]) -> Outcome:
     _check(isinstance(row, dict) and row.keys() == _FIELDS.keys(), "the fields of an outcome")
-    # `plain` applies its limits to the data that were read.
-    values = {_FIELDS[key]: plain(_decode(value, tensors, 0)) for key, value in row.items()}
+    # `as_plain_data` applies its limits to the data that were read.
+    values = {_FIELDS[key]: as_plain_data(_decode(value, tensors, 0)) for key, value in row.items()}
     _check(all(type(values[name]) is str for name in _TEXT_FIELDS), f"text in {', '.join(_TEXT_FIELDS)}")
     _check(type(values["has_gradient"]) is bool, "true or false in attached")
     by_argument = values["gradients"], values["changed_arguments"]
@@ -93,7 +93,7 @@ def _decode(node: Any, tensors: dict[str, Tensor], depth: int) -> Any:
         _check(isinstance(content, dict), "a dictionary")
         return {key: _decode(part, tensors, depth + 1) for key, part in content.items()}
     _check(type(content) is str and len(content) < 2000, "a short text")
-    return {"tensor": tensors.__getitem__, "other": Other}[kind](content)
+    return {"tensor": tensors.__getitem__, "other": OtherObject}[kind](content)
 
 
 def _check(is_met: bool, requirement: str) -> None:

@@ -25,7 +25,7 @@ class TooLarge(ValueError):
 
 
 @dataclass(frozen=True)
-class Other:
+class OtherObject:
     """A stand-in for an object that is not plain data; `kind` is the name of its class."""
 
     kind: str
@@ -61,18 +61,18 @@ class Outcome:
     printed: str = ""
 
 
-def tensors(tree: Any) -> list[Tensor]:
+def tensors_in(tree: Any) -> list[Tensor]:
     """Return the tensors in nested lists, tuples and dictionaries, in order."""
     if isinstance(tree, Tensor):
         return [tree]
     if isinstance(tree, dict):
-        return [tensor for part in tree.values() for tensor in tensors(part)]
+        return [tensor for part in tree.values() for tensor in tensors_in(part)]
     if isinstance(tree, list | tuple):
-        return [tensor for part in tree for tensor in tensors(part)]
+        return [tensor for part in tree for tensor in tensors_in(part)]
     return []
 
 
-def plain(tree: Any) -> Any:
+def as_plain_data(tree: Any) -> Any:
     """Return a result as plain data that shares no memory with the original.
 
     Raises:
@@ -88,7 +88,7 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         raise TooLarge(f"the result is nested deeper than {MAX_DEPTH} or has more than {MAX_NODES} parts")
     if isinstance(tree, Tensor):
         return _plain_tensor(tree, budget)
-    if tree is None or type(tree) is bool or isinstance(tree, Other):
+    if tree is None or type(tree) is bool or isinstance(tree, OtherObject):
         return tree
     if isinstance(tree, str):
         return _charge_text(str.__str__(tree)[:MAX_TEXT_LENGTH], budget)
@@ -106,7 +106,7 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         return [_plain(value, budget, depth + 1) for value in list(tree)]
     if isinstance(tree, torch.dtype | torch.device | torch.Size):
         return str(tree)
-    return Other(type(tree).__name__)
+    return OtherObject(type(tree).__name__)
 
 
 def _charge_text(text: str, budget: dict[str, int]) -> str:
@@ -117,11 +117,11 @@ def _charge_text(text: str, budget: dict[str, int]) -> str:
     return text
 
 
-def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | Other:
+def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | OtherObject:
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
-        return Other(f"{type(tensor).__name__} ({tensor.layout})")
+        return OtherObject(f"{type(tensor).__name__} ({tensor.layout})")
     if tensor.is_complex() or tensor.device.type == "meta":
-        return Other(f"tensor of {tensor.dtype} on the device {str(tensor.device)!r}")
+        return OtherObject(f"tensor of {tensor.dtype} on the device {str(tensor.device)!r}")
     budget["bytes"] -= tensor.numel() * tensor.element_size()
     if budget["bytes"] < 0:
         raise TooLarge(f"the tensors of the result have more than {MAX_TENSOR_BYTES} bytes")

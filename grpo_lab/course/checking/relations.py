@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.language import Phrase, fill
-from grpo_lab.course.checking.compare import close
+from grpo_lab.course.checking.compare import close_entries
 
 RELATION_TOLERANCE = 1e-5  # the relative tolerance within which a relation has to hold
 SLIGHTLY = (
@@ -22,11 +22,11 @@ TINY = (
 ZERO = "It is 0, and another number is expected."
 
 
-def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
+def relation_of_tensors(got: Tensor, expected: Tensor, tolerance: float) -> str:
     """Return a sentence on how two tensors of one shape and dtype differ; "" if they have no simple relation."""
     if got.dtype == torch.bool and got.numel() > 1 and torch.equal(got, ~expected):
         return "True and False are exchanged everywhere."
-    is_wrong, is_float = ~close(got, expected, tolerance), got.is_floating_point()
+    is_wrong, is_float = ~close_entries(got, expected, tolerance), got.is_floating_point()
     got, expected = got.double(), expected.double()
     for word, test in (("NaN", torch.isnan), ("infinity", torch.isinf)):
         if (test(got) & ~test(expected)).any():
@@ -43,7 +43,7 @@ def relation(got: Tensor, expected: Tensor, tolerance: float) -> str:
         return partly_right
     if len(got.unique()) == len(expected.unique()) == 1:  # equal entries tell no more than a single number
         got, expected = got.flatten()[:1], expected.flatten()[:1]
-    return everywhere(got, expected) or partly_right
+    return relation_everywhere(got, expected) or partly_right
 
 
 def _positions(is_wrong: Tensor) -> str:
@@ -55,7 +55,7 @@ def _positions(is_wrong: Tensor) -> str:
     return fill("The first wrong one is at {0}.", indices[0].tolist())
 
 
-def everywhere(got: Tensor, expected: Tensor) -> str:
+def relation_everywhere(got: Tensor, expected: Tensor) -> str:
     """Return a sentence on a simple relation that holds for all numbers of two tensors; "" if there is none."""
     if not (got.isfinite() & expected.isfinite()).all():
         return ""
@@ -72,14 +72,14 @@ def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
     if _close(got, -expected):
         yield "The sign is flipped."
     if got.numel() > 1:
-        constant, offset = factor(got, expected), (got - expected).flatten()
+        constant, offset = constant_factor(got, expected), (got - expected).flatten()
         if constant is not None and abs(constant - 1) > 1e-3:
             yield fill("It is off by a constant factor: {0}.", _say_factor(constant))
         if abs(offset[0]) > RELATION_TOLERANCE and _close(offset, offset[:1].expand_as(offset)):
             yield fill("It is off by a constant: {0} everywhere.", f"{offset[0]:+.4g}")
 
 
-def factor(got: Tensor, expected: Tensor) -> float | None:
+def constant_factor(got: Tensor, expected: Tensor) -> float | None:
     """Return the factor c with got = c * expected for every number; None if there is none, or if it is 0."""
     largest = expected.abs().argmax()
     constant = float(got.flatten()[largest] / expected.flatten()[largest])
@@ -96,4 +96,4 @@ def _say_factor(constant: float) -> str:
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
-    return bool(close(a, b, RELATION_TOLERANCE).all())
+    return bool(close_entries(a, b, RELATION_TOLERANCE).all())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import View, markdown_table
 from grpo_lab.base.language import _, fill
-from grpo_lab.course.checking.cells import CELLS
+from grpo_lab.course.checking.cells import CELL_HISTORY
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_case import run_student
@@ -36,13 +36,13 @@ class LastCheck:
     def is_outdated(self) -> bool:
         """True if the notebook has another function now, so that the verdict does not apply to it."""
         name = self.exercise.name
-        current = CELLS.current(name) if getattr(self.function, "__name__", "") == name else None
-        if self.verdict.fault == "stale" or CELLS.mismatch(self.function) or CELLS.mismatch(current):
+        current = CELL_HISTORY.current(name) if getattr(self.function, "__name__", "") == name else None
+        if self.verdict.fault == "stale" or CELL_HISTORY.mismatch(self.function) or CELL_HISTORY.mismatch(current):
             return True
         # A cell of the assignment that trains with the functions may have imported the library's under this name.
-        if _is_from_library(CELLS.current(name)):
+        if _is_from_library(CELL_HISTORY.current(name)):
             return False
-        return CELLS.text(name) != self.text
+        return CELL_HISTORY.text(name) != self.text
 
 
 def _is_from_library(function: object) -> bool:
@@ -55,7 +55,7 @@ LENT = (
 )
 LAST_CHECKS: dict[str, LastCheck] = {}  # the keys are the names of the exercises
 _hints_shown: dict[str, int] = {}
-CELLS.watch()
+CELL_HISTORY.watch()
 
 
 def check(function: Callable, exercise: Exercise | str | None = None, seed: int = 0) -> Verdict:
@@ -79,8 +79,8 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     """
     if not isinstance(exercise, Exercise):
         exercise = find_exercise(function if exercise is None else exercise)
-    CELLS.watch()
-    if mismatch := CELLS.mismatch(function):
+    CELL_HISTORY.watch()
+    if mismatch := CELL_HISTORY.mismatch(function):
         verdict = mismatch_verdict(exercise, mismatch)
     else:
         with suspended():
@@ -90,7 +90,7 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
             verdict = replace(judge(exercise, outcomes, seed), judged_cell=_judged_cell(function))
             if undefined_names:
                 verdict = replace(verdict, parts=(*verdict.parts, _undefined_part(undefined_names)))
-    LAST_CHECKS[exercise.name] = LastCheck(exercise, verdict, function, CELLS.text(exercise.name))
+    LAST_CHECKS[exercise.name] = LastCheck(exercise, verdict, function, CELL_HISTORY.text(exercise.name))
     return verdict
 
 
@@ -102,7 +102,7 @@ def _undefined_part(names: Sequence[str]) -> Part:
 
 def _judged_cell(function: Callable) -> str:
     """Return a sentence on the cell that defined the function; "" if no cell did."""
-    origin = CELLS.origin(function)
+    origin = CELL_HISTORY.origin(function)
     if origin is None:
         return ""
     count, failed_count = origin

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.display import MAX_COLUMNS, tensor_lines
-from grpo_lab.course.checking.compare import same
-from grpo_lab.course.checking.plain_data import Other, plain
+from grpo_lab.course.checking.compare import equal_data
+from grpo_lab.course.checking.plain_data import OtherObject, as_plain_data
 
 MAX_LINES = 100
 _COLUMNS = 2 * MAX_COLUMNS
 
 
-def full_lines(name: str, value: Any) -> list[str]:
+def full_text_lines(name: str, value: Any) -> list[str]:
     """Return the lines that show a value under its name, at most 100. Large tensors are summarised."""
     lines = _lines(name, value)
     return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], f"… and {len(lines) - MAX_LINES} more lines"]
 
 
-def brief(value: Any, width: int, digits: int = 4) -> str:
+def brief_text(value: Any, width: int, digits: int = 4) -> str:
     """Return one line of at most `width` characters: the value if it fits, else its kind and size.
 
     digits: The significant digits of a float.
@@ -39,11 +39,11 @@ def brief_arguments(arguments: dict[str, Any], width: int) -> str:
 
     If they do not fit, arguments that are not numbers are replaced by their kind and size, the longest first.
     """
-    texts = {name: f"{name} = {brief(value, width)}" for name, value in arguments.items()}
+    texts = {name: f"{name} = {brief_text(value, width)}" for name, value in arguments.items()}
     large = [name for name, value in arguments.items() if not isinstance(value, int | float | bool)]
     for name in sorted(large, key=lambda name: -len(texts[name])):
         if len(", ".join(texts.values())) > width:
-            texts[name] = f"{name} = {brief(arguments[name], 24)}"
+            texts[name] = f"{name} = {brief_text(arguments[name], 24)}"
     return _cut(", ".join(texts.values()), width)
 
 
@@ -52,8 +52,8 @@ def brief_pair(got: Any, expected: Any, width: int) -> tuple[str, str]:
 
     Of two tensors that do not fit, or look the same, only the number that differs most is shown.
     """
-    texts = brief(got, width), brief(expected, width)
-    more_digits = brief(got, width, 9), brief(expected, width, 9)
+    texts = brief_text(got, width), brief_text(expected, width)
+    more_digits = brief_text(got, width, 9), brief_text(expected, width, 9)
     if not _are_comparable(got, expected):
         return texts if texts[0] != texts[1] else more_digits
     they_fit = texts == (_text(got, 4), _text(expected, 4))
@@ -77,8 +77,8 @@ def _are_comparable(got: Any, expected: Any) -> bool:
 def arguments_shown(bound: BoundArguments) -> dict[str, Any]:
     """Return the arguments and the settings of configurations that differ from their defaults, as plain data."""
     defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
-    plain_arguments = plain({name: _settings(value) for name, value in bound.arguments.items()})
-    return {name: value for name, value in plain_arguments.items() if not same(value, defaults[name], 0.0)}
+    plain_arguments = as_plain_data({name: _settings(value) for name, value in bound.arguments.items()})
+    return {name: value for name, value in plain_arguments.items() if not equal_data(value, defaults[name], 0.0)}
 
 
 def _cut(text: str, width: int) -> str:
@@ -103,7 +103,7 @@ def _lines(name: str, value: Any) -> list[str]:
         return [line for key, part in value.items() for line in _lines(f"{name}[{key!r}]", part)]
     if isinstance(value, list) and any(isinstance(part, Tensor) for part in value):
         return [line for key, part in enumerate(value) for line in _lines(f"{name}[{key}]", part)]
-    return [f"{name} = {brief(value, 300, 6)}"]
+    return [f"{name} = {brief_text(value, 300, 6)}"]
 
 
 def _text(value: Any, digits: int) -> str:
@@ -118,7 +118,7 @@ def _text(value: Any, digits: int) -> str:
         return f"[{', '.join(_text(part, digits) for part in value[:100])}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {_text(part, digits)}' for key, part in list(value.items())[:100])}}}"
-    return value.kind if isinstance(value, Other) else repr(value)
+    return value.kind if isinstance(value, OtherObject) else repr(value)
 
 
 def dtype_name(tensor: Tensor) -> str:

@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from grpo_lab.base.language import Phrase, _, counted, fill
-from grpo_lab.course.checking.cells import global_names_of, unwrapped
+from grpo_lab.course.checking.cells import global_names_of, without_decorators
 from grpo_lab.course.checking.run_case import signature_fault
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier, find_exercise
@@ -109,7 +109,7 @@ def lent_functions(function: Callable, exercise: Exercise) -> Iterator[tuple[str
     Yields:
         The names that the function needs and its namespace lacks. Outside of this block, a call raises NameError.
     """
-    namespace = getattr(unwrapped(function), "__globals__", None)
+    namespace = getattr(without_decorators(function), "__globals__", None)
     namespace = namespace if isinstance(namespace, dict) else {}
     names = earlier(exercise.name)
     replaced = {name: namespace[name] for name in names if name in namespace}

@@ -14,9 +14,9 @@ from grpo_lab.course.checking.mistakes import mistakes_by_name
 from grpo_lab.course.checking.verdict_parts import html_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
-from grpo_lab.course.grading.similar import as_in_key, pasted, similar
-from grpo_lab.course.grading.student_page import STATES, html_page, in_words, safe
-from grpo_lab.course.release.notebooks import number_of, question
+from grpo_lab.course.grading.similar import answers_as_in_key, pasted_answers, similar_answers
+from grpo_lab.course.grading.student_page import STATES, escaped, html_page, state_in_words
+from grpo_lab.course.release.notebooks import number_of, written_question
 
 NUM_TO_DISCUSS = 2  # mistakes that are proposed for the next lecture
 # The criteria of a full answer in words, for teachers; only a checkout of the repository has the file.
@@ -102,15 +102,15 @@ def class_page(grading: ClassGrades, pages: list[str]) -> str:
     pages: The file names of the students' pages, in the order of the students.
     """
     body = [
-        f"<h1>{safe(grading.assignment)}: {_(counted(len(grading.students), 'student'))}</h1>",
-        f"<p>{_(average_sentence(grading))}{'. ' if language() == 'en' else '。'}{safe(_(seed_sentence(grading)))} "
+        f"<h1>{escaped(grading.assignment)}: {_(counted(len(grading.students), 'student'))}</h1>",
+        f"<p>{_(average_sentence(grading))}{'. ' if language() == 'en' else '。'}{escaped(_(seed_sentence(grading)))} "
         f'<a href="written.html">{_("The answers in words")}</a>.</p>',
         _students_table(grading, pages),
         _mistakes_table(recognised_mistakes(grading)),
         _exercises_table(grading),
-        _similar_section(similar(grading)),
-        _pasted_section(pasted(grading)),
-        _key_section(as_in_key(grading)),
+        _similar_section(similar_answers(grading)),
+        _pasted_section(pasted_answers(grading)),
+        _key_section(answers_as_in_key(grading)),
     ]
     return html_page(_("The class"), "\n".join(part for part in body if part))
 
@@ -124,8 +124,8 @@ def _exercises_table(grading: ClassGrades) -> str:
         bar = "".join(f'<i class="{state}" style="width:{100 * states[state] / n:.1f}%"></i>' for state in STATES)
         cells = "".join(f'<td class="n">{states[state]}</td>' for state in STATES)
         cells += f'<td class="n">{_(fill("{0} of {1}", f"{mean:.1f}", exercise.points))}</td>'
-        rows.append(f'<tr><td><code>{safe(exercise.name)}</code></td><td class="bar">{bar}</td>{cells}</tr>')
-    headings = "".join(f"<th class='n'>{word}</th>" for word in [*map(in_words, STATES), _("points")])
+        rows.append(f'<tr><td><code>{escaped(exercise.name)}</code></td><td class="bar">{bar}</td>{cells}</tr>')
+    headings = "".join(f"<th class='n'>{word}</th>" for word in [*map(state_in_words, STATES), _("points")])
     return _table(_("Functions"), f"<th>{_('function')}</th><th></th>{headings}", rows)
 
 
@@ -133,16 +133,16 @@ def _students_table(grading: ClassGrades, pages: list[str]) -> str:
     """Return the table of students, beginning with the fewest points."""
     rows = []
     for graded, page in sorted(zip(grading.students, pages, strict=True), key=lambda pair: pair[0].total):
-        link = f'<a href="students/{safe(quote(page))}">{safe(graded.submission.student)}</a>'
+        link = f'<a href="students/{escaped(quote(page))}">{escaped(graded.submission.student)}</a>'
         signs = "".join(_state_cell(graded.state(exercise)) for exercise in grading.exercises.values())
-        why = "<br>".join(html_of(text) for text in reasons(graded, grading))
+        why = "<br>".join(html_of(text) for text in reasons_for_lost_points(graded, grading))
         rows.append(f'<tr><td>{link}</td><td class="n">{graded.total:g}</td>{signs}<td class="why">{why}</td></tr>')
-    headings = "".join(f"<th class='up'><code>{safe(name)}</code></th>" for name in grading.exercises)
+    headings = "".join(f"<th class='up'><code>{escaped(name)}</code></th>" for name in grading.exercises)
     head = f"<th>{_('student')}</th><th class='n'>{_('points')}</th>{headings}<th>{_('why')}</th>"
     return _table(_("Students, from the fewest points to the most"), head, rows)
 
 
-def reasons(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
+def reasons_for_lost_points(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
     """Return the reasons why a student lost points, in a few words each."""
     failed_cells = (_(fill("cell {0}: {1}", number, reason)) for number, reason in graded.failed_cells.items())
     texts = [*graded.notes, *failed_cells]
@@ -173,7 +173,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _state_cell(state: str) -> str:
-    return f'<td class="{state}" title="{in_words(state)[2:]}">{STATES[state][0]}</td>'
+    return f'<td class="{state}" title="{state_in_words(state)[2:]}">{STATES[state][0]}</td>'
 
 
 def num_criteria(grading: ClassGrades) -> int | None:
@@ -189,22 +189,22 @@ def written_page(grading: ClassGrades) -> str:
     """Return the page of the question in words as HTML: the criteria of a full answer, and all students' answers."""
     number = number_of(grading.assignment)
     title = _(fill("{0}, in words", grading.assignment))
-    question_text = question(number)
+    question_text = written_question(number)
     if language() != "en":
         question_text = page_in_language(question_text, f"assignment_{grading.assignment}", language(), {})
-    body = [f"<h1>{safe(title)}</h1>", f"<p>{html_of(question_text)}</p>"]
+    body = [f"<h1>{escaped(title)}</h1>", f"<p>{html_of(question_text)}</p>"]
     if rubric := _rubric(number):
         items = "".join(f"<li>{html_of(_(criterion))}</li>" for criterion in rubric)
         instruction = _("Write the points into written.csv.")
         body.append(f"<h2>{_('A full answer has')}</h2><ul>{items}</ul><p>{instruction}</p>")
     submissions = [graded.submission for graded in grading.students]
     for submission in submissions:
-        if submission.written:
-            answer = f"<pre>{safe(submission.written)}</pre>"
-            body.append(f"<section><h2>{safe(submission.student)}</h2>{answer}</section>")
-    without_answer = ", ".join(submission.student for submission in submissions if not submission.written)
+        if submission.written_answer:
+            answer = f"<pre>{escaped(submission.written_answer)}</pre>"
+            body.append(f"<section><h2>{escaped(submission.student)}</h2>{answer}</section>")
+    without_answer = ", ".join(submission.student for submission in submissions if not submission.written_answer)
     if without_answer:
-        body.append(f"<p>{safe(_(fill('Nothing written: {0}.', without_answer)))}</p>")
+        body.append(f"<p>{escaped(_(fill('Nothing written: {0}.', without_answer)))}</p>")
     return html_page(_("In words"), "\n".join(body))
 
 
@@ -213,14 +213,14 @@ def _mistakes_table(mistakes: list[RecognisedMistake]) -> str:
     rows = []
     for mistake in mistakes:
         text = html_of(_(mistakes_by_name(mistake.exercise)[mistake.name].says))
-        title = safe(mistake_name(mistake.exercise, mistake.name))
+        title = escaped(mistake_name(mistake.exercise, mistake.name))
         if mistake not in mistakes_to_discuss(mistakes):
             description = title
         elif title == mistake.name:
             description = f"<b>{title}</b>: {text}"
         else:
             description = f"<b>{text}</b>"  # the title is the first sentence of the text
-        cells = f"<td><code>{safe(mistake.exercise.name)}</code></td><td>{description}</td>"
+        cells = f"<td><code>{escaped(mistake.exercise.name)}</code></td><td>{description}</td>"
         cells += f'<td class="n">{mistake.num_students}</td><td class="n">{mistake.lost_points:g}</td>'
         rows.append(f"<tr>{cells}</tr>")
     head = f"<th>{_('function')}</th><th>{_('known mistake')}</th>"
@@ -264,6 +264,6 @@ def _by_student(exercises_by_student: dict[str, list[str]]) -> list[tuple[list[s
 
 def _hint_section(title: str, hint: str, groups: list[tuple[list[str], list[str]]]) -> str:
     """Return a section with a line for each group of students and exercises; "" without groups."""
-    rows = [f"<li>{safe(', '.join(students))}: {safe(', '.join(names))}</li>" for students, names in groups]
+    rows = [f"<li>{escaped(', '.join(students))}: {escaped(', '.join(names))}</li>" for students, names in groups]
     body = f'<p class="quiet">{hint}</p><ul>{"".join(rows)}</ul>'
     return f"<section><h2>{title}</h2>{body}</section>" if rows else ""

@@ -25,10 +25,10 @@ from grpo_lab.course.grading.notebook import (
 from grpo_lab.course.grading.untrusted import (
     MAX_NOTEBOOKS,
     File,
+    file_stem,
     files_in_archive,
     is_ignored,
     is_notebook,
-    stem,
     walk,
 )
 from grpo_lab.course.release import ASSIGNMENTS, number_of, of_notebook
@@ -62,12 +62,12 @@ def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, 
     by_student: dict[tuple[str, str], list[tuple[Submission, File]]] = {}
     for file in files:
         submission = owner_of(file.parts)
-        by_student.setdefault((submission.student, submission.number), []).append((submission, file))
+        by_student.setdefault((submission.student, submission.platform_id), []).append((submission, file))
     if not by_student:
         raise InputError("folder", str(folder), "expected one folder or notebook per student, and found none")
-    notebooks_and_remarks = [_read_all(by_student[student]) for student in sorted(by_student)]
+    notebooks_and_remarks = [_read_notebooks(by_student[student]) for student in sorted(by_student)]
     if assignment:
-        graded_assignment = _stem_of(assignment)
+        graded_assignment = _assignment_stem(assignment)
     else:
         graded_assignment = _most_handed_in([notebooks for notebooks, _ in notebooks_and_remarks])
     chosen = [_choose_notebook(notebooks, remarks, graded_assignment) for notebooks, remarks in notebooks_and_remarks]
@@ -93,10 +93,10 @@ def is_folder_of_one_student(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     notebooks = [entry.name for entry in folder.iterdir() if is_notebook(entry.name) and not is_ignored(entry.name)]
-    return bool(notebooks) and all(stem(name).startswith(tuple(ASSIGNMENTS)) for name in notebooks)
+    return bool(notebooks) and all(file_stem(name).startswith(tuple(ASSIGNMENTS)) for name in notebooks)
 
 
-def _stem_of(assignment: str) -> str:
+def _assignment_stem(assignment: str) -> str:
     """Return the file stem of an assignment, which is given by its number or its stem."""
     for name in ASSIGNMENTS:
         if assignment in (name, number_of(name)):
@@ -115,7 +115,7 @@ def _most_handed_in(notebooks_by_student: list[list[Submission]]) -> str:
     return min(counts, key=lambda name: (-counts[name], name))
 
 
-def _read_all(files: list[tuple[Submission, File]]) -> tuple[list[Submission], list[str]]:
+def _read_notebooks(files: list[tuple[Submission, File]]) -> tuple[list[Submission], list[str]]:
     """Return the notebooks of one student, and remarks on the other files.
 
     If there is no notebook, one submission without content states this as its problem.
@@ -129,7 +129,7 @@ def _read_all(files: list[tuple[Submission, File]]) -> tuple[list[Submission], l
         elif len(notebooks) >= MAX_NOTEBOOKS:
             remarks.append(f"{file.name}: more than {MAX_NOTEBOOKS} notebooks are not read")
         else:
-            notebooks.append(_read(submission, file))
+            notebooks.append(_read_notebook(submission, file))
     if notebooks:
         return notebooks, remarks
     why = "no notebook (.ipynb)" + (f" ({'; '.join(remarks[:5])})" if remarks else "")
@@ -143,33 +143,31 @@ def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_ass
     other_notes = [f"{nb.file} is for {nb.assignment}, which is not graded here" for nb in other_notebooks]
     if candidates:
         chosen, *left_out = candidates
-        notes = [f"{nb.file} is for the same assignment{_why_not(nb, chosen)}" for nb in left_out] + other_notes
+        notes = [f"{nb.file} is for the same assignment{_reason_left_out(nb, chosen)}" for nb in left_out] + other_notes
     else:
-        chosen, notes = _without_cells(other_notebooks[0]), other_notes[1:]
+        chosen, notes = _as_ungraded(other_notebooks[0]), other_notes[1:]
     notes = [f"{note}, and was left out" for note in [*notes, *remarks]]
-    chosen.notes += notes if len(notes) <= MAX_NOTES else [*notes[: MAX_NOTES - 1], notes[-1]]
-    return chosen
+    if len(notes) > MAX_NOTES:
+        notes = [*notes[: MAX_NOTES - 1], notes[-1]]
+    return replace(chosen, notes=[*chosen.notes, *notes])
 
 
-def _without_cells(submission: Submission) -> Submission:
-    """Turn a notebook for another assignment into a submission that cannot be graded."""
-    submission.problem = f"it is for {submission.assignment}, which is not graded here"
-    submission.assignment = ""
-    submission.cells = []
-    submission.notes = []
-    return submission
+def _as_ungraded(submission: Submission) -> Submission:
+    """Return a notebook for another assignment as a submission that cannot be graded, without its cells and notes."""
+    problem = f"it is for {submission.assignment}, which is not graded here"
+    return replace(submission, problem=problem, assignment="", cells=[], notes=[])
 
 
 def _preference(submission: Submission) -> tuple:
     """Return the sort key of a student's notebooks, by the rules of `find_submissions`; unreadable ones come last."""
-    match = _NUMBERED_NAME.fullmatch(stem(submission.file))
+    match = _NUMBERED_NAME.fullmatch(file_stem(submission.file))
     repetition = int(match["browser"] or match["canvas"] or 0)
     is_renamed = match["base"] != submission.assignment
     has_work = not submission.problem and not is_untouched(submission)
-    return bool(submission.problem), not has_work, is_renamed, -repetition, -submission.upload, submission.file
+    return bool(submission.problem), not has_work, is_renamed, -repetition, -submission.upload_id, submission.file
 
 
-def _why_not(submission: Submission, chosen: Submission) -> str:
+def _reason_left_out(submission: Submission, chosen: Submission) -> str:
     """Return the end of a note on a notebook that does not count: the reason, unless its name is the reason."""
     if submission.problem:
         return ", cannot be read"
@@ -178,7 +176,7 @@ def _why_not(submission: Submission, chosen: Submission) -> str:
 
 def is_untouched(submission: Submission) -> bool:
     """Return True if all functions are as they were released, as stubs or variants, and nothing is written in words."""
-    if submission.written or submission.as_text or submission.assignment not in ASSIGNMENTS:
+    if submission.written_answer or submission.exercises_as_text or submission.assignment not in ASSIGNMENTS:
         return False
     exercises = of_notebook(number_of(submission.assignment))
     return all(is_as_released(cell.source, exercises) for cell in submission.cells)
@@ -187,33 +185,37 @@ def is_untouched(submission: Submission) -> bool:
 def _make_names_distinct(submissions: list[Submission]) -> None:
     """Make the names of students unique, in place: by the platform's numbers in parentheses, or by an appended 2."""
     counts, used_names = Counter(submission.student for submission in submissions), set()
-    for submission in sorted(submissions, key=lambda submission: (submission.student, submission.number)):
+    for submission in sorted(submissions, key=lambda submission: (submission.student, submission.platform_id)):
         label = " ".join(submission.student.split())
-        if counts[submission.student] > 1 and submission.number:
-            label += f" ({submission.number})"
+        if counts[submission.student] > 1 and submission.platform_id:
+            label += f" ({submission.platform_id})"
         names = (label if n == 1 else f"{label} {n}" for n in count(1))
         submission.student = next(name for name in names if name.casefold() not in used_names)
         used_names.add(submission.student.casefold())
 
 
-def _read(submission: Submission, file: File) -> Submission:
-    """Fill a submission with what its file contains, and return it."""
-    submission.assignment = assignment_by_name = assignment_of_file(stem(submission.file))
+def _read_notebook(submission: Submission, file: File) -> Submission:
+    """Return the submission with what its file contains, or with the reason why that cannot be graded."""
+    assignment_by_name = assignment_of_file(file_stem(submission.file))
     try:
         cells = read_cells(file.read())
-        submission.assignment = assignment_of(assignment_by_name, cells)
-        if not submission.assignment:
+        assignment = assignment_of(assignment_by_name, cells)
+        if not assignment:
             raise InputError("it belongs to no assignment: neither its file name nor its cells say to which")
     except InputError as error:
-        submission.problem = str(error)
-        return submission
-    if assignment_by_name and assignment_by_name != submission.assignment:
-        submission.notes.append(
-            f"it is named like {assignment_by_name}, and graded as {submission.assignment}, as its cells are"
-        )
-    submission.cells, notes = cells_to_run(submission.assignment, cells)
-    submission.notes += notes
-    submission.written, submission.as_text = written_answer(cells), answers_as_text(cells)
-    submission.class_fingerprint = class_fingerprint_of(cells)
-    submission.notes += [f"the cell of {name} is text and not code, so it did not run" for name in submission.as_text]
-    return submission
+        return replace(submission, assignment=assignment_by_name, problem=str(error))
+    code_cells, length_notes = cells_to_run(assignment, cells)
+    notes = [*submission.notes, *length_notes]
+    if assignment_by_name and assignment_by_name != assignment:
+        notes.insert(0, f"it is named like {assignment_by_name}, and graded as {assignment}, as its cells are")
+    exercises_as_text = answers_as_text(cells)
+    notes += [f"the cell of {name} is text and not code, so it did not run" for name in exercises_as_text]
+    return replace(
+        submission,
+        assignment=assignment,
+        cells=code_cells,
+        written_answer=written_answer(cells),
+        notes=notes,
+        exercises_as_text=exercises_as_text,
+        class_fingerprint=class_fingerprint_of(cells),
+    )

@@ -38,7 +38,7 @@ def grade_class(
     seed = fresh_seed(seed)
     class_folder = folder.resolve().parent if is_folder_of_one_student(folder) else folder.resolve()
     output = output or class_folder.with_name(f"{class_folder.stem}-grades")
-    earlier = ClassGrades.read(output / GRADES_FILE) if (output / GRADES_FILE).is_file() else None
+    earlier_grades = ClassGrades.read(output / GRADES_FILE) if (output / GRADES_FILE).is_file() else None
     with tqdm(desc="grading", unit="notebook", disable=None, file=sys.stderr) as bar:
 
         def progress(num_graded: int, total: int, graded: GradedSubmission, seconds: float) -> None:
@@ -49,13 +49,14 @@ def grade_class(
             bar.refresh()
 
         grading = grade(
-            folder, seed, assignment=assignment, jobs=jobs, seconds=time_limit, trust=trust, hidden=[output],
+            folder, seed, assignment=assignment, jobs=jobs, time_limit=time_limit, trust=trust, hidden_paths=[output],
             key=key, progress=progress,
         )  # fmt: skip
-    if earlier is not None and earlier.assignment != grading.assignment:
-        problem = f"is {str(output)!r}, which holds the grades of {earlier.assignment}; {grading.assignment} was graded"
+    if earlier_grades is not None and earlier_grades.assignment != grading.assignment:
+        holding = f"is {str(output)!r}, which holds the grades of {earlier_grades.assignment}"
+        problem = f"{holding}; {grading.assignment} was graded"
         raise InputError("output", output, "name another folder with --output", found=problem)
-    write_results(grading if earlier is None else grading.merged(earlier), output)
+    write_results(grading if earlier_grades is None else grading.merged(earlier_grades), output)
     print(summary(grading, output))
     return 0
 
@@ -70,7 +71,7 @@ def write_results(grading: ClassGrades, folder: Path) -> None:
         backups = (folder / f"grades-before-{number}.csv" for number in itertools.count(1))
         shutil.copyfile(folder / "grades.csv", next(path for path in backups if not path.exists()))
     platforms = {graded.submission.platform for graded in grading.students} - {""}
-    texts = {GRADES_FILE: grading.as_json(), "grades.csv": tables.grades(grading)} | {
+    texts = {GRADES_FILE: grading.as_json(), "grades.csv": tables.grades_table(grading)} | {
         f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms
     }
     if len(grading.students) == 1:  # Gradescope grades one submission at a time and reads this file
@@ -99,7 +100,7 @@ def page_names(students: list[str]) -> list[str]:
 def summary(grading: ClassGrades, folder: Path) -> str:
     """Return the lines that the command prints at the end."""
     lines = [f"to look at: {note}" for note in notes_on_submissions(grading)]
-    if grading.wall not in SANDBOXES:
+    if grading.isolation not in SANDBOXES:
         lines.insert(0, "note: without a sandbox: the submissions ran as ordinary processes of this machine")
     for mistake in mistakes_to_discuss(recognised_mistakes(grading)):
         numbers = f"(students: {mistake.num_students}, points: {mistake.lost_points:g})"

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from grpo_lab.course.grading.notebook import Cell
-from grpo_lab.course.grading.untrusted import File, stem
+from grpo_lab.course.grading.untrusted import File, file_stem
 
 MAX_OUTER_FOLDERS = 4  # folders and archives that may lie around a class
 
@@ -22,28 +22,28 @@ class Submission:
         student: The name of the student, from the name of the folder or file, or from a learning platform.
         file: The file name that the student chose.
         platform: The learning platform, "moodle" or "canvas"; "" if the names come from no known one.
-        number: The number that the platform gives the student; "" without a platform.
-        upload: The number that Canvas gives the file; a later upload has a larger one.
+        platform_id: The number that the platform gives the student; "" without a platform.
+        upload_id: The number that Canvas gives the file; a later upload has a larger one.
         assignment: The file stem of the assignment; "" if the notebook belongs to none.
         cells: The code cells that the grading runs.
-        written: The answer to the question in words.
+        written_answer: The answer to the question in words.
         problem: The reason why the notebook cannot be graded; "" if it can be.
         notes: Remarks for the teacher.
-        as_text: The names of the exercises whose cell is a text cell, and not a code cell.
+        exercises_as_text: The names of the exercises whose cell is a text cell, and not a code cell.
         class_fingerprint: The fingerprint of the formulas in a notebook with variants; "" without variants.
     """
 
     student: str
     file: str = ""
     platform: str = ""
-    number: str = ""
-    upload: int = 0
+    platform_id: str = ""
+    upload_id: int = 0
     assignment: str = ""
     cells: list[Cell] = field(default_factory=list)
-    written: str = ""
+    written_answer: str = ""
     problem: str = ""
     notes: list[str] = field(default_factory=list)
-    as_text: list[str] = field(default_factory=list)
+    exercises_as_text: list[str] = field(default_factory=list)
     class_fingerprint: str = ""
 
     def code_of(self, exercise: str) -> list[Cell]:
@@ -59,12 +59,12 @@ def owner_of(parts: tuple[str, ...]) -> Submission:
     parts: The names of the folders on the way to the file, and the name of the file.
     """
     first, file = parts[0], parts[-1]
-    own_name = stem(first) if len(parts) == 1 or first == file else first
+    own_name = file_stem(first) if len(parts) == 1 or first == file else first
     # Canvas is tried first: no name of Moodle's fits its pattern, but the rest of a Canvas name, which the student
     # chose, may look like one of Moodle's.
     if match := _CANVAS.fullmatch(first):
         file = match["rest"] if len(parts) == 1 else file
-        return Submission(match["name"], file, "canvas", match["id"], upload=int(match["file"][:18]))
+        return Submission(match["name"], file, "canvas", match["id"], upload_id=int(match["file"][:18]))
     if match := _MOODLE.fullmatch(first) or _MOODLE.fullmatch(own_name + "_"):
         file = match["rest"] or file if len(parts) == 1 else file
         return Submission(match["name"].strip(), file, "moodle", match["id"])

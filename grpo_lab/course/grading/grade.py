@@ -30,14 +30,19 @@ from grpo_lab.sandbox.isolation import private_folders, strongest_isolation
 
 VISIBLE_SEED = 0  # the seed of the inputs that students see
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
-# Fields that have another name in that file.
+# The keys under which files of earlier versions have stored a field that has another name now.
 _STORED_KEYS = {
     "failed_cells": "cells",
     "class_fingerprint": "of_class",
     "folded_parts": "folded",
+    "isolation": "wall",
     "shares": "properties",
     "max_points": "full",
     "judged_cell": "judged",
+    "platform_id": "number",
+    "upload_id": "upload",
+    "written_answer": "written",
+    "exercises_as_text": "as_text",
 }
 HARD_CODED = (
     "Right on the inputs that you see, wrong on others of the same kind. Does it hold only for certain shapes or "
@@ -117,7 +122,7 @@ class ClassGrades:
     Attributes:
         assignment: The file stem of the assignment, such as "02_baselines_and_advantages".
         seed: The seed of the last grading.
-        wall: The sandbox of the last grading, as `strongest_isolation` names it.
+        isolation: The isolation of the submissions in the last grading, as `strongest_isolation` names it.
         students: The graded submissions, one for each student.
         class_fingerprint: The fingerprint of the class's formulas (`ClassKey.fingerprint`); "" without variants.
         variants: The exercises with a formula of the class. The file leaves them out.
@@ -125,14 +130,14 @@ class ClassGrades:
 
     assignment: str
     seed: int
-    wall: str  # the isolation, as `strongest_isolation` names it; saved files have this name
+    isolation: str
     students: list[GradedSubmission]
     class_fingerprint: str = ""
     variants: dict[str, Exercise] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: Path) -> "ClassGrades":
-        """Read the file that `as_json` wrote in an earlier grading.
+        """Read the file that `as_json` wrote in an earlier grading, by this version or an earlier one.
 
         Raises:
             InputError: If the file does not have that form.
@@ -146,7 +151,8 @@ class ClassGrades:
             raise InputError("output", file, "name another folder, or move it away", found=problem) from error
 
     def as_json(self) -> str:
-        return json.dumps(asdict(replace(self, variants={}), dict_factory=_stored_values))
+        """Return the text of the grades file: all fields but the variants, by their names."""
+        return json.dumps(asdict(replace(self, variants={})))
 
     def merged(self, earlier: "ClassGrades") -> "ClassGrades":
         """Return these grades together with those of students who were graded only in an earlier grading.
@@ -159,7 +165,7 @@ class ClassGrades:
             raise InputError("variant", None, allowed, found="differs from that of the earlier grading")
 
         def student_id(graded: GradedSubmission) -> tuple[str, str]:
-            return graded.submission.student, graded.submission.number
+            return graded.submission.student, graded.submission.platform_id
 
         regraded = {student_id(graded) for graded in self.students}
         earlier_only = [graded for graded in earlier.students if student_id(graded) not in regraded]
@@ -186,11 +192,11 @@ def grade(
     *,
     assignment: str | None = None,
     jobs: int = 1,
-    seconds: float = 30.0,
+    time_limit: float = 30.0,
     trust: bool = False,
-    hidden: Iterable[Path] = (),
+    hidden_paths: Iterable[Path] = (),
     key: ClassKey | None = None,
-    progress: Callable[[int, int, GradedSubmission, float], None] = lambda marked, total, graded, seconds: None,
+    progress: Callable[[int, int, GradedSubmission, float], None] = lambda num_graded, total, graded, seconds: None,
 ) -> ClassGrades:
     """Grade all submissions in a folder. This writes no file; an interrupt stops all that runs.
 
@@ -199,9 +205,9 @@ def grade(
         seed: The seed from which the fresh inputs are drawn, not 0.
         assignment: The number of the assignment, such as "02"; None means the one that most students handed in.
         jobs: Number of notebooks that run at the same time.
-        seconds: The time limit for each cell and for each exercise.
+        time_limit: The seconds that each cell and each exercise may take.
         trust: Whether to run submissions without a sandbox if none is available.
-        hidden: Paths that no submission may read, besides the folder, the package and the home folder.
+        hidden_paths: Paths that no submission may read, besides the folder, the package and the home folder.
         key: The key of a class that has variants.
         progress: A function that is called after each submission, with the number of graded submissions, the number of
             all, the graded submission, and the seconds that it took.
@@ -210,14 +216,15 @@ def grade(
         ValueError: If the folder has no submissions, the assignment is unknown, there is no sandbox and `trust` is
             False, or most notebooks have other variants than the key.
     """
-    stem, submissions = find_submissions(folder, assignment)
-    number, hidden_paths = number_of(stem), [folder, *hidden, *private_folders()]
+    assignment_stem, submissions = find_submissions(folder, assignment)
+    number = number_of(assignment_stem)
     variants, fingerprint = (key.exercises(number), key.fingerprint(number)) if key else ({}, "")
     _note_other_variants(submissions, fingerprint)
     exercises = of_notebook(number) | variants
-    with Sandbox(of_notebook(number), strongest_isolation(trust), seconds, hidden_paths) as sandbox:
+    all_hidden_paths = [folder, *hidden_paths, *private_folders()]
+    with Sandbox(of_notebook(number), strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
-    return ClassGrades(stem, seed, sandbox.isolation, students, fingerprint, variants)
+    return ClassGrades(assignment_stem, seed, sandbox.isolation, students, fingerprint, variants)
 
 
 def _grade_submissions(
@@ -294,8 +301,8 @@ def grade_submission(
         answers = {name: _explain_missing(submission, name, answer, failures) for name, answer in answers.items()}
         marks = {name: grade_answer(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
-        submission.problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
-        return GradedSubmission(submission, no_points)
+        problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
+        return GradedSubmission(replace(submission, problem=problem), no_points)
     points = {name: points for name, (points, _) in marks.items()}
     return GradedSubmission(submission, points, {name: verdict for name, (_, verdict) in marks.items()}, failures, seed)
 
@@ -309,7 +316,7 @@ def _explain_missing(
     """
     if answer != MISSING:
         return answer
-    if name in submission.as_text:
+    if name in submission.exercises_as_text:
         return f"The cell of `{name}` is text (Markdown), and not code: nothing in it ran. Make it a code cell again."
     for cell in submission.cells:
         if cell.exercise == name and str(cell.number) in failures:
@@ -319,14 +326,9 @@ def _explain_missing(
     return answer
 
 
-def _stored_values(values: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a dataclass as they are stored in the file: by their keys there."""
-    return {_STORED_KEYS.get(name, name): value for name, value in values}
-
-
 def _field_values(dataclass_type: type, entry: dict) -> dict[str, Any]:
-    """Return an entry of the file by the names of the dataclass's fields: the inverse of `_stored_values`."""
-    names = {_STORED_KEYS.get(field.name, field.name): field.name for field in fields(dataclass_type)}
+    """Return an entry of the file by the names of the dataclass's fields, whichever version stored it."""
+    names = {_STORED_KEYS[field.name]: field.name for field in fields(dataclass_type) if field.name in _STORED_KEYS}
     return {names.get(key, key): value for key, value in entry.items()}
 
 

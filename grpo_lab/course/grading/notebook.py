@@ -65,8 +65,10 @@ def assignment_of(assignment_by_name: str, cells: list[dict]) -> str:
     exercises = {lab_metadata(cell).get("exercise") for cell in cells}
     if not any(exercises & set(names) for names in ASSIGNMENTS.values()):
         exercises = {name for cell in cells for name in Cell(0, cell_source(cell)).defines}
-    best = max(ASSIGNMENTS, key=lambda stem: (len(exercises & set(ASSIGNMENTS[stem])), stem == assignment_by_name))
-    return best if exercises & set(ASSIGNMENTS[best]) else assignment_by_name
+    best_match = max(
+        ASSIGNMENTS, key=lambda stem: (len(exercises & set(ASSIGNMENTS[stem])), stem == assignment_by_name)
+    )
+    return best_match if exercises & set(ASSIGNMENTS[best_match]) else assignment_by_name
 
 
 def assignment_of_file(name: str) -> str:

@@ -33,9 +33,9 @@ def main() -> None:
     """Run one notebook, and end the process with exit code 0 after all exercises. This function does not return."""
     channel = Channel()
     request = channel.receive()
-    limit(CPU=request["cpu_seconds"], FSIZE=MAX_FILE_BYTES, CORE=0, NOFILE=MAX_OPEN_FILES)
+    set_resource_limits(CPU=request["cpu_seconds"], FSIZE=MAX_FILE_BYTES, CORE=0, NOFILE=MAX_OPEN_FILES)
     exercises = load_exercises(request["exercises"])
-    silence_the_course()
+    disable_checks()
     gc.collect()
     limit_memory(request["memory"])
     if hasattr(signal, "SIGINT"):
@@ -73,7 +73,7 @@ class Channel:
         return json.loads(self._in.readline())
 
 
-def limit(**limits: int) -> None:
+def set_resource_limits(**limits: int) -> None:
     """Set resource limits of this process, such as CPU=60. Windows has none, and there this does nothing."""
     try:
         import resource
@@ -85,12 +85,13 @@ def limit(**limits: int) -> None:
         resource.setrlimit(resource_id, (value, value))
 
 
-def limit_memory(extra: int) -> None:
+def limit_memory(additional_bytes: int) -> None:
     """Limit the memory to this many bytes more than the process has now. This is done on Linux only."""
     if sys.platform == "linux":
         import resource
 
-        limit(AS=extra + int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize())
+        pages_in_use = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        set_resource_limits(AS=additional_bytes + pages_in_use * resource.getpagesize())
 
 
 def load_exercises(names: list[str]) -> dict[str, Exercise]:
@@ -106,7 +107,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
     return {name: find_exercise(name) for name in names}
 
 
-def silence_the_course() -> None:
+def disable_checks() -> None:
     """Make functions such as `check` do nothing, because the references that they need are missing here."""
     import grpo_lab.course as course
     import grpo_lab.course.variant as variant
@@ -162,7 +163,7 @@ def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) 
             outcomes = run_student(function, exercise, seed, request["case_seconds"])
             channel.send({"seed": seed}, to_bytes(outcomes))
     except BaseException as error:
-        channel.send({"fault": f"The check could not run it: {describe(error)}"})
+        channel.send({"fault": f"The check could not run it: {error_in_words(error)}"})
 
 
 def run_cells(cells: list[dict], channel: Channel) -> dict:
@@ -171,15 +172,15 @@ def run_cells(cells: list[dict], channel: Channel) -> dict:
     The numbers of the failed cells, with the reasons, are sent to the parent.
     """
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
-    failed, defined_by_student = {}, {}
+    failures, defined_by_student = {}, {}
     for cell in cells:
         channel.send({"cell": cell["number"]})
         try:
             run_cell(cell["source"], f"<cell {cell['number']}>", namespace)
         except BaseException as error:
-            failed[str(cell["number"])] = describe(error)
+            failures[str(cell["number"])] = error_in_words(error)
         defined_by_student |= {name: value for name, value in namespace.items() if not _is_of_library(value)}
-    channel.send({"failed": failed})
+    channel.send({"failed": failures})
     # A later cell may import the library's function under the name of the student's. The student's still counts.
     for name, value in namespace.items():
         if _is_of_library(value) and name in defined_by_student:
@@ -198,14 +199,14 @@ def _is_of_library(value) -> bool:
 
 def run_cell(source: str, name: str, namespace: dict) -> None:
     """Run a cell in a namespace. `name` is the file name that tracebacks show."""
-    code = runnable(source)
+    code = without_jupyter_lines(source)
     if code is None:
         return
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     exec(compile(code, name, "exec"), namespace)
 
 
-def runnable(source: str) -> str | None:
+def without_jupyter_lines(source: str) -> str | None:
     """Return a cell with `pass` for the lines that only Jupyter understands (`%magic`, `!command`, `name?`).
 
     The result is None for a cell in another language. Other syntax errors remain, and are raised when the cell runs.
@@ -222,7 +223,7 @@ def runnable(source: str) -> str | None:
         return "\n".join(_MAGIC.sub(lambda m: f"{m[1] or m[2] or ''}pass", line) for line in source.splitlines())
 
 
-def describe(error: BaseException) -> str:
+def error_in_words(error: BaseException) -> str:
     """Describe an error by its type, its text, and the innermost line of a cell on the way to it."""
     position, trace = "", error.__traceback__
     while trace is not None:

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES, from_bytes
 from grpo_lab.course.exercise import Exercise
@@ -26,9 +27,9 @@ from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.sandbox.isolation import (
     MAX_MEMORY,
     MAX_TASKS,
+    container_kill_command,
     end_worker,
     isolated_command,
-    kill_command,
     kill_worker,
     tasks_of,
 )
@@ -54,17 +55,21 @@ class Sandbox:
     Args:
         exercises: The exercises of the assignment in order, by name. The package that submissions import lacks them.
         isolation: The kind of isolation, as `isolation.strongest_isolation` names it.
-        seconds: The time limit for each cell and for each exercise. A case may take a fifth of it.
-        hidden: Paths that no submission may read.
+        time_limit: The seconds that each cell and each exercise may take. A case may take a fifth of it.
+        hidden_paths: Paths that no submission may read.
     """
 
     def __init__(
-        self, exercises: dict[str, Exercise], isolation: str, seconds: float = 30.0, hidden: Iterable[Path] = ()
+        self,
+        exercises: dict[str, Exercise],
+        isolation: str,
+        time_limit: float = 30.0,
+        hidden_paths: Iterable[Path] = (),
     ):
         self.exercises = exercises
         self.isolation = isolation
-        self.seconds = seconds
-        self._hidden = [Path(path).resolve() for path in hidden]
+        self.time_limit = time_limit
+        self._hidden_paths = [Path(path).resolve() for path in hidden_paths]
         self.stopped = threading.Event()
         self.folder = Path(tempfile.mkdtemp(prefix="grpo-lab-grading-")).resolve()
         self.folder.chmod(0o711)  # a worker that runs as another user has to reach its folder
@@ -94,16 +99,17 @@ class Sandbox:
             seeds: The seeds from which the inputs are drawn.
         """
         answers: Answers = {}
-        failed: Failures = {}
-        end = time.monotonic() + START_SECONDS + 20 * self.seconds
+        failures: Failures = {}
+        deadline = time.monotonic() + START_SECONDS + 20 * self.time_limit
         for _ in range(MAX_STARTS):
             untried = [name for name in self.exercises if name not in answers]
-            if not untried or time.monotonic() > end or self.stopped.is_set():
+            if not untried or time.monotonic() > deadline or self.stopped.is_set():
                 break
-            worker_run = _WorkerRun(self, cells, untried, seeds, answers, failed)
-            worker_run.execute(end)
-            cells = worker_run.charge_early_end()
-        return dict.fromkeys(self.exercises, NOT_REACHED) | answers, failed
+            result = WorkerRun(self, cells, untried, seeds).execute(deadline)
+            answers |= result.answers
+            failures |= result.failures
+            cells = result.remaining_cells
+        return dict.fromkeys(self.exercises, NOT_REACHED) | answers, failures
 
     def request(self, cells: list[Cell], untried: list[str], seeds: list[int]) -> dict:
         """Return the first message to a worker: cells, exercises and limits.
@@ -113,8 +119,8 @@ class Sandbox:
         return {
             "cells": [{"number": cell.number, "source": cell.source} for cell in cells],
             "exercises": list(self.exercises), "untried": untried, "seeds": seeds,
-            "library_sources": self.library_sources_before(untried[0]), "case_seconds": self.seconds / 5,
-            "cpu_seconds": int(START_SECONDS + 20 * self.seconds), "memory": MAX_MEMORY,
+            "library_sources": self.library_sources_before(untried[0]), "case_seconds": self.time_limit / 5,
+            "cpu_seconds": int(START_SECONDS + 20 * self.time_limit), "memory": MAX_MEMORY,
         }  # fmt: skip
 
     def library_sources_before(self, name: str) -> dict[str, str]:
@@ -130,81 +136,99 @@ class Sandbox:
             log: The open file that receives its error output.
         """
         name = f"grpo-lab-{uuid.uuid4().hex}"
-        command, settings = isolated_command(self.isolation, name, self._package, RUNNER, folder, self._hidden)
+        command, settings = isolated_command(self.isolation, name, self._package, RUNNER, folder, self._hidden_paths)
         worker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, **settings
         )
-        return worker, kill_command(self.isolation, name)
+        return worker, container_kill_command(self.isolation, name)
 
 
-class _WorkerRun:
-    """A worker that runs a notebook. Its results are added to `answers` and `failed`.
+class WorkerResult(NamedTuple):
+    """The result of one worker.
 
-    Its messages cannot be trusted, because the student's code may forge them. So the worker can only move forward
-    through `steps`, and each step has one result.
+    Attributes:
+        answers: The answers to the exercises that it tried, or that no other worker need try.
+        failures: The cells that failed in it.
+        remaining_cells: The cells that the next worker runs: all but a cell that ended this one.
+    """
+
+    answers: Answers
+    failures: Failures
+    remaining_cells: list[Cell]
+
+
+class WorkerRun:
+    """A run of a notebook in one worker.
+
+    The messages of the worker cannot be trusted, because the student's code may forge them. So it can only move forward
+    through its steps, and each step has one result.
 
     Args:
         sandbox: The sandbox that starts the worker.
         cells: The cells that the worker runs.
         untried: The names of the exercises that it tries, in order.
         seeds: The seeds from which the inputs are drawn.
-        answers: The answers by exercise, to which this run adds.
-        failed: The reasons why cells failed, to which this run adds.
     """
 
-    def __init__(
-        self, sandbox: Sandbox, cells: list[Cell], untried: list[str], seeds, answers: Answers, failed: Failures
-    ):
-        self.sandbox = sandbox
-        self.cells = cells
-        self.untried = untried
-        self.seeds = seeds
-        self.answers, self.failed = answers, failed
-        self.steps = [
+    def __init__(self, sandbox: Sandbox, cells: list[Cell], untried: list[str], seeds: list[int]):
+        self._sandbox = sandbox
+        self._cells = cells
+        self._untried = untried
+        self._seeds = seeds
+        self._answers: Answers = {}
+        self._failures: Failures = {}
+        self._steps: list[tuple[str, int | str]] = [
             *(("cell", cell.number) for cell in cells),
             *(("exercise", name) for name in untried),
             ("done", ""),
         ]
-        self.step_index = -1
-        self.outcomes = {}  # the outcomes of the current exercise as bytes, by seed
-        self.stop_reason = ""  # the reason why the parent stopped the worker
-        self.log_end = ""  # the end of the worker's error output
+        self._step_index = -1
+        self._outcomes: dict[int, bytes] = {}  # the outcomes of the current exercise, by seed
+        self._stop_reason = ""  # the reason why the parent stopped the worker
 
-    def execute(self, end: float) -> None:
-        """Start the worker, process its messages, and end it.
+    def execute(self, deadline: float) -> WorkerResult:
+        """Start the worker, process its messages, end it, and return its result.
 
-        end: The time, by `time.monotonic`, at which the worker is stopped.
+        deadline: The time, by `time.monotonic`, at which the worker is stopped.
         """
-        sandbox = self.sandbox
+        sandbox = self._sandbox
         messages = queue.Queue(maxsize=4)
         is_over = threading.Event()
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:
-            worker, kill = sandbox.start(folder, log)
+            worker, kill_command = sandbox.start(folder, log)
             threading.Thread(target=_read_messages, args=(worker.stdout, messages, is_over), daemon=True).start()
             try:
-                self._send(worker, sandbox.request(self.cells, self.untried, self.seeds))
-                self._process_messages(worker, messages, end)
-                if self.stop_reason == TOO_MANY_TASKS:
-                    kill_worker(worker, kill)
+                self._send(worker, sandbox.request(self._cells, self._untried, self._seeds))
+                self._process_messages(worker, messages, deadline)
+                if self._stop_reason == TOO_MANY_TASKS:
+                    kill_worker(worker, kill_command)
                     self._process_remaining_messages(worker, messages)
             finally:
                 is_over.set()
-                end_worker(worker, kill)
+                end_worker(worker, kill_command)
             log.seek(max(0, log.seek(0, os.SEEK_END) - 500))
-            self.log_end = log.read(500).decode("utf-8", "replace")
-        self.exit_code = worker.returncode
+            log_end = log.read(500).decode("utf-8", "replace")
         _remove(folder)
+        return self._result(worker.returncode, log_end)
 
-    def _process_messages(self, worker, messages: queue.Queue, end: float) -> None:
-        """Process messages until the worker is done, has ended, or exceeds a limit; each step has its own deadline."""
-        deadline = time.monotonic() + START_SECONDS
-        while self.step_index < len(self.steps) - 1:
-            if time.monotonic() > min(deadline, end) or self.sandbox.stopped.is_set():
-                self.stop_reason = OVER_TIME
+    @property
+    def _current_step(self) -> tuple[str, int | str]:
+        """The kind of the step that the worker is at, and the number of its cell or the name of its exercise."""
+        return self._steps[self._step_index] if self._step_index >= 0 else ("start", "")
+
+    def _process_messages(self, worker: subprocess.Popen, messages: queue.Queue, deadline: float) -> None:
+        """Process messages until the worker is done, has ended, or exceeds a limit.
+
+        Each step has a deadline of its own besides that of the worker.
+        """
+        step_deadline = time.monotonic() + START_SECONDS
+        while self._step_index < len(self._steps) - 1:
+            if time.monotonic() > min(step_deadline, deadline) or self._sandbox.stopped.is_set():
+                self._stop_reason = OVER_TIME
             elif tasks_of(worker.pid) > MAX_TASKS:
-                self.stop_reason = TOO_MANY_TASKS
-            if self.stop_reason:
+                self._stop_reason = TOO_MANY_TASKS
+            if self._stop_reason:
                 return
             try:
                 message, content = messages.get(timeout=POLL_SECONDS)
@@ -213,39 +237,43 @@ class _WorkerRun:
             if message is None:
                 return
             if self._process(message, content, worker):
-                deadline = time.monotonic() + self.sandbox.seconds
+                step_deadline = time.monotonic() + self._sandbox.time_limit
 
-    def _process_remaining_messages(self, worker, messages: queue.Queue) -> None:
+    def _process_remaining_messages(self, worker: subprocess.Popen, messages: queue.Queue) -> None:
         """Process what a worker had sent before it was killed.
 
         A worker announces a cell before it runs it. So the cell that started the threads is known, even if this process
         counted the threads before it read the announcement.
         """
         with suppress(queue.Empty):
-            for _ in self.steps:
+            for _ in self._steps:
                 message, content = messages.get(timeout=REMAINING_SECONDS)
                 if message is None:
                     return
                 self._process(message, content, worker)
 
-    def _process(self, message: dict, content: bytes, worker) -> bool:
+    def _process(self, message: dict, content: bytes, worker: subprocess.Popen) -> bool:
         """Store what a message contains; return True if the worker has moved to a later step."""
         step = next(((kind, message[kind]) for kind in ("cell", "exercise", "done") if kind in message), None)
-        if step in self.steps[self.step_index + 1 :]:
-            self.step_index, self.outcomes = self.steps.index(step), {}
+        if step in self._steps[self._step_index + 1 :]:
+            self._step_index, self._outcomes = self._steps.index(step), {}
             return True
-        if "failed" in message and isinstance(message["failed"], dict):
-            numbers = {str(cell.number) for cell in self.cells}
-            reasons = {number: str(reason)[:1000] for number, reason in message["failed"].items()}
-            self.failed |= {number: reason for number, reason in reasons.items() if number in numbers}
-        kind, name = self.steps[self.step_index] if self.step_index >= 0 else ("", "")
-        if kind == "exercise" and name not in self.answers:
+        self._store_failures(message)
+        kind, name = self._current_step
+        if kind == "exercise" and name not in self._answers:
             self._store_outcomes(name, message, content)
-            if name in self.answers:
-                following = self.untried[self.untried.index(name) + 1 :]
-                sources = self.sandbox.library_sources_before(following[0]) if following else {}
+            if name in self._answers:
+                following = self._untried[self._untried.index(name) + 1 :]
+                sources = self._sandbox.library_sources_before(following[0]) if following else {}
                 self._send(worker, {"library_sources": sources})
         return False
+
+    def _store_failures(self, message: dict) -> None:
+        """Store the reasons why cells failed, if the message has them; numbers that no cell has are left out."""
+        if isinstance(message.get("failed"), dict):
+            numbers = {str(cell.number) for cell in self._cells}
+            reasons = {number: str(reason)[:1000] for number, reason in message["failed"].items()}
+            self._failures |= {number: reason for number, reason in reasons.items() if number in numbers}
 
     def _store_outcomes(self, name: str, message: dict, content: bytes) -> None:
         """Store the outcomes for one seed, or the sentence that explains why there are none.
@@ -253,40 +281,41 @@ class _WorkerRun:
         The answer is complete once the outcomes for all seeds are there.
         """
         if "fault" in message:
-            self.answers[name] = str(message["fault"])[:1000]
-        elif message.get("seed") in self.seeds:
-            self.outcomes[message["seed"]] = content
-        if name not in self.answers and len(self.outcomes) == len(self.seeds):
+            self._answers[name] = str(message["fault"])[:1000]
+        elif message.get("seed") in self._seeds:
+            self._outcomes[message["seed"]] = content
+        if name not in self._answers and len(self._outcomes) == len(self._seeds):
             try:
-                self.answers[name] = {seed: from_bytes(content) for seed, content in self.outcomes.items()}
+                self._answers[name] = {seed: from_bytes(content) for seed, content in self._outcomes.items()}
             except ValueError as error:
-                self.answers[name] = f"What it returned could not be used: {error}"[:400]
+                self._answers[name] = f"What it returned could not be used: {error}"[:400]
 
-    def _send(self, worker, message: dict) -> None:
+    def _send(self, worker: subprocess.Popen, message: dict) -> None:
         with suppress(OSError):  # raised if the worker has ended
             worker.stdin.write(json.dumps(message).encode() + b"\n")
             worker.stdin.flush()
 
-    def charge_early_end(self) -> list[Cell]:
-        """Record an early end of the worker as a failure of the step that it was at.
+    def _result(self, exit_code: int, log_end: str) -> WorkerResult:
+        """Return the result, in which an early end of the worker is a failure of the step that it was at.
 
-        Returns:
-            The cells that the next worker runs: all but a cell that ended this one.
+        Args:
+            exit_code: The exit code of the worker.
+            log_end: The end of its error output.
         """
-        kind, subject = self.steps[self.step_index] if self.step_index >= 0 else ("start", "")
-        reason = self.stop_reason or f"ended the whole process (exit code {self.exit_code})"
+        kind, subject = self._current_step
+        reason = self._stop_reason or f"ended the whole process (exit code {exit_code})"
         if kind == "cell":
-            self.failed[str(subject)] = reason
-            return [cell for cell in self.cells if cell.number != subject]
+            remaining_cells = [cell for cell in self._cells if cell.number != subject]
+            return WorkerResult(self._answers, self._failures | {str(subject): reason}, remaining_cells)
+        missing: Answers = {}
         if kind == "exercise":
-            self.answers.setdefault(subject, f"It {reason}.")
-        elif not self.sandbox.stopped.is_set():
-            log_end = self.log_end.strip()[-300:]
-            sentence = f"The process for this notebook did not start ({log_end}): tell your teacher."
+            missing = {subject: f"It {reason}."}
+        elif not self._sandbox.stopped.is_set():
+            sentence = f"The process for this notebook did not start ({log_end.strip()[-300:]}): tell your teacher."
             if kind == "done":
                 sentence = "No result came back from it."
-            self.answers.update({name: sentence for name in self.untried if name not in self.answers})
-        return self.cells
+            missing = dict.fromkeys(self._untried, sentence)
+        return WorkerResult(missing | self._answers, self._failures, self._cells)
 
 
 def _remove(folder: Path) -> None:

@@ -33,10 +33,12 @@ MIN_DISTINCT_LENGTH = 40  # characters that an answer must have left without com
 MIN_ALIKE_SHARE = 0.8  # the share in common from which two answers are alike
 LONG_ANSWER_NODES = 100  # an answer with more nodes than this is also recognised with other names
 MIN_PASTED_SHARE = 0.95  # the share of words in common from which an answer is taken for published source
-KEYS = Path(__file__).parents[3] / "tests" / "course" / "right"  # exists in a checkout, not in an installed package
+PUBLISHED_ANSWERS = (
+    Path(__file__).parents[3] / "tests" / "course" / "right"
+)  # exists in a checkout, not in an installed package
 
 
-def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
+def similar_answers(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
     """Return pairs of students with the exercises in which their answers are alike; None without copydetect.
 
     Passages that the library or a published key has, or more than a quarter of the class, do not count.
@@ -50,14 +52,14 @@ def similar(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
     pairs: dict[tuple[str, str], list[str]] = {}
     for name, exercise in grading.exercises.items():
         texts = {student: answers_of[name].text for student, answers_of in answers.items() if name in answers_of}
-        published = [answer.text for answer in (_library(exercise), *_keys(exercise))]
-        for pair in _alike(texts, published, len(answers)):
+        published = [answer.text for answer in (library_answer(exercise), *published_answers(exercise))]
+        for pair in similar_pairs(texts, published, len(answers)):
             pairs.setdefault(pair, []).append(name)
     as_list = [(*pair, names) for pair, names in pairs.items()]
     return sorted(as_list, key=lambda pair: (-len(pair[2]), pair))
 
 
-def _alike(texts: dict[str, str], published: list[str], class_size: int) -> list[tuple[str, str]]:
+def similar_pairs(texts: dict[str, str], published: list[str], class_size: int) -> list[tuple[str, str]]:
     """Return the pairs of students whose answers to one exercise are alike.
 
     Args:
@@ -74,7 +76,9 @@ def _alike(texts: dict[str, str], published: list[str], class_size: int) -> list
         for student, fingerprint in fingerprints.items()
         if fingerprint.token_coverage >= MIN_DISTINCT_LENGTH
     }
-    return [(a, b) for a, b in combinations(compared, 2) if _common_share(compared[a], compared[b]) >= MIN_ALIKE_SHARE]
+    return [
+        (a, b) for a, b in combinations(compared, 2) if _share_in_common(compared[a], compared[b]) >= MIN_ALIKE_SHARE
+    ]
 
 
 def _fingerprint(text: str, common: Iterable[int] = ()):
@@ -89,27 +93,27 @@ def _fingerprint(text: str, common: Iterable[int] = ()):
         return CodeFingerprint("answer.py", FINGERPRINT_LENGTH, 1, boilerplate=[*common], fp=io.StringIO(text))
 
 
-def _common_share(first, second) -> float:
+def _share_in_common(first, second) -> float:
     """Return the share of the longer of two answers that is also in the other one."""
     from copydetect import compare_files
 
     return min(compare_files(first, second)[1])
 
 
-def pasted(grading: ClassGrades) -> dict[str, list[str]]:
+def pasted_answers(grading: ClassGrades) -> dict[str, list[str]]:
     """Return the exercises, by student, for which the answer is nearly the library's source or a published key.
 
     A long answer is also recognised with other names. Exercises with a formula of the class are left out; they are
-    compared by `as_in_key`.
+    compared by `answers_as_in_key`.
     """
 
     def is_published(exercise: Exercise, answer: Answer) -> bool:
-        return any(_is_pasted(answer, source) for source in (_library(exercise), *_keys(exercise)))
+        return any(_is_pasted(answer, source) for source in (library_answer(exercise), *published_answers(exercise)))
 
     return _matching_exercises(grading, is_published, of_variants=False)
 
 
-def as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
+def answers_as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
     """Return the exercises with a formula of the class, by student, for which the answer is the key word for word.
 
     The key differs from the lesson's function in one line. So an answer that is only nearly the key may be the lesson's
@@ -117,7 +121,7 @@ def as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
     """
 
     def is_key(exercise: Exercise, answer: Answer) -> bool:
-        return answer.words == _library(exercise).words
+        return answer.words == library_answer(exercise).words
 
     return _matching_exercises(grading, is_key, of_variants=True)
 
@@ -187,17 +191,17 @@ def answers_in(source: str, exercises: Container[str]) -> dict[str, Answer]:
 
 
 @cache
-def _library(exercise: Exercise) -> Answer:
+def library_answer(exercise: Exercise) -> Answer:
     return answers_in(f"def {exercise.name}():\n{solution_body(exercise)}", {exercise.name})[exercise.name]
 
 
 @cache
-def _keys(exercise: Exercise) -> list[Answer]:
+def published_answers(exercise: Exercise) -> list[Answer]:
     """Return the published right answers to an exercise.
 
-    A file in `KEYS` has a dictionary that lists its functions by exercise.
+    A file in `PUBLISHED_ANSWERS` has a dictionary that lists its functions by exercise.
     """
-    path = KEYS / f"nb{exercise.notebook}.py"
+    path = PUBLISHED_ANSWERS / f"nb{exercise.notebook}.py"
     tree = ast.parse(path.read_text(encoding="utf-8") if path.is_file() else "")
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     assigned = [node.value for node in tree.body if isinstance(node, ast.Assign)]

@@ -29,12 +29,12 @@ i.none { background: #999; }
 STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not right", "none": "· not begun"}
 
 
-def in_words(state: str) -> str:
+def state_in_words(state: str) -> str:
     """Return the sign of a state and its word in the reader's language."""
     return f"{STATES[state][:2]}{_(STATES[state][2:])}"
 
 
-def safe(text) -> str:
+def escaped(text) -> str:
     """Escape a text from a stranger for HTML."""
     return html.escape(str(text))
 
@@ -44,25 +44,25 @@ def html_page(title: str, body: str) -> str:
     return (
         f'<!doctype html>\n<html lang="{language().replace("_", "-")}">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{safe(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{escaped(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
 def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
     """Return the page of a student: the state of each function, on which input it is wrong, and by which mistake."""
     exercises = grading.exercises
-    body = [f"<h1>{safe(graded.submission.student)}</h1>"]
+    body = [f"<h1>{escaped(graded.submission.student)}</h1>"]
     body.append(
         f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grading.max_points))}</strong></p>"
     )
-    body += [f"<p>{safe(remark)}.</p>" for remark in graded.notes]
+    body += [f"<p>{escaped(remark)}.</p>" for remark in graded.notes]
     if not graded.submission.problem:
         rows = [_row(graded, exercise) for exercise in exercises.values()]
         head = f'<tr><th>{_("function")}</th><th>{_("result")}</th><th class="n">{_("points")}</th></tr>'
         body.append("\n".join(["<table>", head, *rows, "</table>"]))
         body += [_section(graded, name) for name in exercises if graded.state(exercises[name]) != "none"]
     if graded.failed_cells:
-        failed = "".join(f"<li>{safe(_(fill('cell {0}: {1}', *cell)))}</li>" for cell in graded.failed_cells.items())
+        failed = "".join(f"<li>{escaped(_(fill('cell {0}: {1}', *cell)))}</li>" for cell in graded.failed_cells.items())
         body.append(f"<section><h2>{_('Cells that failed')}</h2><ul>{failed}</ul></section>")
     note = fill(
         "Each function ran on the inputs that you see in your notebook, and on fresh ones (seed {0}, grpo_lab {1}). "
@@ -70,30 +70,30 @@ def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
         graded.seed,
         __version__,
     )
-    body.append(f'<p class="quiet">{safe(_(note))}</p>')
+    body.append(f'<p class="quiet">{escaped(_(note))}</p>')
     return html_page(graded.submission.student, "\n".join(body))
 
 
 def _row(graded: GradedSubmission, exercise: Exercise) -> str:
-    state, name = graded.state(exercise), f"<code>{safe(exercise.name)}</code>"
-    link = name if state == "none" else f'<a href="#{safe(exercise.name)}">{name}</a>'
+    state, name = graded.state(exercise), f"<code>{escaped(exercise.name)}</code>"
+    link = name if state == "none" else f'<a href="#{escaped(exercise.name)}">{name}</a>'
     points = f'<td class="n">{_(fill("{0} of {1}", format(graded.points[exercise.name], "g"), exercise.points))}</td>'
-    return f'<tr><td>{link}</td><td><span class="{state}">{in_words(state)}</span></td>{points}</tr>'
+    return f'<tr><td>{link}</td><td><span class="{state}">{state_in_words(state)}</span></td>{points}</tr>'
 
 
 def _section(graded: GradedSubmission, name: str) -> str:
     """Return the section of an exercise: the verdict and the student's code, without the expected values."""
     verdict = graded.verdicts[name]
-    parts = [f'<section id="{safe(verdict.exercise)}"><h2><code>{safe(verdict.exercise)}</code></h2>']
+    parts = [f'<section id="{escaped(verdict.exercise)}"><h2><code>{escaped(verdict.exercise)}</code></h2>']
     if not verdict.right:
         parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
     parts += [
-        f"<p>{safe(_(fill('Look at Eq. ({0}).', part.title)))}</p>"
+        f"<p>{escaped(_(fill('Look at Eq. ({0}).', part.title)))}</p>"
         for part in verdict.folded_parts
         if part.kind == "equation"
     ]
     if verdict.misconceptions:
-        parts.append(f'<p class="quiet">{safe(_(fill("Known as: {0}.", ", ".join(verdict.misconceptions))))}</p>')
+        parts.append(f'<p class="quiet">{escaped(_(fill("Known as: {0}.", ", ".join(verdict.misconceptions))))}</p>')
     code = "\n\n".join(cell.source for cell in graded.submission.code_of(name))
-    parts.append(f"<details><summary>{_('The code')}</summary><pre>{safe(code)}</pre></details>")
+    parts.append(f"<details><summary>{_('The code')}</summary><pre>{escaped(code)}</pre></details>")
     return "\n".join([*parts, "</section>"])

@@ -12,18 +12,20 @@ MAX_FEEDBACK_LENGTH = 400  # characters of feedback on one function
 BYTE_ORDER_MARK = "\ufeff"  # begins a file: without it, Excel misreads letters with accents
 
 
-def grades(grading: ClassGrades) -> str:
+def grades_table(grading: ClassGrades) -> str:
     """Return grades.csv: a row for each student with the points by function, their sum, the maximum and remarks."""
     names = list(grading.exercises)
     rows: list[list] = [["student", "id", *names, "points", "out of", "remarks"]]
     for graded in grading.students:
-        points = [_blank_or(graded, graded.points[name]) for name in names]
+        points = [_points_or_blank(graded, graded.points[name]) for name in names]
         remarks = "; ".join(graded.remarks)
-        rows.append([*_name_and_number(graded), *points, _blank_or(graded, graded.total), grading.max_points, remarks])
-    return BYTE_ORDER_MARK + to_text(rows)
+        rows.append(
+            [*_name_and_id(graded), *points, _points_or_blank(graded, graded.total), grading.max_points, remarks]
+        )
+    return BYTE_ORDER_MARK + csv_text(rows)
 
 
-def to_text(rows: list[list]) -> str:
+def csv_text(rows: list[list]) -> str:
     """Return rows as CSV. A cell that a spreadsheet would take for a formula gets a quotation mark in front."""
     text_file = io.StringIO()
     csv.writer(text_file, lineterminator="\n").writerows([_without_formula(cell) for cell in row] for row in rows)
@@ -34,7 +36,7 @@ def _without_formula(cell):
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA_STARTS else cell
 
 
-def _blank_or(graded: GradedSubmission, points: int | float) -> str:
+def _points_or_blank(graded: GradedSubmission, points: int | float) -> str:
     """Return the points; a blank for a submission that could not be graded, since that is not 0 points."""
     return "" if graded.submission.problem else f"{points:g}"
 
@@ -49,29 +51,29 @@ def feedback(graded: GradedSubmission, grading: ClassGrades) -> str:
     return "\n".join(textwrap.shorten(part, MAX_FEEDBACK_LENGTH, placeholder=" …") for part in parts)
 
 
-def _name_and_number(graded: GradedSubmission) -> list[str]:
-    return [graded.submission.student, graded.submission.number]
+def _name_and_id(graded: GradedSubmission) -> list[str]:
+    return [graded.submission.student, graded.submission.platform_id]
 
 
-def moodle(grading: ClassGrades) -> str:
+def moodle_table(grading: ClassGrades) -> str:
     """Return Moodle's grading worksheet. It identifies students by the numbers in the file names of a download."""
     rows: list[list] = [["Identifier", "Full name", "Email address", "Grade", "Maximum Grade", "Feedback comments"]]
     for graded in grading.students:
-        student, number = _name_and_number(graded)
-        identifier, points = f"Participant {number}" if number else "", _blank_or(graded, graded.total)
+        student, platform_id = _name_and_id(graded)
+        identifier, points = f"Participant {platform_id}" if platform_id else "", _points_or_blank(graded, graded.total)
         rows.append([identifier, student, "", points, grading.max_points, feedback(graded, grading)])
-    return to_text(rows)
+    return csv_text(rows)
 
 
-def canvas(grading: ClassGrades) -> str:
+def canvas_table(grading: ClassGrades) -> str:
     """Return Canvas's gradebook: the columns that Canvas exports, a column of points, and a row of possible points."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
     rows: list[list] = [[*head, grading.assignment], ["    Points Possible", "", "", "", "", grading.max_points]]
-    rows += [[*_name_and_number(graded), "", "", "", _blank_or(graded, graded.total)] for graded in grading.students]
-    return to_text(rows)
+    rows += [[*_name_and_id(graded), "", "", "", _points_or_blank(graded, graded.total)] for graded in grading.students]
+    return csv_text(rows)
 
 
-PLATFORMS = {"moodle": moodle, "canvas": canvas}
+PLATFORMS = {"moodle": moodle_table, "canvas": canvas_table}
 
 
 def gradescope_results(grading: ClassGrades, graded: GradedSubmission) -> str:

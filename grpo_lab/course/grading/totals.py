@@ -12,7 +12,7 @@ from typing import NamedTuple
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmission
-from grpo_lab.course.grading.tables import BYTE_ORDER_MARK, to_text
+from grpo_lab.course.grading.tables import BYTE_ORDER_MARK, csv_text
 from grpo_lab.course.release import number_of
 
 WRITTEN_FILE = "written.csv"
@@ -26,14 +26,14 @@ def written_table(grading: ClassGrades, folder: Path, num_criteria: int | None) 
         folder: The folder of the results.
         num_criteria: The number of criteria of a full answer, each worth a point; None if it is not known.
     """
-    old_rows = _rows(folder / WRITTEN_FILE)
+    old_rows = _read_rows(folder / WRITTEN_FILE)
     rows: list[list] = [["student", "id", "points", "out of"]]
     for graded in grading.students:
-        student, number = graded.submission.student, graded.submission.number
-        row = next((row for row in old_rows if (row.get("student"), row.get("id")) == (student, number)), {})
+        student, platform_id = graded.submission.student, graded.submission.platform_id
+        row = next((row for row in old_rows if (row.get("student"), row.get("id")) == (student, platform_id)), {})
         max_points = row.get("out of") or ("" if num_criteria is None else num_criteria)
-        rows.append([student, number, row.get("points", ""), max_points])
-    return BYTE_ORDER_MARK + to_text(rows)
+        rows.append([student, platform_id, row.get("points", ""), max_points])
+    return BYTE_ORDER_MARK + csv_text(rows)
 
 
 def write_totals(folders: list[Path], output: Path) -> int:
@@ -56,7 +56,7 @@ def write_totals(folders: list[Path], output: Path) -> int:
                 "folder", str(folder), f"{grading.assignment} is in {gradings[grading.assignment][1]}, too"
             )
         gradings[grading.assignment] = grading, folder
-    write_at_once(output, totals(dict(sorted(gradings.items()))))
+    write_at_once(output, totals_table(dict(sorted(gradings.items()))))
     print(output)
     return 0
 
@@ -74,7 +74,7 @@ class _Column(NamedTuple):
     max_points: float
 
 
-def totals(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
+def totals_table(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
     """Return the table as CSV: a row for each student with the points of each assignment and their sum.
 
     gradings: The grades and the folder of each assignment, by the assignment's file stem, in the order of the columns.
@@ -99,21 +99,21 @@ def totals(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
         submission = graded.submission
         cells = [column.points.get(student_id, "") for column in columns]
         total = sum(float(cell) for cell in cells if cell)
-        number = submission.number if submission.platform == "canvas" else ""
+        platform_id = submission.platform_id if submission.platform == "canvas" else ""
         remark = "; ".join(remarks.get(student_id, ()))
-        rows.append([submission.student, number, *cells, f"{round(total, 2):g}", f"{max_points:g}", remark])
-    return BYTE_ORDER_MARK + to_text(rows)
+        rows.append([submission.student, platform_id, *cells, f"{round(total, 2):g}", f"{max_points:g}", remark])
+    return BYTE_ORDER_MARK + csv_text(rows)
 
 
 def _column_in_words(number: str, by_id: dict[str, GradedSubmission], folder: Path) -> list[_Column]:
     """Return the column of points for the answers in words; none if the teacher has not entered any."""
-    rows = {(row.get("student"), row.get("id")): row for row in _rows(folder / WRITTEN_FILE)}
-    row_of = {key: rows.get((g.submission.student, g.submission.number), {}) for key, g in by_id.items()}
+    rows = {(row.get("student"), row.get("id")): row for row in _read_rows(folder / WRITTEN_FILE)}
+    row_of = {key: rows.get((g.submission.student, g.submission.platform_id), {}) for key, g in by_id.items()}
     points = {key: row["points"].strip() for key, row in row_of.items() if row.get("points", "").strip()}
     if not points:
         return []
-    max_points = max(_number(row.get("out of") or "0", folder) for row in row_of.values())
-    points = {key: f"{_number(entered, folder):g}" for key, entered in points.items()}
+    max_points = max(_points_entered(row.get("out of") or "0", folder) for row in row_of.values())
+    points = {key: f"{_points_entered(entered, folder):g}" for key, entered in points.items()}
     return [_Column(f"{number} in words", points, max_points)]
 
 
@@ -123,10 +123,10 @@ def _student_id(graded: GradedSubmission) -> str:
     Moodle's number differs from assignment to assignment.
     """
     submission = graded.submission
-    return submission.number if submission.platform == "canvas" else submission.student.casefold()
+    return submission.platform_id if submission.platform == "canvas" else submission.student.casefold()
 
 
-def _rows(file: Path) -> list[_Row]:
+def _read_rows(file: Path) -> list[_Row]:
     """Read the rows of a CSV file, in which a spreadsheet may have replaced commas by semicolons."""
     if not file.is_file():
         return []
@@ -134,7 +134,7 @@ def _rows(file: Path) -> list[_Row]:
     return list(csv.DictReader(io.StringIO(text), delimiter=";" if ";" in text.partition("\n")[0] else ","))
 
 
-def _number(text: str, folder: Path) -> float:
+def _points_entered(text: str, folder: Path) -> float:
     try:
         return float(text.replace(",", "."))
     except ValueError:

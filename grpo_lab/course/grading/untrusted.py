@@ -69,7 +69,7 @@ def walk(entry: Path) -> Iterator[File]:
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
                 yield from files_in_archive((path,), parts)
             else:
-                yield File(parts, partial(_bytes_of, path), _unreadable(status))
+                yield File(parts, partial(_file_content, path), _reason_unreadable(status))
         except OSError as error:
             yield File(parts, problem=f"it cannot be looked into ({error.strerror})")
 
@@ -85,13 +85,13 @@ def files_in_archive(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
     try:
         if len(location) > 2:
             raise InputError("an archive in an archive in an archive is not looked into")
-        with zipfile.ZipFile(_opened(*location)) as archive:
+        with zipfile.ZipFile(_archive_source(*location)) as archive:
             members = archive.infolist()
     except Exception as error:  # the format has many ways to be broken
         problem = str(error) if isinstance(error, InputError) else "it cannot be read as a zip archive"
         yield File(parts, problem=problem)
         return
-    parts = (*parts[:-1], stem(parts[-1]))
+    parts = (*parts[:-1], file_stem(parts[-1]))
     for member in members[:MAX_MEMBERS]:
         names = tuple(name for name in member.filename.replace("\\", "/").split("/") if name not in ("", ".", ".."))
         if not names or member.is_dir() or any(is_ignored(name) for name in names):
@@ -99,18 +99,18 @@ def files_in_archive(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
         if names[-1].lower().endswith(".zip"):
             yield from files_in_archive((*location, member), (*parts, *names))
         else:
-            yield File((*parts, *names), partial(_content, MAX_NOTEBOOK_BYTES, member, *location))
+            yield File((*parts, *names), partial(_member_content, MAX_NOTEBOOK_BYTES, member, *location))
     if len(members) > MAX_MEMBERS:
         yield File((*parts, "…"), problem=f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at")
 
 
 @lru_cache(maxsize=1)  # the files of an inner archive are read one after the other, so it is read once
-def _opened(path: Path, *member: zipfile.ZipInfo) -> Path | io.BytesIO:
+def _archive_source(path: Path, *member: zipfile.ZipInfo) -> Path | io.BytesIO:
     """Return an archive in a form that `ZipFile` takes: its path, or the content of an inner archive."""
-    return io.BytesIO(_content(MAX_ARCHIVE_BYTES, *member, path)) if member else path
+    return io.BytesIO(_member_content(MAX_ARCHIVE_BYTES, *member, path)) if member else path
 
 
-def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
+def _member_content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
     """Read a file of an archive.
 
     This is called for one file at a time, because the archives of a class may be larger than the memory.
@@ -123,7 +123,7 @@ def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
     if member.file_size > max_bytes:
         raise InputError(_too_large(member.file_size, max_bytes))
     try:
-        with zipfile.ZipFile(_opened(*location)) as archive, archive.open(member) as file:
+        with zipfile.ZipFile(_archive_source(*location)) as archive, archive.open(member) as file:
             content = file.read(max_bytes + 1)
     except Exception as error:  # zlib raises errors of its own, and a missing password is a RuntimeError
         raise InputError(f"it cannot be read from its archive ({type(error).__name__})") from None
@@ -132,14 +132,14 @@ def _content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
     return content
 
 
-def _unreadable(status: os.stat_result) -> str:
+def _reason_unreadable(status: os.stat_result) -> str:
     """Return the reason why a file cannot be read; "" for an ordinary file that is not too large."""
     if not stat.S_ISREG(status.st_mode):
         return "a link, not a file" if stat.S_ISLNK(status.st_mode) else "not an ordinary file"
     return _too_large(status.st_size, MAX_NOTEBOOK_BYTES) if status.st_size > MAX_NOTEBOOK_BYTES else ""
 
 
-def _bytes_of(path: Path) -> bytes:
+def _file_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -160,7 +160,7 @@ def is_notebook(name: str) -> bool:
     return name.lower().endswith((".ipynb", ".ipynb.txt", ".ipynb.json"))
 
 
-def stem(name: str) -> str:
+def file_stem(name: str) -> str:
     """Return a file name without an ending that `is_notebook` accepts, or else without its last ending."""
     for ending in (".ipynb.txt", ".ipynb.json", ".ipynb"):
         if name.lower().endswith(ending):

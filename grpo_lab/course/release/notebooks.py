@@ -143,17 +143,17 @@ def notebook_text(number: str, key: ClassKey | None = None, lang: str = ENGLISH)
         cell_id = f"a{number}-{lab_metadata.get('exercise', 'notebook')}-{lab_metadata.get('role', 'stub')}"
         hides_source = lab_metadata.get("role") == "variant"
         jupyter_metadata = {"jupyter": {"source_hidden": True}} if hides_source else {}
-        cells.append(cell(kind, cell_id, source, {"grpo_lab": lab_metadata} | jupyter_metadata))
-    return document(cells, {"grpo_lab": {"assignment": stem}})
+        cells.append(notebook_cell(kind, cell_id, source, {"grpo_lab": lab_metadata} | jupyter_metadata))
+    return notebook_json(cells, {"grpo_lab": {"assignment": stem}})
 
 
-def cell(kind: str, cell_id: str, source: str, metadata: dict | None = None) -> dict:
+def notebook_cell(kind: str, cell_id: str, source: str, metadata: dict | None = None) -> dict:
     """Return a cell in the form of a notebook file. `kind` is "code" or "markdown"."""
     fields = {"cell_type": kind, "id": cell_id[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
     return fields | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def document(cells: list[dict], metadata: dict | None = None) -> str:
+def notebook_json(cells: list[dict], metadata: dict | None = None) -> str:
     """Return the text of a notebook file with these cells."""
     file_metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
     content = {"cells": cells, "metadata": file_metadata, "nbformat": 4, "nbformat_minor": 5}
@@ -167,7 +167,7 @@ def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> I
     """
     variants = key.exercises(number) if key else {}
     exercises = of_notebook(number) | variants
-    yield "markdown", head(number, exercises), {"role": "head"}
+    yield "markdown", head_text(number, exercises), {"role": "head"}
     yield (
         "code",
         setup_source(line for exercise in exercises.values() for line in imports_of(exercise, stub_source(exercise))),
@@ -184,7 +184,7 @@ def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> I
     text, code = demonstration(number)
     yield "markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"}
     yield "code", code, {"role": "demo"}
-    yield "markdown", f"## In your own words\n\n{question(number)}", {"role": "question"}
+    yield "markdown", f"## In your own words\n\n{written_question(number)}", {"role": "question"}
     yield "markdown", ANSWER_HERE, {"role": "written"}
     yield "markdown", "## How far are you?", {"role": "progress-text"}
     yield "code", "progress()", {"role": "progress"}
@@ -198,12 +198,12 @@ def demonstration(number: str) -> tuple[str, str]:
     return text, code.removesuffix("\n```\n")
 
 
-def question(number: str) -> str:
+def written_question(number: str) -> str:
     """Return the question in words of an assignment; notebooks/assignments/rubric.json says what a full answer has."""
     return texts_of(number)["in your own words"]
 
 
-def head(number: str, exercises: dict[str, Exercise]) -> str:
+def head_text(number: str, exercises: dict[str, Exercise]) -> str:
     """Return the first cell of an assignment: title, time and points, what is needed, and how it works."""
     stem, title = TITLES[number]
     is_repair = any(exercise.planted for exercise in exercises.values())
@@ -260,14 +260,14 @@ def _stub_with_imports(exercise: Exercise) -> str:
 def task_text(position: int, exercise: Exercise) -> list[str]:
     """Return the paragraphs of a task: the heading, points and time, the task itself, and the equations."""
     points, difficulty = counted(exercise.points, "point"), DIFFICULTY[exercise.difficulty]
-    section = sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
+    section = lesson_sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
     about = f"*{points} · about {exercise.minutes} minutes · {difficulty} · [back to the lesson](../{section})*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]
 
 
 @cache
-def sections() -> dict[str, str]:
+def lesson_sections() -> dict[str, str]:
     """Return the section of a lesson that asks for each function, as file name and JupyterLab's anchor."""
     section_of: dict[str, str] = {}
     for path in sorted(FOLDER.glob("*.ipynb")):

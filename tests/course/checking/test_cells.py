@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from grpo_lab.course import check, progress
 from grpo_lab.course.checking import session
-from grpo_lab.course.checking.cells import CELLS
+from grpo_lab.course.checking.cells import CELL_HISTORY
 from grpo_lab.course.exercises import of_notebook
 from tests.course.submitted import solution, submit
 from tests.course.toys import scaled_mean
@@ -32,11 +32,11 @@ def shell():
     session.LAST_CHECKS.clear()
     InteractiveShell.clear_instance()
     new = InteractiveShell.instance()
-    CELLS.watch()
+    CELL_HISTORY.watch()
     yield new
     InteractiveShell.clear_instance()
     session.LAST_CHECKS.clear()
-    CELLS.forget()
+    CELL_HISTORY.forget()
 
 
 def run(shell, *cells: str):
@@ -58,7 +58,7 @@ def test_a_cell_that_failed_is_not_the_function_in_memory(shell, failing, capsys
     mine = run(shell, failing)
     verdict = check(mine)
     if "raise" in failing:
-        assert verdict.right and CELLS.mismatch(mine) is None
+        assert verdict.right and CELL_HISTORY.mismatch(mine) is None
         return
     assert verdict.fault == "stale" and verdict.points == 0 and "not the function of your page" in verdict.message
     assert "0 / 2" in row()
@@ -87,7 +87,7 @@ def test_the_library_s_function_under_the_same_name_is_no_change(shell, capsys):
 def test_what_no_cell_defined_is_never_stale(shell, capsys):
     run(shell, RIGHT, "note = 'def sequence_logprob(logp, mask)'", "note = '''\ndef sequence_logprob(logp):\n'''")
     assert check(shell.user_ns[NAME]).right and "2 / 2" in row()
-    assert not any(map(CELLS.mismatch, (shell.user_ns[NAME], scaled_mean, 3, None)))
+    assert not any(map(CELL_HISTORY.mismatch, (shell.user_ns[NAME], scaled_mean, 3, None)))
 
 
 def test_a_function_that_took_the_place_of_one_that_failed_is_judged(shell, capsys):
@@ -149,7 +149,7 @@ def test_magics_are_no_mismatch(shell, magic, capsys):
 def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
     """The package may be imported after the cells of the functions ran, so that their runs were not recorded."""
     session.LAST_CHECKS.clear()
-    CELLS.forget()
+    CELL_HISTORY.forget()
     InteractiveShell.clear_instance()
     new = InteractiveShell.instance()
     try:
@@ -162,7 +162,7 @@ def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
     finally:
         InteractiveShell.clear_instance()
         session.LAST_CHECKS.clear()
-        CELLS.forget()
+        CELL_HISTORY.forget()
 
 
 class SavedNotebook:

@@ -10,9 +10,9 @@ import torch
 from grpo_lab.course import check
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
-from grpo_lab.course.checking.relations import relation
+from grpo_lab.course.checking.relations import relation_of_tensors
 from grpo_lab.course.checking.run_case import run_student
-from grpo_lab.course.checking.shown import full_lines
+from grpo_lab.course.checking.shown import full_text_lines
 from grpo_lab.course.checking.verdict_parts import html_of
 from grpo_lab.course.exercises import find_exercise
 from tests.course.toys import MEAN, not_masked, scaled_mean, stub
@@ -145,8 +145,8 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, Tru
     ],
 )
 def test_relations(got, expected, words):
-    assert words in relation(got, expected, 1e-6)
-    assert relation(A, A.square() + A.flip(0), 1e-6) == "", "none is invented"
+    assert words in relation_of_tensors(got, expected, 1e-6)
+    assert relation_of_tensors(A, A.square() + A.flip(0), 1e-6) == "", "none is invented"
 
 
 def test_a_sum_over_all_axes_is_named_and_no_axis_of_size_one_is_asked_for():
@@ -165,7 +165,7 @@ def test_what_is_shown_is_bounded():
     verdict = check(accuracy_reward)
     assert verdict.fault != "signature", "nobody sees the name of what takes the rest"
     assert "5000" in verdict.message and len(repr(verdict)) < 2000
-    shown = full_lines("result", {"x": [torch.zeros(2)] * 500})
+    shown = full_text_lines("result", {"x": [torch.zeros(2)] * 500})
     assert len(shown) == 101 and shown[-1] == "… and 900 more lines"
 
 
@@ -263,9 +263,12 @@ def test_general_mistakes_are_named_in_every_exercise(recwarn):
 
 def test_equal_numbers_are_off_by_some_factor_which_says_nothing():
     expected, got = torch.ones(3, dtype=torch.float64), torch.full((3,), 1.0078125, dtype=torch.float64)
-    assert relation(got, expected, 1e-6) == "" and relation(-expected, expected, 1e-6) == "The sign is flipped."
+    assert (
+        relation_of_tensors(got, expected, 1e-6) == ""
+        and relation_of_tensors(-expected, expected, 1e-6) == "The sign is flipped."
+    )
     steps = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    assert relation(3 * steps, steps, 1e-6) == "It is off by a constant factor: 3 times what is expected."
+    assert relation_of_tensors(3 * steps, steps, 1e-6) == "It is off by a constant factor: 3 times what is expected."
 
 
 def test_a_small_number_where_zero_is_expected_points_to_an_epsilon():

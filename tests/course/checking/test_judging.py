@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_lab.course.checking import earned_points, judge
-from grpo_lab.course.checking.mistakes import likely, matching
+from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes
 from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import find_exercise
@@ -131,12 +131,15 @@ TOGETHER = [
 def test_mistakes_that_come_together_are_named(name, function, expected):
     task = find_exercise(name)
     wrong = outcomes(task, function)
-    assert not matching(task, wrong, 0) and {mistake.name for mistake in likely(task, wrong, 0)} == expected
+    assert (
+        not matching_mistakes(task, wrong, 0)
+        and {mistake.name for mistake in likely_mistakes(task, wrong, 0)} == expected
+    )
 
 
 def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
     def named(own_outcomes):
-        return [mistake.name for mistake in matching(MEAN, own_outcomes, 0)]
+        return [mistake.name for mistake in matching_mistakes(MEAN, own_outcomes, 0)]
 
     expected = expected_outcomes(MEAN)
     assert named(expected) == []

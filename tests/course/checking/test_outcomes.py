@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from grpo_lab.course.checking import plain_data
-from grpo_lab.course.checking.compare import equal, same, same_gradient
+from grpo_lab.course.checking.compare import equal_data, equal_outcomes, same_gradient
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
-from grpo_lab.course.checking.plain_data import Other, TooLarge, plain
+from grpo_lab.course.checking.plain_data import OtherObject, TooLarge, as_plain_data
 from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, scaled_mean
 
@@ -27,7 +27,7 @@ def test_random_numbers_repeat_and_the_sessions_state_stays():
     first, torch_next = outcome_of(noisy, MEAN, 0), torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(torch_next, torch.rand(1))
-    assert equal(first, outcome_of(noisy, MEAN, 0), MEAN)
+    assert equal_outcomes(first, outcome_of(noisy, MEAN, 0), MEAN)
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Pair:
 
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.bool)
-LEAVES = [None, True, math.inf, Other("a thing"), torch.zeros(0, 3), torch.tensor(math.nan), torch.ones(2, 3).T]
+LEAVES = [None, True, math.inf, OtherObject("a thing"), torch.zeros(0, 3), torch.tensor(math.nan), torch.ones(2, 3).T]
 LEAVES += [torch.tensor([[1.0, 0.0, 5.0]]).to(dtype) for dtype in DTYPES]
 trees = st.recursive(
     st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(LEAVES),
@@ -49,12 +49,12 @@ trees = st.recursive(
 @given(trees)
 @settings(max_examples=20)
 def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
-    content = plain(tree)
+    content = as_plain_data(tree)
     sent = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"EmtFp")
     received, empty = from_bytes(to_bytes([sent, Outcome()]))
     compared_as_plain_data = ("value", "gradients", "changed_arguments", "observed")
     for name in compared_as_plain_data:
-        assert same(getattr(received, name), getattr(sent, name), 0.0)
+        assert equal_data(getattr(received, name), getattr(sent, name), 0.0)
     without_them = dict.fromkeys(compared_as_plain_data)
     assert replace(received, **without_them) == replace(sent, **without_them)
     assert empty == Outcome()
@@ -94,11 +94,11 @@ def test_results_beyond_all_bounds_are_refused_and_long_keys_cut(monkeypatch):
     deep.append(deep)
     for endless in (deep, [0] * 20_000, ["x" * plain_data.MAX_TEXT_LENGTH] * 100):
         with pytest.raises(TooLarge):
-            plain(endless)
-    assert list(plain({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY_LENGTH]
+            as_plain_data(endless)
+    assert list(as_plain_data({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY_LENGTH]
     monkeypatch.setattr(plain_data, "MAX_TENSOR_BYTES", 100)
     with pytest.raises(TooLarge):
-        plain(torch.zeros(100))
+        as_plain_data(torch.zeros(100))
 
 
 def test_objects_that_claim_to_equal_everything_are_only_their_names():
@@ -122,10 +122,10 @@ def test_objects_that_claim_to_equal_everything_are_only_their_names():
         def __torch_function__(cls, func, types, args=(), kwargs=None):
             return torch.tensor(True)
 
-    assert plain(Liar()) == Other("Liar") and not same(plain(Liar()), 1.0, 1.0)
-    assert plain(Number(3.0)) == 3.0 and type(plain(Number(3.0))) is float
-    assert isinstance(plain(torch.ones(2).as_subclass(Sly)), Other)
-    assert plain(Pair(torch.ones(1), 2.0)) == {"a": torch.ones(1), "b": 2.0}
+    assert as_plain_data(Liar()) == OtherObject("Liar") and not equal_data(as_plain_data(Liar()), 1.0, 1.0)
+    assert as_plain_data(Number(3.0)) == 3.0 and type(as_plain_data(Number(3.0))) is float
+    assert isinstance(as_plain_data(torch.ones(2).as_subclass(Sly)), OtherObject)
+    assert as_plain_data(Pair(torch.ones(1), 2.0)) == {"a": torch.ones(1), "b": 2.0}
 
 
 def numbers(*values: float) -> torch.Tensor:
@@ -158,7 +158,7 @@ def numbers(*values: float) -> torch.Tensor:
     ],
 )
 def test_equal_means(a, b, expected):
-    assert same(plain(a), plain(b), 1e-6) is expected
+    assert equal_data(as_plain_data(a), as_plain_data(b), 1e-6) is expected
 
 
 def test_no_gradient_is_a_gradient_of_zero():

@@ -25,7 +25,15 @@ from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
-from grpo_lab.course.grading.similar import _alike, _keys, _library, answers_in, as_in_key, pasted, similar
+from grpo_lab.course.grading.similar import (
+    answers_as_in_key,
+    answers_in,
+    library_answer,
+    pasted_answers,
+    published_answers,
+    similar_answers,
+    similar_pairs,
+)
 from grpo_lab.course.release import of_notebook
 from grpo_lab.course.stub import solution_body, stub_source
 from grpo_lab.course.variant import ClassKey
@@ -137,6 +145,57 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     with pytest.raises(InputError, match="which no grading wrote"):
         run(tmp_path / "again", output=folder.parent / "out")
     assert rows(folder)["bob"]["points"] == "23"
+
+
+# A grades.json of an earlier version, which stored several fields under other names.
+EARLIER_GRADES = """
+{"assignment": "01_policy_gradient", "seed": 7, "wall": "docker", "of_class": "5e3a", "variants": {}, "students": [
+    {"submission": {
+        "student": "bob", "number": "77", "upload": 5, "written": "They help.", "as_text": ["sample_tokens"],
+        "of_class": "5e3a", "cells": [{"number": 4, "source": "x", "exercise": ""}]},
+     "points": {"token_entropy": 2}, "cells": {"4": "NameError"}, "seed": 7,
+     "verdicts": {"token_entropy": {
+        "exercise": "token_entropy", "status": "partly", "full": 4, "judged": "judged: the cell that ran as In [4]",
+        "properties": {"values": 0.5}, "misconceptions": ["nats"], "fault": "", "parts": [],
+        "folded": [{"kind": "say", "text": "1 of 2", "title": "", "rows": []}]}}}]}
+"""
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    (tmp_path / "grades.json").write_text(EARLIER_GRADES, encoding="utf-8")
+    grading = ClassGrades.read(tmp_path / "grades.json")
+    (bob,) = grading.students
+    verdict = bob.verdicts["token_entropy"]
+    assert grading.isolation == "docker"
+    assert grading.class_fingerprint == bob.submission.class_fingerprint == "5e3a"
+    assert bob.submission.cells == [Cell(4, "x")]
+    assert (bob.submission.platform_id, bob.submission.upload_id) == ("77", 5)
+    assert bob.submission.written_answer == "They help."
+    assert bob.submission.exercises_as_text == ["sample_tokens"]
+    assert bob.failed_cells == {"4": "NameError"}
+    assert verdict.max_points == 4
+    assert verdict.judged_cell == "judged: the cell that ran as In [4]"
+    assert verdict.shares == {"values": 0.5}
+    assert [part.text for part in verdict.folded_parts] == ["1 of 2"]
+
+
+def test_a_file_has_the_names_of_the_fields_and_is_read_again(folder, sandbox):
+    run(folder)
+    file = folder.parent / "out" / "grades.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    names = {key for part in parts_of(content) for key in part}
+    assert {"isolation", "class_fingerprint", "failed_cells", "folded_parts", "shares", "max_points"} <= names
+    assert not names & {"wall", "of_class", "folded", "properties", "full", "judged", "upload", "written", "as_text"}
+    assert json.loads(ClassGrades.read(file).as_json()) == content
+
+
+def parts_of(content) -> list[dict]:
+    """Return all dictionaries in nested JSON."""
+    if isinstance(content, list):
+        return [part for entry in content for part in parts_of(entry)]
+    if isinstance(content, dict):
+        return [content, *parts_of(list(content.values()))]
+    return []
 
 
 def test_a_cell_that_fails_is_told_at_its_function():
@@ -390,13 +449,13 @@ def test_every_pair_of_copies_is_found_and_nobody_else(copies, students):
     originals = (own(number % 5) if number < 5 else "" for number in range(students - copies))
     grading = class_of(*COPIES[:copies], *[COPIES[0]] * (copies - 4), *originals)
     pairs = itertools.combinations([chr(97 + i) for i in range(copies)], 2)
-    assert similar(grading) == [(*pair, ["token_entropy"]) for pair in pairs]
+    assert similar_answers(grading) == [(*pair, ["token_entropy"]) for pair in pairs]
 
 
 @needs_copydetect
 def test_who_agrees_with_two_others_brings_them_into_no_connection():
     """Student b shares one answer with a and another one with c, while a and c have nothing in common."""
-    pairs = similar(class_of(SHAPE, SHAPE + MASK, MASK, *(own(number) for number in range(5))))
+    pairs = similar_answers(class_of(SHAPE, SHAPE + MASK, MASK, *(own(number) for number in range(5))))
     assert pairs == [("a", "b", ["token_entropy"]), ("b", "c", ["completion_mask"])]
 
 
@@ -405,7 +464,7 @@ def test_other_names_and_one_more_line_hide_nothing():
     changed = (
         MASK.replace("seen", "done").replace("column", "part").replace("    parts =", "    unused = 1\n    parts =")
     )
-    assert changed != MASK and similar(class_of(MASK, changed)) == [("a", "b", ["completion_mask"])]
+    assert changed != MASK and similar_answers(class_of(MASK, changed)) == [("a", "b", ["completion_mask"])]
 
 
 @needs_copydetect
@@ -413,9 +472,9 @@ def test_other_names_and_one_more_line_hide_nothing():
 def test_right_answers_that_were_written_apart_are_not_alike():
     """The library's answer and the published ones are compared, for every exercise."""
     for exercise in all_exercises().values():
-        keys = [*_keys(exercise), _library(exercise)]
+        keys = [*published_answers(exercise), library_answer(exercise)]
         texts = {str(number): key.text for number, key in enumerate(keys)}
-        assert _alike(texts, [], len(texts)) == [], exercise.name
+        assert similar_pairs(texts, [], len(texts)) == [], exercise.name
 
 
 def test_without_copydetect_the_page_says_how_to_get_it(folder, sandbox, monkeypatch):
@@ -430,7 +489,7 @@ def test_what_is_no_hint(answer):
     exercise = find_exercise("token_entropy")
     library = f"def token_entropy(logits, temperature=1.0):\n{solution_body(exercise)}"
     source, copies = {"the stub": (stub_source(exercise), 4), "the library's": (library, 4)}.get(answer, (SHAPE, 9))
-    assert similar(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []
+    assert similar_answers(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []
 
 
 def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, sandbox):
@@ -439,13 +498,13 @@ def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, 
     whole, bare = library["token_entropy"], re.sub(" *#.*", "", library["token_entropy"])
     renamed = whole.replace("logp ", "q ").replace("logp.", "q.").replace("* logp", "* q")
     for answer, names in ((whole, ["token_entropy"]), (bare, ["token_entropy"]), (renamed, []), (SHAPE, [])):
-        assert pasted(class_of(answer)) == ({"a": names} if names else {})
-    assert pasted(class_of(library["sequence_logprob"])) == {}, "one line says nothing"
+        assert pasted_answers(class_of(answer)) == ({"a": names} if names else {})
+    assert pasted_answers(class_of(library["sequence_logprob"])) == {}, "one line says nothing"
     loss = find_exercise("policy_loss")
     grading = ClassGrades(
         "05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).students
     )
-    assert pasted(grading) == {"a": ["policy_loss"]}
+    assert pasted_answers(grading) == {"a": ["policy_loss"]}
     run(folder)
     text = page(folder, "class.html")
     assert "Answers as they stand in the library" in text and "<li>alice: token_logprobs, token_entropy," in text
@@ -461,8 +520,8 @@ def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
         points = dict.fromkeys(of_notebook("02"), 0)
         students = [replace(graded, points=points) for graded in class_of(answer).students]
         grading = ClassGrades("02_baselines_and_advantages", 7, "none", students, "mark", variants)
-        assert as_in_key(grading) == ({"a": [name]} if is_shown else {})
-        assert pasted(grading) == {}, "of a variant the library has another function"
+        assert answers_as_in_key(grading) == ({"a": [name]} if is_shown else {})
+        assert pasted_answers(grading) == {}, "of a variant the library has another function"
         assert ("as they stand in the key of your class" in class_page(grading, ["a.html"])) == is_shown
 
 
@@ -475,10 +534,12 @@ def test_a_published_key_is_seen_under_the_name_of_the_exercise():
     ):
         source = inspect.getsource(key).replace(key.__name__, name) if key else f"def {name}():\n    return 0"
         grading = ClassGrades(number, 7, "none", class_of(source).students)
-        assert pasted(grading) == ({"a": [name]} if key else {})
+        assert pasted_answers(grading) == ({"a": [name]} if key else {})
 
 
 def test_a_stub_with_a_line_of_ones_own_is_not_the_library_s():
     for name in ("clipped_surrogate", "aggregate", "policy_loss"):
         head = stub_source(find_exercise(name)).rpartition("    raise ")[0]
-        assert pasted(ClassGrades("05_grpo_objective", 7, "none", class_of(f"{head}    return 0").students)) == {}
+        assert (
+            pasted_answers(ClassGrades("05_grpo_objective", 7, "none", class_of(f"{head}    return 0").students)) == {}
+        )

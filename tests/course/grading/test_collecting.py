@@ -62,7 +62,7 @@ def has_answer(work) -> bool:
 )
 def test_whose_it_is(name, student, number, tmp_path):
     (work,) = submissions_in(written(tmp_path, {name: notebook()})).values()
-    assert (work.student, work.number) == (student, number)
+    assert (work.student, work.platform_id) == (student, number)
     assert work.assignment == "01_policy_gradient" and not work.problem and has_answer(work)
 
 
@@ -203,13 +203,13 @@ def test_names_that_would_look_alike_are_told_apart(tmp_path):
     names = ["Bob_77_assignsubmission_file_", "Bob_78_assignsubmission_file_", "Bob (77)", "zoe", "zoe ", "a\nb", "a b"]
     people = submissions_in(written(tmp_path, {f"{name}/01.ipynb": notebook() for name in names}))
     assert list(people) == ["a b", "a b 2", "Bob (77)", "Bob (77) 2", "Bob (78)", "zoe", "zoe 2"]
-    assert [people[f"Bob ({number})"].number for number in (77, 78)] == ["77", "78"]
+    assert [people[f"Bob ({number})"].platform_id for number in (77, 78)] == ["77", "78"]
 
 
 def test_what_a_student_calls_a_file_makes_it_nobody_elses(tmp_path):
     name = "mallory_LATE_666_90002_x_4711_assignsubmission_file_01.ipynb"
     work = submissions_in(written(tmp_path, {name: notebook()}))["mallory"]
-    assert (work.number, work.platform) == ("666", "canvas")
+    assert (work.platform_id, work.platform) == ("666", "canvas")
 
 
 def test_the_training_run_is_left_out_with_and_without_the_marks_of_cells(tmp_path):

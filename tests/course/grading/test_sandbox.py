@@ -101,7 +101,7 @@ def grade_in(folder: Path, **settings) -> ClassGrades:
 def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
     """The quick part of the test below, with one submission."""
     hand_in_a_spy(tmp_path, listener)
-    grading = grade_in(tmp_path, seconds=60.0)
+    grading = grade_in(tmp_path, time_limit=60.0)
     (spy,) = grading.students
     assert spy.failed_cells == {} and points(spy) == {"token_entropy": POINTS["token_entropy"]}
     assert findings(grading) == []
@@ -114,7 +114,7 @@ def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
 @pytest.mark.slow
 def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
     hand_in(tmp_path / "class")
-    students = grade_in(tmp_path, jobs=2, seconds=60.0).students
+    students = grade_in(tmp_path, jobs=2, time_limit=60.0).students
     graded = {student.submission.student: student for student in students}
     names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
     assert set(graded) == names, "everybody has an entry"
@@ -197,7 +197,7 @@ def test_whom_the_teacher_trusts_runs_without_a_sandbox(tmp_path, monkeypatch):
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
     monkeypatch.setattr(isolation, "_fails", lambda command, **settings: "switched off")
     monkeypatch.setattr(isolation.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
-    (graded,) = grade(tmp_path, SEED, trust=True, seconds=60.0).students
+    (graded,) = grade(tmp_path, SEED, trust=True, time_limit=60.0).students
     assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]} and graded.failed_cells == {}
 
 
@@ -260,7 +260,7 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
     monkeypatch.setattr(sandbox.Sandbox, "start", start)
     cells = [Cell(2, "import torch"), Cell(3, attacks.CROWD), Cell(5, "1")]
     with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as grading:
-        run = sandbox._WorkerRun(grading, cells, ["reinforce_loss"], [0], {}, {})
-        run.execute(time.monotonic() + 60)
-    assert run.charge_early_end() == [cells[0], cells[2]]
-    assert run.failed == {"3": TOO_MANY_TASKS}
+        result = sandbox.WorkerRun(grading, cells, ["reinforce_loss"], [0]).execute(time.monotonic() + 60)
+    assert result.remaining_cells == [cells[0], cells[2]]
+    assert result.failures == {"3": TOO_MANY_TASKS}
+    assert result.answers == {}

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.difference import may_be_none
-from grpo_lab.course.checking.outcome import expected_outcomes, inputs
-from grpo_lab.course.checking.plain_data import tensors
+from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes
+from grpo_lab.course.checking.plain_data import tensors_in
 from grpo_lab.course.exercise import Exercise
 from tests.course.toys import copy_of
 
@@ -30,7 +30,9 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
         changes["kind"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
     if plain and any(outcome.has_gradient for outcome in expected):
         changes["detached"] = lambda result, arguments: result.detach()
-    tensors_of_cases = [tensors(list(inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))]
+    tensors_of_cases = [
+        tensors_in(list(case_inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))
+    ]
     has_floats = any(
         tensor.is_floating_point() and tensor.numel()
         for tensors_of_case in tensors_of_cases
@@ -53,7 +55,7 @@ def _answer(exercise: Exercise, change: Callable) -> Callable:
 
 def _changed_in_place(result, arguments):
     with torch.no_grad():
-        for tensor in tensors(arguments):
+        for tensor in tensors_in(arguments):
             if tensor.is_floating_point():
                 tensor.data = tensor.data + 1.0
                 tensor.data.add_(1.0)

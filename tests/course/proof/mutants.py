@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from grpo_lab.course.changed_source import function_from_source, source_of
-from grpo_lab.course.checking.compare import equal
+from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.outcome import Outcome, outcome_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
@@ -62,7 +62,7 @@ def survives(exercise: Exercise, mutant: AnswerMutant, expected: Sequence[Outcom
     """Return True if a mutant agrees with the reference, whose outcomes are `expected`, on all cases."""
     for index, right in enumerate(expected):
         call = guarded(lambda index=index: outcome_of(mutant.answer, exercise, index, seed), MAX_CASE_SECONDS)
-        if call.fault or call.result is None or not equal(call.result, right, exercise):
+        if call.fault or call.result is None or not equal_outcomes(call.result, right, exercise):
             return False
     return True
 

@@ -67,10 +67,13 @@ def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_que
         monkeypatch.setattr(prediction, "_shown_at", hour[1])
         prediction.display_handle = SimpleNamespace(update=lambda text: shown.append(text.data))
         prediction.truth(0.25)
-        assert prediction.is_closed and prediction.guess() is None
+        assert prediction.is_closed
+        assert prediction.guess() is None
     text = printed(capsys)
-    assert text.count("Run All") == 1 and text.index("Run All") < text.index("Truth: 0.25.")
-    assert len(shown) == 2 and all("Restart Kernel" in warning for warning in shown)
+    assert text.count("Run All") == 1
+    assert text.index("Run All") < text.index("Truth: 0.25.")
+    assert len(shown) == 2
+    assert all("Restart Kernel" in warning for warning in shown)
     how_well_did_you_predict()
     assert printed(capsys).startswith("No predictions were made in this run. To predict first, choose Kernel")
 
@@ -107,7 +110,8 @@ def test_calibration(capsys):
         capsys.readouterr()
         how_well_did_you_predict()
         text = printed(capsys)
-        assert f"You answered {n + 1} of {n + 2} predictions." in text and f"{hits} held the truth" in text
+        assert f"You answered {n + 1} of {n + 2} predictions." in text
+        assert f"{hits} held the truth" in text
         assert ("too narrow" in text, "agrees" in text) == (word == "too narrow", word == "agrees")
 
 
@@ -116,7 +120,9 @@ def test_the_guess_is_drawn_beside_the_truth_and_nothing_without_a_guess():
     for axis, orient in enumerate("xy"):
         _, (empty, filled) = plt.subplots(1, 2)
         predict("Unanswered?", 0, 1).draw(empty, orient)
-        assert not empty.patches and not empty.lines and not empty.texts
+        assert not empty.patches
+        assert not empty.lines
+        assert not empty.texts
         share = answered(predict("Which share?", 0, 1), (0.25, 0.5))
         share.truth(0.75)
         share.draw(filled, orient)
@@ -132,8 +138,11 @@ def test_a_tag_in_a_question_stays_to_be_seen(monkeypatch):
     prediction = predict("What is P(<think>), and what `P(<answer>)`?", choices=("<think>", "other"))
     prediction.truth("<think>")
     (question, plain), (truth, _) = texts
-    assert "P(&lt;think>)" in question and "`P(<answer>)`" in question and "(&lt;think> / other)" in question
-    assert "P(<think>)" in plain and truth.endswith(" **Truth: &lt;think>.**")
+    assert "P(&lt;think>)" in question
+    assert "`P(<answer>)`" in question
+    assert "(&lt;think> / other)" in question
+    assert "P(<think>)" in plain
+    assert truth.endswith(" **Truth: &lt;think>.**")
     assert truth.startswith("*(What is P(&lt;think>), and what `P(<answer>)`?)*"), "it names its question"
 
 
@@ -143,13 +152,15 @@ def test_a_guess_after_the_truth_does_not_count(capsys):
     share.truth(0.25)
     share.widget.value = (0.2, 0.3)
     again = predict("Which share?", 0, 1)
-    assert "what you guessed before it counts" in printed(capsys) and again.widget is None
+    assert "what you guessed before it counts" in printed(capsys)
+    assert again.widget is None
     answered(again, (0.2, 0.3)).truth(0.25)
     assert "You said 0.5 to 0.6: the truth is lower." in printed(capsys)
     untouched = answered(predict("Which?", choices=("a", "b")), None)
     untouched.truth("a")
     untouched.widget.value = "a"
-    assert share.guess() == again.guess() == (0.5, 0.6) and untouched.guess() is None
+    assert share.guess() == again.guess() == (0.5, 0.6)
+    assert untouched.guess() is None
     how_well_did_you_predict()
     assert "You answered 1 of 2 predictions. Of 1 range, 0 held the truth" in printed(capsys)
 

@@ -32,7 +32,8 @@ def test_columns_end_where_they_do_in_english(known):
     english = "  calculator     0.25   right    0.5"
     chinese = translated_print(english, "zh_CN")
     assert chinese.split() == ["计算器", "0.25", "正确", "0.5"]
-    assert chinese.startswith("  ") and width(chinese) == len(english)
+    assert chinese.startswith("  ")
+    assert width(chinese) == len(english)
     assert width(chinese[: chinese.index("0.25")]) == english.index("0.25")
 
 

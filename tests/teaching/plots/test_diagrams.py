@@ -21,8 +21,10 @@ def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
     weights = {name: token_weights(mask, name, 4) for name in ("grpo", "dr_grpo")}
     fig = plots.ragged_batch(weights, mask, ["short", "long"])
     for ax, (name, weight) in zip(fig.axes, weights.items(), strict=True):
-        assert ax.get_title() == name and texts(ax) == [f"{value:.3f}" for value in weight[:, 0].tolist()]
-        assert len(ax.patches) == 6 and len(ax.lines[0].get_xdata()) == 2
+        assert ax.get_title() == name
+        assert texts(ax) == [f"{value:.3f}" for value in weight[:, 0].tolist()]
+        assert len(ax.patches) == 6
+        assert len(ax.lines[0].get_xdata()) == 2
     assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["short", "long"]
 
 
@@ -41,7 +43,8 @@ def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
 def test_the_picture_of_a_group_has_its_responses_rewards_and_advantages(advantages):
     figure = plots.group_picture(torch.full((3, 5), 0.2), [0, 2, 4], [[0, 2, 4], [1, 1, 3]], [7.0, 3.0], advantages)
     left, middle, right, _ = figure.axes
-    assert left.lines[0].get_xdata().tolist() == [0, 2, 4] and left.images[0].get_array().shape == (3, 5)
+    assert left.lines[0].get_xdata().tolist() == [0, 2, 4]
+    assert left.images[0].get_array().shape == (3, 5)
     assert [text.get_text() for text in middle.texts] == ["0  2  4", "7", "1  1  3", "3"]
     assert [bar.get_width() for bar in right.patches] == list(advantages)
     assert [text.get_text() for text in right.texts] == ([] if any(advantages) else ["all 0"])
@@ -56,14 +59,18 @@ def test_the_search_tree_has_a_disc_for_each_guess_and_a_line_for_each_word():
     plots.search_tree_diagram(ax, visits, flows, "after")
     size = {tuple(disc.get_offsets()[0]): disc.get_sizes()[0] - 1 for disc in ax.collections}
     assert size.keys() == {(1, 0), (2, 0), (1, 1), (3, 1)}
-    assert size[2, 0] == pytest.approx(3 * size[1, 0]) and size[1, 1] == pytest.approx(2 * size[3, 1])
+    assert size[2, 0] == pytest.approx(3 * size[1, 0])
+    assert size[1, 1] == pytest.approx(2 * size[3, 1])
     lines = {(*line.get_xdata(), *line.get_ydata()): line for line in ax.lines}
     assert lines.keys() == {(2, 1, 0, 1), (2, 3, 0, 1)}
     lower, higher = lines[2, 1, 0, 1], lines[2, 3, 0, 1]
-    assert lower.get_linestyle() == "--" and higher.get_linestyle() == "-"
-    assert lower.get_color() == plots.OKABE_ITO["vermillion"] and higher.get_color() == plots.OKABE_ITO["blue"]
+    assert lower.get_linestyle() == "--"
+    assert higher.get_linestyle() == "-"
+    assert lower.get_color() == plots.OKABE_ITO["vermillion"]
+    assert higher.get_color() == plots.OKABE_ITO["blue"]
     assert lower.get_linewidth() == pytest.approx(higher.get_linewidth() * 2**0.5)
-    assert "2" in texts(ax) and ax.get_title() == "after"
+    assert "2" in texts(ax)
+    assert ax.get_title() == "after"
 
 
 BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}
@@ -80,8 +87,10 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
         names_on_bars = [text.replace("\n", " ") for text in texts(fig.axes[0])]
         names_below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
         assert {"weights", "KV cache", "activations", "head"} <= {*names_on_bars, *names_below}
-        assert "activations" in names_on_bars and "activations" not in names_below
-        assert "head" in names_below and "7.0" in names_on_bars
+        assert "activations" in names_on_bars
+        assert "activations" not in names_below
+        assert "head" in names_below
+        assert "7.0" in names_on_bars
         assert {f"{size} GB GPU" for size in gpu_sizes} <= {*names_on_bars}
 
 
@@ -92,6 +101,7 @@ def test_a_step_over_time_has_the_peaks_of_its_plans():
         for name in ("fp32-master", "bf16")
     }
     for ax, memory_plan in zip(plots.memory_over_a_step(plans, gpu_sizes=(8,)).axes, plans.values(), strict=True):
-        assert f"{memory_plan.peak / GIB:.1f}" in texts(ax) and "8 GB GPU" in texts(ax)
+        assert f"{memory_plan.peak / GIB:.1f}" in texts(ax)
+        assert "8 GB GPU" in texts(ax)
         tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
         assert max(tops[:-4]) == pytest.approx(memory_plan.peak / GIB)  # the last four are the lines between phases

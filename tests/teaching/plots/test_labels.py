@@ -52,7 +52,8 @@ def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogu
         warnings.simplefilter("always")
         new_png = style.png(fig)
     assert not [str(warning.message) for warning in missing if "Glyph" in str(warning.message)]
-    assert set(labels.figure_labels(fig)) == {"DAPO"} and png != new_png
+    assert set(labels.figure_labels(fig)) == {"DAPO"}
+    assert png != new_png
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["正确", "2"]
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["正确", "DAPO"]
     assert left.get_legend().get_texts()[0].get_text() == left.get_title() == "正确"
@@ -66,7 +67,8 @@ def test_a_build_gets_the_figure_in_both_languages(catalogue, monkeypatch):
     ax.set(xlabel="step")
     content, metadata = style.picture(fig, "An empty figure.")
     (picture,) = metadata.values()
-    assert picture["labels"] == ["step"] and picture[CHINESE] != content["image/png"]
+    assert picture["labels"] == ["step"]
+    assert picture[CHINESE] != content["image/png"]
     for encoded in (content["image/png"], picture[CHINESE]):
         assert image.open(io.BytesIO(base64.b64decode(encoded))).width == 2 * picture["width"] == 1440
 

@@ -18,7 +18,8 @@ def test_probabilities_are_points_of_the_triangle():
     assert np.allclose(plots.on_plane(torch.eye(3)), DIRECTIONS)
     assert np.allclose(plots.on_plane([1 / 3, 1 / 3, 1 / 3]), 0)
     (_, top), (left, _), (right, _) = DIRECTIONS
-    assert top > 0 and left < 0 < right
+    assert top > 0
+    assert left < 0 < right
 
 
 def test_arrows_and_corners_have_their_names_beside_them():

@@ -16,7 +16,8 @@ def test_lines_are_metrics_and_marks_are_evaluations():
         ([1, 2, 3], [0.1, 0.4, 0.9]), ([0], [0.0]), ([4.5], [0.8]), ([1, 2], [0.2, 0.3]), ([0], [0.0]),
     ]  # fmt: skip
     styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
-    assert len({colour for colour, *_ in styles}) == 2 and ax.get_title() == "title"
+    assert len({colour for colour, *_ in styles}) == 2
+    assert ax.get_title() == "title"
     plt.close(fig)
 
 

@@ -17,8 +17,10 @@ def test_the_same_seed_gives_the_same_run_and_looking_more_often_changes_nothing
     run, repeated, measured_often, other_seed = (
         train_guess(WORLD, **(SHORT | change)) for change in ({}, {}, {"eval_every": 1}, {"seed": 1})
     )
-    assert torch.equal(weights(run), weights(repeated)) and run.rewards == repeated.rewards
-    assert torch.equal(weights(run), weights(measured_often)) and run.steps == [0, 3, 6]
+    assert torch.equal(weights(run), weights(repeated))
+    assert run.rewards == repeated.rewards
+    assert torch.equal(weights(run), weights(measured_often))
+    assert run.steps == [0, 3, 6]
     assert not torch.equal(weights(run), weights(other_seed))
 
 
@@ -42,7 +44,8 @@ def test_sampled_episodes_follow_the_rules():
 
 def test_it_learns_to_search_three_numbers_with_two_guesses():
     run = train_guess(WORLD, steps=80, num_generations=16, learning_rate=5e-3, entropy_weight=0.05)
-    assert run.rewards[0] < 0.7 < 0.95 < run.rewards[-1] and run.greedy[-1] == 1
+    assert run.rewards[0] < 0.7 < 0.95 < run.rewards[-1]
+    assert run.greedy[-1] == 1
 
 
 @pytest.mark.parametrize("wrong", [{"groups": "x"}, {"credit": "x"}, {"num_generations": 1}, {"learning_rate": 0.0}])

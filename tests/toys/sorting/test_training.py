@@ -40,8 +40,10 @@ def test_the_same_seeds_give_the_same_run():
     assert torch.equal(first.losses, second.losses)
     assert all(torch.equal(first.history[name], second.history[name]) for name in first.history)
     assert not torch.equal(weights_of(first)[0], weights_of(first)[1])
-    assert first.rounds == [0, 2, 4, 6] and not any(w.requires_grad for w in first.policy)
-    assert {values.shape for values in first.history.values()} == {(2, 4)} and first.losses.shape == (2, 3)
+    assert first.rounds == [0, 2, 4, 6]
+    assert not any(w.requires_grad for w in first.policy)
+    assert {values.shape for values in first.history.values()} == {(2, 4)}
+    assert first.losses.shape == (2, 3)
 
 
 @pytest.mark.parametrize("loss", ["naive", "unclipped", "clipped"])

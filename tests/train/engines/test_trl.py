@@ -505,7 +505,7 @@ def alternating_reward(completions, **_):
 def test_trl_samples_neutrally_with_the_same_ends(tiny):
     config = GRPOConfig(**IN_PARTS, precision="fp32")
     inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), alternating_reward, config)
-    trainer = trl.make_trainer(inputs, trl.StepRecorder(config))
+    trainer = trl.make_trainer(inputs)
     settings = trainer.generation_config
     assert settings.do_sample
     assert settings.max_new_tokens == config.max_completion_length
