@@ -85,7 +85,7 @@ def test_prompts_and_messages_of_the_episodes_take_the_place_of_those_of_the_row
     if has_environment:
         assert prompts == ["reset 0", "reset 1", "reset 2", TWO_ROWS[1]["prompt"]]
         assert completions == [messages] * 4
-        assert all(given is game for given, game in zip(columns["environments"], games, strict=True))
+        assert all(passed is game for passed, game in zip(columns["environments"], games, strict=True))
     else:
         assert prompts == ["a", "a", *[TWO_ROWS[1]["prompt"]] * 2]
         assert completions == ["row 0", "row 1", *([{"role": "assistant", "content": f"row {row}"}] for row in (2, 3))]
