@@ -121,5 +121,5 @@ def test_reward_functions_get_everything_in_the_form_of_the_prompt():
             assert text == tokenizer.decode(ids, skip_special_tokens=True)
             assert 1 <= len(ids) <= 5
             assert expected == answers[str(prompt)]
-        assert prompts[:4] == [prompts[0]] * 4 and prompts[4:] == [prompts[4]] * 4
+        assert prompts == [prompts[0]] * 4 + [prompts[4]] * 4
     assert {type(prompt) for prompts, *_ in calls for prompt in prompts} == {str, list}
