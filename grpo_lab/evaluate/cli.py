@@ -13,7 +13,7 @@ from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.parser import write_at_once
-from grpo_lab.base.setting import check_range
+from grpo_lab.base.setting import check_range, check_type
 from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, check_no_code_named
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
@@ -39,9 +39,6 @@ def main(arguments: list[str] | None = None) -> None:
             check_at_least(option, settings[option], 1)
     for option in ("seed", "temperature"):
         check_range(SETTINGS[option], settings[option])
-    for option in TURN_LIMITS:
-        if settings[option] is not None:
-            check_range(SETTINGS[option], settings[option])
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         result = _evaluate_model(**settings)
     line = json.dumps(result, allow_nan=False)
@@ -67,6 +64,9 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
     has_tiny_model = is_tiny(count_parameters(model))
     options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
     turn_limits = {name: options.pop(name) for name in TURN_LIMITS}
+    for name, value in turn_limits.items():  # the file of a run may hold anything
+        check_type(SETTINGS[name], value)
+        check_range(SETTINGS[name], value)
     tools = load_tools(options.pop("tools"))
     environment_class = load_environment_class(options.pop("environment"))
     task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)
@@ -154,9 +154,9 @@ def _with_run_settings(model: str, typed: dict) -> dict:
     for option, default in _OPTION_DEFAULTS.items():
         if option not in explicit and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
+    check_no_code_named(inherited, folder / SETTINGS_FILE)
     if not _has_environment(_OPTION_DEFAULTS | inherited | explicit):
         inherited = {option: value for option, value in inherited.items() if option not in TURN_LIMITS}
-    check_no_code_named(inherited, folder / SETTINGS_FILE)
     if inherited:
         words = []
         for option, value in inherited.items():

@@ -225,6 +225,21 @@ def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits
     assert "--tool_timeout is 0.0; it must lie in (0, inf)" in refused(main, "--model", str(out), "--tool_timeout", "0")
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task": "sums-calculator", "max_tool_calling_iterations": "two"}, "is 'two'; expected int or None"),
+        ({"task": "sums-calculator", "max_tool_calling_iterations": 0}, "max_tool_calling_iterations is 0; it must"),
+        ({"task": ["sums-calculator"], "max_tool_calling_iterations": 2}, "if you trust it, type --task"),
+    ],
+)
+def test_settings_of_a_run_that_cannot_be_are_refused(settings, message, base, tmp_path, capsys):
+    out = Path(shutil.copytree(base, tmp_path / "out"))
+    save_run(out, **settings)
+    assert main(["--model", str(out), "--n", "2"]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused_before_loading(tool_run, monkeypatch, capsys):
     monkeypatch.setattr("grpo_lab.models.load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     model, tokenizer = make_tool_policy()
