@@ -80,7 +80,8 @@ class UpdateMetrics:
         """
         computed = microbatch.loss_mask & row_mask[:, None]
         difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
-        differing_tokens = torch.stack([(difference > LOGP_TOLERANCE).sum(), computed.sum()])
+        differs = ~(difference <= LOGP_TOLERANCE)  # also where the difference is NaN
+        differing_tokens = torch.stack([differs.sum(), computed.sum()])
         trained_reply_tokens = None
         if microbatch.rollout.episodes is not None:
             reply_lengths = [episode.reply_tokens for episode in microbatch.rollout.episodes]
@@ -106,7 +107,8 @@ class UpdateMetrics:
             for metrics in self._microbatches
         ]
         numbers = torch.stack(rows).tolist()
-        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max(0.0, *(difference for _, _, difference, *_ in numbers))}
+        differences = torch.tensor([difference for _, _, difference, *_ in numbers], dtype=torch.float64)
+        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: differences.max().item()}  # NaN if one is NaN, unlike Python's max
         total_means: dict[str, float] = {}
         for metrics, (token_share, loss, _, *means) in zip(self._microbatches, numbers, strict=True):
             total["loss"] += loss

@@ -1,15 +1,12 @@
 """A training run from its first step to its end: data order, reference model, files, progress and resuming."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
-from tqdm import tqdm
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.random_state import SEED_STRIDE, restored_random_state
 from grpo_lab.base.renamed import renamed_attribute, renamed_call
 from grpo_lab.config import GRPOConfig
@@ -31,10 +28,11 @@ from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
+from grpo_lab.trainer.reports import completion_records, open_reports
 from grpo_lab.trainer.rewarding import all_reward_functions
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
+from grpo_lab.trainer.step_log import StepLog
 from grpo_lab.trainer.stopping import Stopping
 
 
@@ -86,8 +84,7 @@ class Run(RunInputs):
         self.history: list[dict] = []
         self._resources: ExitStack | None = None  # None until the run is entered; closes the resources at its end
         self._stopping: Stopping  # set by `_open`
-        self._reports: Reports  # set by `_open`
-        self._step_started = 0.0  # start time of the current step, in seconds
+        self._log: StepLog  # set by `_open`
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         settings = self.saved_options | config.saved()
         if self.optimizer.precision in PRECISIONS.values():
@@ -121,11 +118,12 @@ class Run(RunInputs):
                 )
             with Stopping(None if self.folder is None else self.folder.saved) as self._stopping:
                 with (
-                    open_reports(self.config, self.history, self.saved_options) as self._reports,
+                    open_reports(self.config, self.history, self.saved_options) as reports,
                     restored_random_state(),
                     training_mode(self.model, self.config.gradient_checkpointing),
                     reuse_decoder(),
                 ):
+                    self._log = StepLog(self.config, self.history, self.folder, reports)
                     yield
                 # The folder is still locked here, and a first signal does not interrupt the writing.
                 if self.folder is not None:
@@ -143,7 +141,7 @@ class Run(RunInputs):
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * SEED_STRIDE + step)
-            self._step_started = time.perf_counter()
+            self._log.start_step()
             self._current_step = step
             yield step
             if self._stopping.requested and step + 1 < self.config.max_steps:
@@ -192,9 +190,7 @@ class Run(RunInputs):
         if config.shows_completions_of(completed_steps):
             names = reward_names(all_reward_functions(self.reward_funcs, experience.rollout))
             records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
-            tqdm.write(best_and_worst(records))
-            if self.folder is not None:
-                self.folder.append(COMPLETIONS_FILE, records)
+            self._log.write_completions(records)
         return metrics
 
     observe = renamed_attribute("Run.observe", "measure_and_log")
@@ -216,15 +212,10 @@ class Run(RunInputs):
         metrics = merge_metrics(metrics, self._evaluate(completed_steps))
         if "num_tokens" in metrics:
             metrics["num_tokens"] += self._tokens_so_far()
-        step_time = time.perf_counter() - self._step_started
-        metrics = merge_metrics({"step": completed_steps}, metrics, {"step_time": step_time})
-        self.history.append(metrics)
-        self._reports.show(metrics)
-        if self.folder is not None:
-            self.folder.append(METRICS_FILE, [metrics])
-            save_steps = self.config.save_steps
-            if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
-                self._save(completed_steps)
+        metrics = self._log.add(completed_steps, metrics)
+        save_steps = self.config.save_steps
+        if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
+            self._save(completed_steps)
         if callback is not None:
             callback(completed_steps, metrics)
 
@@ -233,13 +224,12 @@ class Run(RunInputs):
         return counts[-1] if counts else 0
 
     def _evaluate(self, completed_steps: int) -> dict:
-        config = self.config
-        clock = Clock(self.model.device)
-        if config.eval_steps is None or (completed_steps % config.eval_steps and completed_steps != config.max_steps):
+        if not self._log.is_evaluation_due(completed_steps):
             return {}
+        clock = Clock(self.model.device)
         with clock("time/eval"):
             metrics = evaluate_policy(
-                self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, config, self.environment,
+                self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, self.config, self.environment,
                 trainer_state=self.trainer_state(completed_steps),
             )  # fmt: skip
         return merge_metrics(metrics, clock.seconds)

@@ -1,15 +1,18 @@
 """The metrics of a step: their names, and their values computed a second time from the sampled completions."""
 
 import json
+import math
 
 import numpy as np
 import pytest
+import torch
 
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
 from grpo_lab.trainer import clock as clock_module
+from grpo_lab.trainer.metrics import UpdateMetrics
 from tests.support.axe import Killed
 from tests.support.kernels import Waits
 from tests.support.sampling import times
@@ -131,6 +134,15 @@ def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     monkeypatch.setattr(model_logprobs, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01
+
+
+def test_log_probabilities_that_are_no_numbers_differ_from_those_of_the_sampler():
+    experience = ragged_experience([2, 1], prompt_lengths=(4,), columns=2)
+    metrics = UpdateMetrics(experience.loss_mask.sum())
+    for row, logp in enumerate([torch.zeros(1, 2), torch.full((1, 2), math.nan)]):
+        metrics.add(experience[torch.tensor([row])], torch.tensor([True]), logp, torch.zeros(()), {})
+    assert math.isnan(metrics.total["sampling/logp_difference_max"])
+    assert metrics.total["sampling/frac_logp_difference"] == 1 / 3, "a NaN outside the mask does not count"
 
 
 @pytest.mark.parametrize("rows_at_once", [8, 4, 2])

@@ -7,7 +7,6 @@ those of this package. Metrics have TRL's names, which this package uses too; me
 """
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -16,11 +15,9 @@ from pathlib import Path
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from tqdm import tqdm
 from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.base.origin import origin_of
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
@@ -42,9 +39,11 @@ from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
-from grpo_lab.trainer.reports import Reports, best_and_worst, open_reports
+from grpo_lab.trainer.metrics import merge_metrics
+from grpo_lab.trainer.reports import open_reports
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
+from grpo_lab.trainer.step_log import StepLog
 from grpo_lab.trainer.stopping import RESUME_HINT, Stopping
 
 
@@ -107,15 +106,17 @@ def train(
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
                     trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
                     evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
-                    steps = StepRecorder(trainer, evaluate, stopping, callback, folder, reports)
+                    # The first process alone has read them.
+                    steps_done, history = broadcast_object_list([steps_done, history])
+                    log = StepLog(config, history, folder, reports)
                     try:
-                        _run_steps(steps, steps_done, history)
+                        _run_steps(StepRecorder(trainer, evaluate, stopping, callback, log), steps_done)
                     finally:
                         _restore_model(trainer, model, adapter)
                 trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
                 if folder is not None:
                     folder.save_model(trained_model, tokenizer)
-    return steps.history
+    return history
 
 
 def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
@@ -169,17 +170,18 @@ def _resume(folder: RunFolder, model, run_fingerprints: dict) -> tuple[int, list
     return step, history
 
 
-def _run_steps(steps: "StepRecorder", steps_done: int, history: list[dict]) -> None:
-    """Run all remaining steps, in all processes; `steps_done` and `history` are read from the first process alone."""
-    steps_done, steps.history = broadcast_object_list([steps_done, history])
-    steps.trainer.add_callback(steps)
-    checkpoint = f"{steps.config.output_dir}/checkpoint-{steps_done}" if steps_done else None
-    with stop_if_a_process_is_gone(None if steps.folder is None else steps.folder.saved, RESUME_HINT):
-        steps.trainer.train(resume_from_checkpoint=checkpoint)
-    if steps.folder is not None:
-        shutil.rmtree(steps.folder.path / UNFINISHED / "engine", ignore_errors=True)
-    if steps.stopping.requested:
-        steps.stopping.stop(f"after step {steps.history[-1]['step']} of {steps.config.max_steps}")
+def _run_steps(recorder: "StepRecorder", steps_done: int) -> None:
+    """Run all remaining steps, in all processes."""
+    config = recorder.trainer.run_config
+    folder = recorder.log.folder
+    recorder.trainer.add_callback(recorder)
+    checkpoint = f"{config.output_dir}/checkpoint-{steps_done}" if steps_done else None
+    with stop_if_a_process_is_gone(None if folder is None else folder.saved, RESUME_HINT):
+        recorder.trainer.train(resume_from_checkpoint=checkpoint)
+    if folder is not None:
+        shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
+    if recorder.stopping.requested:
+        recorder.stopping.stop(f"after step {recorder.log.history[-1]['step']} of {config.max_steps}")
 
 
 def _restore_model(trainer: Trainer, model, adapter) -> None:
@@ -237,8 +239,7 @@ class StepRecorder(TrainerCallback):
     evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics.
     stopping: The signal handlers of the run.
     callback: A function of the step's number and its metrics, called after each step; None for none.
-    folder: The opened folder of the run; None without one, and in all processes but the first.
-    reports: The trackers and the progress bar of the run.
+    log: Where the steps are recorded. Its folder is None without an output_dir, and in all processes but the first.
     """
 
     def __init__(
@@ -247,56 +248,44 @@ class StepRecorder(TrainerCallback):
         evaluate: Callable[..., dict],
         stopping: Stopping,
         callback: Callable[[int, dict], None] | None,
-        folder: RunFolder | None,
-        reports: Reports,
+        log: StepLog,
     ):
         self.trainer = trainer
-        self.config = trainer.run_config
         self.evaluate = evaluate
         self.stopping = stopping
         self.callback = callback
-        self.folder = folder
-        self.reports = reports
-        self.history: list[dict] = []
-        self._step_started = time.perf_counter()
+        self.log = log
 
     def on_train_begin(self, args, state, control, **_):
         # A resumed run restores these two from its checkpoint, but they may have been changed for the rest of the run.
         state.save_steps, state.logging_steps = args.save_steps, args.logging_steps
-        self._step_started = time.perf_counter()
+        self.log.start_step()
 
     def on_log(self, args, state, control, logs, **_):
         if "loss" not in logs:  # the summary at the end of the run
             return
-        config, step = self.config, state.global_step // self.config.updates_per_step
-        metrics = {"step": step} | {name: value for name, value in logs.items() if name != "epoch"}
-        metrics = {name: value for name, value in metrics.items() if value or not name.endswith("/frac_none")}
-        if config.shows_completions_of(step) and is_main():
-            self._write_completions(step)
-        if config.eval_steps is not None and (step % config.eval_steps == 0 or step == config.max_steps):
-            metrics |= self.evaluate(trainer_state=state)
-        now = time.perf_counter()
-        metrics |= {"num_tokens": int(metrics["num_tokens"]), "step_time": now - self._step_started}
-        self._step_started = now
-        self.history.append(metrics)
-        if self.folder is not None:
-            self.folder.append(METRICS_FILE, [metrics])
-        self.reports.show(metrics)
+        step = self._completed_steps(state)
+        logged = {name: value for name, value in logs.items() if name not in ("epoch", "step_time")}
+        metrics = {name: value for name, value in logged.items() if value or not name.endswith("/frac_none")}
+        metrics["num_tokens"] = int(metrics["num_tokens"])
+        if self.trainer.run_config.shows_completions_of(step) and is_main():
+            self.log.write_completions(records_of_trainer(self.trainer, step))
+        if self.log.is_evaluation_due(step):
+            metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
+        metrics = self.log.add(step, metrics)
+        self.log.start_step()
         if self.callback is not None:
             self.callback(step, metrics)
         if self.stopping.requested:
-            control.should_save, control.should_training_stop = self.folder is not None, True
+            control.should_save, control.should_training_stop = self.log.folder is not None, True
 
     def on_save(self, args, state, control, **_):
         PartialState().wait_for_everyone()  # each process must have written its part of the checkpoint
-        if self.folder is not None:
-            step = state.global_step // self.config.updates_per_step
+        if self.log.folder is not None:
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            self.folder.adopt_checkpoint(step, checkpoint, self.history)
+            self.log.folder.adopt_checkpoint(self._completed_steps(state), checkpoint, self.log.history)
         PartialState().wait_for_everyone()
 
-    def _write_completions(self, step: int) -> None:
-        records = records_of_trainer(self.trainer, step)
-        tqdm.write(best_and_worst(records))
-        if self.folder is not None:
-            self.folder.append(COMPLETIONS_FILE, records)
+    def _completed_steps(self, state) -> int:
+        """Return the number of completed steps; TRL counts updates."""
+        return state.global_step // self.trainer.run_config.updates_per_step

@@ -1,0 +1,60 @@
+"""What a run writes down of its steps; both engines write it here, so that a run reads the same whichever made it."""
+
+import time
+
+from tqdm import tqdm
+
+from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
+from grpo_lab.config import GRPOConfig
+from grpo_lab.trainer.folder import RunFolder
+from grpo_lab.trainer.metrics import merge_metrics
+from grpo_lab.trainer.reports import Reports, best_and_worst
+
+
+class StepLog:
+    """The history of a run: the metrics of its steps in memory, in the folder, in the progress bar and the trackers.
+
+    Args:
+        config: The settings of the run.
+        history: The metrics of the steps that a resumed run has completed already; those of each new step are appended.
+        folder: The opened folder of the run. None: nothing is written to files.
+        reports: The progress bar and the trackers of the run.
+    """
+
+    def __init__(self, config: GRPOConfig, history: list[dict], folder: RunFolder | None, reports: Reports):
+        self.config = config
+        self.history = history
+        self.folder = folder
+        self._reports = reports
+        self._step_started = time.perf_counter()
+
+    def start_step(self) -> None:
+        """Start the time of a step, which `add` records as "step_time"."""
+        self._step_started = time.perf_counter()
+
+    def is_evaluation_due(self, completed_steps: int) -> bool:
+        """Return True if the held-out problems are evaluated after this step: every `eval_steps` and after the last."""
+        eval_steps = self.config.eval_steps
+        return eval_steps is not None and (
+            completed_steps % eval_steps == 0 or completed_steps == self.config.max_steps
+        )
+
+    def write_completions(self, records: list[dict]) -> None:
+        """Print the best and the worst completion of a step, and write all records to completions.jsonl."""
+        tqdm.write(best_and_worst(records))
+        if self.folder is not None:
+            self.folder.append(COMPLETIONS_FILE, records)
+
+    def add(self, completed_steps: int, metrics: dict) -> dict:
+        """Record the metrics of a completed step; return them with "step" first and "step_time" last.
+
+        Raises:
+            RunError: if the metrics have one of these two names already.
+        """
+        step_time = time.perf_counter() - self._step_started
+        metrics = merge_metrics({"step": completed_steps}, metrics, {"step_time": step_time})
+        self.history.append(metrics)
+        if self.folder is not None:
+            self.folder.append(METRICS_FILE, [metrics])
+        self._reports.show(metrics)
+        return metrics
