@@ -100,7 +100,7 @@ def _import_file(file: Path) -> ModuleType:
         return loaded
     spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # `inspect.getsource` looks for the file there
+    sys.modules[name] = module  # inspect and pickle look up the module of a function there
     try:
         with _first_on_path(file.parent):  # so that the file can import others of its folder
             spec.loader.exec_module(module)

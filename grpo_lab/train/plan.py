@@ -6,7 +6,7 @@ Like `cli`, this module imports inside functions what needs transformers.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,9 @@ from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.engine import Engine
 from grpo_lab.train.engines.options import make_engine
+
+if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
+    from grpo_lab.rollout.environments.environment import Environment
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 # Options that are converted to steps once the number of rows is known, and the setting that each replaces.
