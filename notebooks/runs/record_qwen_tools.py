@@ -26,7 +26,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.evaluate import evaluation_metrics, sample_problems
 from grpo_lab.models import load_policy
-from grpo_lab.models.packaged import QWEN, source
+from grpo_lab.models.packaged import QWEN, weights_source
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks.calculator import calculate
 from grpo_lab.trainer import train
@@ -139,7 +139,7 @@ class Recorder:
             return
         model, tokenizer = load_policy(args.model, "cpu", args.precision)
         if "before" not in record:
-            record |= {"what": source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
+            record |= {"what": weights_source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
             record |= {
                 "machine": describe_machine("cpu"),
                 "precision": args.precision,
