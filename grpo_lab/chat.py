@@ -11,7 +11,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,9 +19,9 @@ from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.task_options import add_data_options
-
-if TYPE_CHECKING:
-    from grpo_lab.task_spec import TaskSpec
+from grpo_lab.task_spec import TaskSpec, make_task_spec
+from grpo_lab.tasks import as_text
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -79,11 +79,23 @@ def main(arguments: list[str] | None = None) -> None:
     _check_settings(args.max_new_tokens, args.temperature)
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
+    task_spec, row = (None, None) if args.task is None else _problem(args)
+    chat = _load_chat(args, task_spec, row)
+    if args.prompt is not None:
+        chat.answer([*chat.system_messages, {"role": "user", "content": args.prompt}])
+    elif row is not None:
+        print(f"you: {printable(row['prompt'][-1]['content'])}")
+        chat.answer(row["prompt"])
+    else:
+        converse(chat.answer, chat.system_messages)
+
+
+def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) -> "_Chat":
+    """Load the environment and the model of a chat, with the task and the problem that `_problem` returned, if any."""
     from grpo_lab.models import load_policy, one_thread_if_tiny
     from grpo_lab.rollout.environments.choice import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
-    task_spec, row = (None, None) if args.task is None else _problem(args)
     environment = make_environment(
         None if task_spec is None else task_spec.task,
         tools=load_tools(args.tools),
@@ -103,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
         system_messages = [{"role": "system", "content": args.system}] if args.system else []
     # The rewards of a task are for its own problem, in its own environment.
     is_rewarded = args.prompt is None and not (args.tools or args.environment)
-    chat = _Chat(
+    return _Chat(
         model=model,
         tokenizer=tokenizer,
         max_new_tokens=args.max_new_tokens,
@@ -116,27 +128,18 @@ def main(arguments: list[str] | None = None) -> None:
         forgets_questions=args.environment is not None,
         reward_spec=task_spec if is_rewarded else None,
     )
-    if row is not None and args.prompt is None:
-        print(f"you: {printable(row['prompt'][-1]['content'])}")
-        chat.answer(row["prompt"])
-    elif args.prompt is not None:
-        chat.answer([*system_messages, {"role": "user", "content": args.prompt}])
-    else:
-        converse(chat.answer, system_messages)
 
 
-def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
+def _problem(args: Namespace) -> tuple[TaskSpec, dict]:
     """Return the task of --task and the problem of --problem, with the system prompt of training or of --system."""
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.task_spec import make_task_spec
-    from grpo_lab.tasks import data_options
 
     has_tiny_model = is_tiny(count_parameters(args.model))
     number = 1 if args.problem is None else args.problem
     check_at_least("problem", number, 1)
-    data = {name: getattr(args, name) for name in data_options.DATA_OPTION_NAMES}
+    data_options = {name: getattr(args, name) for name in DATA_OPTION_NAMES}
     system = {"system_prompt": args.system} if args.system else {}
-    task_spec = make_task_spec(args.task, for_tiny_model=has_tiny_model, **system, **data)
+    task_spec = make_task_spec(args.task, for_tiny_model=has_tiny_model, **system, **data_options)
     rows = task_spec.task.rows("train")
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
@@ -147,7 +150,6 @@ def _problem(args: Namespace) -> tuple["TaskSpec", dict]:
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
     from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
-    from grpo_lab.tasks import as_text
 
     if row is None or args.prompt:
         messages = [{"role": "user", "content": args.prompt or "?"}]
@@ -178,15 +180,13 @@ class _Chat:
     row_name: str  # name of the row in errors
     system_messages: list[dict]  # messages before the first question
     forgets_questions: bool  # True if each question begins a new episode, without the earlier questions
-    reward_spec: "TaskSpec | None"  # the task whose rewards are printed; None prints the environment's own
+    reward_spec: TaskSpec | None  # the task whose rewards are printed; None prints the environment's own
 
     def answer(self, messages: list[dict]) -> str | list[dict]:
         """Answer the last message; return the reply, or the messages of the episode if the environment has any."""
         return self._reply(messages) if self.environment is None else self._play(messages)
 
     def _prompt(self, messages: list[dict]) -> str | list[dict]:
-        from grpo_lab.tasks import as_text
-
         return as_text(messages) if self.is_plain else messages
 
     def _reply(self, messages: list[dict]) -> str:
@@ -239,7 +239,7 @@ def _without_end_tokens(turns: list[dict[str, str]], model, tokenizer) -> list[d
     return [{"policy": pattern.sub("", turn["policy"])} if "policy" in turn else turn for turn in turns]
 
 
-def _reward_line(rollout, row: dict, task_spec: "TaskSpec") -> str:
+def _reward_line(rollout, row: dict, task_spec: TaskSpec) -> str:
     """Describe the reward of an episode, in total and by function: "reward: 1.1 (accuracy 1, format 1)"."""
     from grpo_lab.trainer.rewarding import reward_rollout
 

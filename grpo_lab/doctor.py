@@ -153,11 +153,11 @@ def check_tiny() -> Check:
 def check_models() -> Check:
     """List the models on this machine: those fetched from packages, and Qwen2-0.5B-Instruct in the hubs' caches."""
     from grpo_lab.models.folders import QWEN2, find_in_caches
-    from grpo_lab.models.packaged import PACKAGED, is_converted, source
+    from grpo_lab.models.packaged import PACKAGED, is_converted, weights_source
 
     with contextlib.redirect_stdout(io.StringIO()):
         cached = find_in_caches(QWEN2)
-    present = [f"{model.name} ({source(model)})" for model in PACKAGED.values() if is_converted(model)]
+    present = [f"{model.name} ({weights_source(model)})" for model in PACKAGED.values() if is_converted(model)]
     present += [f"auto ({cached[1]})"] if cached else []
     missing = [model for model in PACKAGED.values() if not is_converted(model)]
     remedies = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download}" for model in missing]

@@ -1,17 +1,14 @@
 """`python -m grpo_lab.bench`: the command line."""
 
-import json
-import platform
 import sys
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.base.checks import InputError, InputPackageError, check_at_least, check_between
-from grpo_lab.base.parser import installed_version, write_at_once
 from grpo_lab.bench import tables
-from grpo_lab.bench.process import in_a_process
+from grpo_lab.bench.process import run_in_process
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import MAX_SEED
 
@@ -34,14 +31,14 @@ def main(arguments: list[str] | None = None) -> None:
     usable_folder(args.model, pick_device(args.device).type)
     setup = {name: getattr(args, name) for name in ("model", "precision", "device", "steps")}
     setup["threads"] = 1 if on_cpu else None
-    report = {"machine": machine(args.device)}
+    report = {"machine": describe_machine(args.device)}
     if on_cpu:
         phase_spec = setup | {"seed": args.seeds[0], "steps": tables.WINDOW}
-        report["phases"] = in_a_process(measure.phases, phase_spec)
+        report["phases"] = run_in_process(measure.measure_phases, phase_spec)
         print(tables.phase_table(report["phases"]))
     if args.against:
-        report |= tables.compare(args.seeds, setup, partial(in_a_process, measure.whole_run))
-        print(tables.table(report))
+        report |= tables.compare(args.seeds, setup, partial(run_in_process, measure.measure_run))
+        print(tables.comparison_table(report))
     if args.json is not None:
         write_json(args.json, report)
 
@@ -62,26 +59,6 @@ def _parser() -> Parser:
     add("--precision", choices=precisions, default="fp32", help="(default fp32)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="(default cpu)")
     return parser
-
-
-def write_json(file: Path, report: dict) -> None:
-    """Write the report as JSON; an interrupted write leaves no partial file."""
-    write_at_once(file, json.dumps(report, indent=1) + "\n")
-
-
-def machine(device: str = "cpu") -> dict:
-    """Return the machine and the versions of the packages with which the benchmark runs."""
-    import torch
-    import transformers
-
-    return {
-        "platform": platform.platform(terse=True),
-        "processor": platform.machine(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    } | {name: installed_version(name) for name in ("trl", "liger-kernel", "torchao")}
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards diffe
 BACKWARD_ACCESSES, OPTIMIZER_ACCESSES = 3, 10
 
 
-def whole_run(spec: dict) -> dict:
+def measure_run(spec: dict) -> dict:
     """Train the model on sums, and return the time and reward of each step and the peak memory.
 
     On a GPU, a step ends when its metrics have reached the CPU, and the memory counts torch's tensors instead of the
@@ -136,7 +136,7 @@ class StepValues(NamedTuple):
     seconds: dict[str, float]
     flops: dict[str, float]  # operations of the matrix products
     passes: dict[str, float]  # forward passes of the layers
-    rates: dict[str, float]  # the values of the function `rates`, before the step is timed
+    rates: dict[str, float]  # the values of `measure_rates` before the step is timed
 
 
 class MeasuredRun:
@@ -164,7 +164,7 @@ class MeasuredRun:
         """Count the operations of a step, measure the rates of the machine, then time the step."""
         flops, passes = self._count(index)
         clock = Clock(self.model.device, time.process_time)
-        rates_before_step = rates(matmul_dtype)
+        rates_before_step = measure_rates(matmul_dtype)
         self._run_step(index, self.timed, clock)
         return StepValues(_by_phase(clock), flops, passes, rates_before_step)
 
@@ -184,7 +184,7 @@ class MeasuredRun:
             update(self.model, optimizer, experience, config, config.learning_rate, clock)
 
 
-def phases(spec: dict) -> dict:
+def measure_phases(spec: dict) -> dict:
     """Measure the phases of a step: their CPU seconds, their operations, and the bytes that they read and write.
 
     Each step runs twice with the same weights, problems and random numbers. The first time its operations are counted
@@ -197,7 +197,7 @@ def phases(spec: dict) -> dict:
 
     Returns:
         "seconds", "flops" and "bytes" give the median over the steps for each of `PHASES`; "products" is the precision
-        of the matrix products; "rates" are the medians of `rates`; "processor" describes the CPU.
+        of the matrix products; "rates" are the medians of `measure_rates`; "processor" describes the CPU.
     """
     model, *other_arguments = _run_arguments(spec)
     precision = PRECISIONS[spec["precision"]]
@@ -223,18 +223,18 @@ def phases(spec: dict) -> dict:
     }
 
 
-def rates(dtype: torch.dtype = torch.float32, size: int = 2048, copied: int = 2**26) -> dict:
+def measure_rates(dtype: torch.dtype = torch.float32, size: int = 2048, num_copied: int = 2**26) -> dict:
     """Measure the operations per second of a matrix product, and the bytes per second that a copy reads and writes.
 
     Args:
         dtype: The precision of the product.
         size: Rows and columns of the matrices.
-        copied: Number of float32 values that are copied.
+        num_copied: Number of float32 values that are copied.
 
     Returns:
         {"flops": operations per second, "bytes": bytes per second}.
     """
-    (a, b), (source, target) = torch.randn(2, size, size).to(dtype), (torch.ones(copied), torch.ones(copied))
+    (a, b), (source, target) = torch.randn(2, size, size).to(dtype), (torch.ones(num_copied), torch.ones(num_copied))
     timing = {"timer": time.process_time, "number": 1}
     return {
         "flops": 2 * size**3 / min(timeit.repeat(lambda: a @ b, **timing)),

@@ -10,7 +10,7 @@ from pathlib import Path
 from grpo_lab.base.checks import InputPackageError
 
 
-def in_a_process(measure: Callable[[dict], dict], spec: dict) -> dict:
+def run_in_process(measure: Callable[[dict], dict], spec: dict) -> dict:
     """Return `measure(spec)`, computed in its own process; an exception there is raised here, with its traceback.
 
     measure: A function at the top level of a module, which can be pickled.

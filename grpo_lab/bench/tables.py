@@ -9,10 +9,11 @@ from tqdm import tqdm
 
 from grpo_lab.base.display import text_table
 
-ACCURACY = 0.8  # mean reward that a run has to reach for its time to accuracy
+TARGET_ACCURACY = 0.8  # mean reward that a run has to reach for its time to accuracy
 WINDOW = 5  # number of steps over which the reward is averaged
-# Rows of the table: (key of the figure, label, divisor for the printed unit, digits). The ratio is ours to TRL's.
-ROWS = (
+# The figures of a run, one per row of the table: key, label, divisor for the printed unit, digits. A ratio is ours to
+# TRL's.
+FIGURES = (
     ("seconds_per_step", "seconds per step", 1, 3),
     ("time_to_accuracy", "seconds to accuracy", 1, 1),
     ("cpu_seconds_per_step", "CPU seconds per step", 1, 3),
@@ -32,7 +33,7 @@ def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
         seeds: The seed of each pair of runs.
         setup: "model", "precision", "device", "threads" and "steps", the same for all runs.
         run: Function that makes a run in a fresh process; it takes `setup` with "trainer" and "seed", and returns the
-            record of `measure.whole_run`.
+            record of `measure.measure_run`.
 
     Returns:
         {"setup": setup, "summary": as `summarise` returns it, "pairs": the figures and the record of each run}.
@@ -44,7 +45,7 @@ def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
             for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
                 bar.write(f"seed {seed}, {trainer}: {setup['steps']} steps begin", file=sys.stderr)
                 record = run(setup | {"trainer": trainer, "seed": seed})
-                pair[trainer] = figures(record) | {"history": record}
+                pair[trainer] = run_figures(record) | {"history": record}
                 progress = f"seed {seed}, {trainer}: {pair[trainer]['seconds_per_step']:.3f} s per step"
                 bar.write(progress, file=sys.stderr)
                 bar.update()
@@ -52,24 +53,22 @@ def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
     return {"setup": setup, "summary": summarise(pairs), "pairs": pairs}
 
 
-def figures(record: dict) -> dict:
-    """Compute the figures of a run, which are compared, from the record of `measure.whole_run`.
+def run_figures(record: dict) -> dict:
+    """Compute the figures of a run, which are compared, from the record of `measure.measure_run`.
 
     Accuracy is the mean reward of the last `WINDOW` steps; no step repeats a problem. The time to accuracy is the
-    training time from the start to the end of the step at which `ACCURACY` is reached, or None if it is not reached.
-    CPU seconds count the work of this process alone, and are more reliable on a busy machine.
+    training time from the start to the end of the step at which `TARGET_ACCURACY` is reached, or None if it is not
+    reached. CPU seconds count the work of this process alone, and are more reliable on a busy machine.
     """
-    rewards, figures_of_run = record["reward"], {"peak_memory": record["peak_memory"]}
+    rewards, figures = record["reward"], {"peak_memory": record["peak_memory"]}
     means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
-    steps_to_accuracy = next((i + WINDOW for i, mean in enumerate(means) if mean >= ACCURACY), None)
+    steps_to_accuracy = next((i + WINDOW for i, mean in enumerate(means) if mean >= TARGET_ACCURACY), None)
     for clock in ("", "cpu_"):
         step_ends = record[f"{clock}seconds"]
         step_seconds = [end - start for start, end in pairwise([0.0, *step_ends])]
-        figures_of_run[f"{clock}seconds_per_step"] = statistics.median(step_seconds)
-        figures_of_run[f"{clock}time_to_accuracy"] = (
-            None if steps_to_accuracy is None else step_ends[steps_to_accuracy - 1]
-        )
-    return figures_of_run
+        figures[f"{clock}seconds_per_step"] = statistics.median(step_seconds)
+        figures[f"{clock}time_to_accuracy"] = None if steps_to_accuracy is None else step_ends[steps_to_accuracy - 1]
+    return figures
 
 
 def summarise(pairs: list[dict]) -> dict:
@@ -79,26 +78,27 @@ def summarise(pairs: list[dict]) -> dict:
     is their median; both leave out pairs in which a figure is None.
     """
     summary = {}
-    for key, *_ in ROWS:
+    for key, *_ in FIGURES:
         values = {trainer: [pair[trainer][key] for pair in pairs] for trainer in ("ours", "trl")}
-        known_pairs = [pair for pair in zip(values["ours"], values["trl"], strict=True) if None not in pair]
-        ratios = [ours / trl for ours, trl in known_pairs]
-        summary[key] = {trainer: _median(figures_of_trainer) for trainer, figures_of_trainer in values.items()}
+        complete_pairs = [pair for pair in zip(values["ours"], values["trl"], strict=True) if None not in pair]
+        ratios = [ours / trl for ours, trl in complete_pairs]
+        summary[key] = {trainer: _median(figure_values) for trainer, figure_values in values.items()}
         summary[key] |= {"ratio": _median(ratios), "ratios": sorted(ratios)}
     return summary
 
 
 def _median(values: list) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    """Return the median of the values that are not None; None if there are none."""
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
 
 
-def table(report: dict) -> str:
+def comparison_table(report: dict) -> str:
     """Return the summary of a report as a text table, with a line for each figure."""
     setup = report["setup"]
     pairs = len(report["pairs"])
     rows = []
-    for key, label, unit, digits in ROWS:
+    for key, label, unit, digits in FIGURES:
         figure = report["summary"][key]
         medians = [
             "not reached" if figure[trainer] is None else f"{figure[trainer] / unit:.{digits}f}"
@@ -111,7 +111,7 @@ def table(report: dict) -> str:
         rows.append([label, *medians, ratio])
     lead = (
         f"{setup['model']}, {setup['precision']}, {setup['device']}, {setup['steps']} steps, {pairs} pair(s) of runs; "
-        f"one torch thread on a CPU; accuracy: a mean reward of {ACCURACY:g} over {WINDOW} steps; "
+        f"one torch thread on a CPU; accuracy: a mean reward of {TARGET_ACCURACY:g} over {WINDOW} steps; "
         "ratios: median (min..max over pairs)"
     )
     return f"{lead}\n{text_table(['', 'grpo_lab', 'TRL', 'grpo_lab/TRL'], rows)}"
@@ -124,7 +124,7 @@ def phase_table(measured: dict) -> str:
     the rate of one large product, and the time to access its weights, gradients and moments at the rate of one large
     copy.
 
-    measured: The dict that `measure.phases` returns.
+    measured: The dict that `measure.measure_phases` returns.
     """
     rate = measured["rates"]
     rows = []

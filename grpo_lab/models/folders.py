@@ -7,6 +7,10 @@ import os
 import re
 from pathlib import Path
 
+import huggingface_hub
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors import SafetensorError, safe_open
+
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import readable
 from grpo_lab.base.modelscope import in_modelscope, modelscope_cache
@@ -38,11 +42,11 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> tupl
     """
     text = os.fspath(name)
     if text == "auto":
-        return _auto(on_gpu=(device_type or pick_device().type) == "cuda")
+        return _auto_folder(on_gpu=(device_type or pick_device().type) == "cuda")
     if text == "tiny":
         return TINY, "the tiny model that ships with grpo_lab"
     if model := packaged.PACKAGED.get(text):
-        return packaged.find(model), packaged.source(model)
+        return packaged.converted_folder(model), packaged.weights_source(model)
     folder = Path(text).expanduser()
     if text and folder.is_dir():
         return folder, "the folder you named"
@@ -111,7 +115,7 @@ def _base_folder(adapter: Path, base: str) -> Path:
     return folder
 
 
-def _auto(on_gpu: bool) -> tuple[Path, str]:
+def _auto_folder(on_gpu: bool) -> tuple[Path, str]:
     if cached := find_in_caches(QWEN2):
         return cached
     where = f"{readable(modelscope_cache())} (ModelScope) or {readable(huggingface_cache())} (Hugging Face)"
@@ -144,28 +148,22 @@ def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
 
 
 def huggingface_cache() -> Path:
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
+    return Path(huggingface_hub.constants.HF_HUB_CACHE)
 
 
 def in_huggingface(hub_id: str) -> Path | None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     try:
-        return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), local_files_only=True))
+        return Path(huggingface_hub.snapshot_download(hub_id, cache_dir=huggingface_cache(), local_files_only=True))
     except LocalEntryNotFoundError:
         return None
 
 
 def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import RepositoryNotFoundError
-
     print(f"policy: {hub_id} is in no cache of this machine; downloading it from the Hugging Face hub")
     try:
-        return Path(snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=DOWNLOAD_PATTERNS))
+        return Path(
+            huggingface_hub.snapshot_download(hub_id, cache_dir=huggingface_cache(), allow_patterns=DOWNLOAD_PATTERNS)
+        )
     except RepositoryNotFoundError:
         raise InputError(
             "name", hub_id, f"neither a folder in {readable(Path.cwd())} nor a model on the hub that is open to you "
@@ -212,8 +210,6 @@ def count_parameters(name: str | os.PathLike, device_type: str | None = None) ->
     Raises:
         InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.
     """
-    from safetensors import SafetensorError, safe_open
-
     folder, _ = usable_folder(name, device_type)
     num_parameters = 0
     for file in (folder / file_name for file_name in _weight_files(folder)):

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from numpy.linalg import norm
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.base.display import readable
@@ -92,9 +95,9 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
         raise InputError("gguf", file, "expected an instruct model's file with both", found=problem)
     pre_tokenizer = header.value("tokenizer.ggml.pre")
     if pre_tokenizer not in PRE_TOKENIZERS[header.architecture]:
-        known = ", ".join(map(repr, PRE_TOKENIZERS[header.architecture]))
+        readable_names = ", ".join(map(repr, PRE_TOKENIZERS[header.architecture]))
         problem = f"is {readable(file)}, whose tokenizer cuts text into words as {pre_tokenizer!r}"
-        raise InputError("gguf", file, f"known: {known}", found=problem)
+        raise InputError("gguf", file, f"known: {readable_names}", found=problem)
     return header
 
 
@@ -109,9 +112,6 @@ def convert(header: Header, into: Path, card: str) -> None:
         into: The folder to write, which must not exist yet.
         card: The text of the model card, README.md.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
-
     tokenizer = read_tokenizer(header)
     with contextlib.redirect_stderr(io.StringIO()):  # hides progress bars, which are one long line in a log
         file = header.file
@@ -174,8 +174,6 @@ def end_tokens(header: Header) -> list[str]:
 def read_tokenizer(header: Header):
     """Build the file's tokenizer: byte-level BPE, digits one by one, and the special tokens that the file marks."""
     from gguf import TokenType
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
-    from transformers import PreTrainedTokenizerFast
 
     tokens, token_types, merges, template = (header.value(f"tokenizer.{name}") for name in TOKENIZER_FIELDS)
     vocabulary = {
@@ -213,15 +211,11 @@ def read_tokenizer(header: Header):
 
 
 def _smollm_words():
-    from tokenizers import pre_tokenizers
-
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
 
 
 def _qwen_words():
-    from tokenizers import Regex, pre_tokenizers
-
     words = pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated")
     return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 

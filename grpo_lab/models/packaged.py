@@ -125,7 +125,7 @@ def is_converted(model: PackagedModel) -> bool:
     return (model_folder(model) / "config.json").is_file()
 
 
-def find(model: PackagedModel) -> Path:
+def converted_folder(model: PackagedModel) -> Path:
     """Return the folder of the converted model.
 
     Raises:
@@ -140,7 +140,7 @@ def find(model: PackagedModel) -> Path:
     return folder
 
 
-def source(model: PackagedModel) -> str:
+def weights_source(model: PackagedModel) -> str:
     """Return the model's name and the origin of its weights, as the model card in the converted folder states them.
 
     Without a card, the packages are named.

@@ -12,8 +12,8 @@ from grpo_lab.rollout.forward.fast_paths import head_dim
 
 # {name: settings of the transformers configuration}. "qwen2" is Qwen2-0.5B-Instruct with 494,032,768 parameters, and
 # "smollm2" is SmolLM2-135M-Instruct with 134,515,008, each as in its config.json. SmolLM2 has Llama's architecture,
-# which is Qwen2's without biases. "small" is a Qwen2 for tests: all its sizes differ, so that a formula for memory
-# that takes one size for another is noticed.
+# which is Qwen2's without biases. "small" is a Qwen2 for tests: all sizes in its configuration differ, so that a
+# formula for memory that takes one for another is noticed.
 SHAPES: dict[str, dict] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from grpo_lab.advantages import group_advantages
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.base.checks import check_at_least
-from grpo_lab.bench.__main__ import machine
+from grpo_lab.bench.record import describe_machine
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rewards import accuracy_reward
@@ -168,7 +168,7 @@ def record_runs(args: argparse.Namespace, arms: dict, run: Callable, second: str
     held_out = addition_problems("test", args.problems, seed=1)
     model, tokenizer = load_policy("tiny", device="cpu")
     record = {
-        "machine": machine("cpu") | {"threads": 1},
+        "machine": describe_machine("cpu") | {"threads": 1},
         "second": second,
         "settings": settings,
         "arms": {name: arm.description for name, arm in arms.items()},

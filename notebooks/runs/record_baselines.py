@@ -30,7 +30,7 @@ import torch
 
 from grpo_lab.advantages import group_advantages, process_advantages, rloo_advantages
 from grpo_lab.base import Parser, command
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
@@ -264,7 +264,7 @@ def main(arguments: list[str] | None = None) -> None:
         name: value for name, value in asdict(GRPOConfig(**COMMON, num_generations=8)).items() if name in COMMON
     }
     old = json.loads((HERE / "baselines.json").read_text(encoding="utf-8")) if args.only else {}
-    record = {"machine": machine(), "settings": settings} | {
+    record = {"machine": describe_machine(), "settings": settings} | {
         name: old.get(name, []) for name in ("scatter", "learning", "second", *ARMS)
     }
     parts = args.only or ["scatter", "learning", "second", *ARMS]

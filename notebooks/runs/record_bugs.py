@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine
+from grpo_lab.bench.record import describe_machine
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.tasks import addition_problems
@@ -96,7 +96,11 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     old_record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": [], "blind": {}}
     settings = SETTINGS | {"max_steps": args.steps}
-    record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings, "second": "in this run"} | old_record
+    record = {
+        "machine": describe_machine("cpu") | {"threads": 1},
+        "settings": settings,
+        "second": "in this run",
+    } | old_record
     done = {(recorded["arm"], recorded["seed"]) for recorded in record["runs"]}
     for seed in args.seeds:
         for name in args.arms:

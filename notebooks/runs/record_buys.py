@@ -22,7 +22,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from grpo_lab.base import Parser, command, writable_file, writable_folder
-from grpo_lab.bench.__main__ import machine
+from grpo_lab.bench.record import describe_machine
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.config.schedules import learning_rate
@@ -301,7 +301,7 @@ def main(arguments: list[str] | None = None) -> None:
     head = {
         "what": "SmolLM2-135M-Instruct, dequantised from 4 bits; reasoning-gym 0.1.25",
         "second": "in this run",
-        "machine": machine() | {"threads": 1},
+        "machine": describe_machine() | {"threads": 1},
         "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
         "tasks": {name: task.says for name, task in TASKS.items()},
         "teacher": {"model": "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 bits"} | TEACHER_SETTINGS,

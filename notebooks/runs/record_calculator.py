@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
         for arm in args.arms:
             if (arm, seed) not in {(recorded["arm"], recorded["seed"]) for recorded in runs}:
                 runs.append(run(arm, seed, 1 if args.fast else times * STEPS, rate))
-                head = {"machine": machine("cpu"), "settings": COMMON | {"held_out": HELD_OUT, "every": EVERY}}
+                head = {"machine": describe_machine("cpu"), "settings": COMMON | {"held_out": HELD_OUT, "every": EVERY}}
                 record |= head | {args.part: runs}
                 write_json(path, record)
                 print(arm, seed, runs[-1]["right"], runs[-1]["calls"], runs[-1]["end"], flush=True)

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoTokenizer
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.models import load_policy
 from grpo_lab.models.folders import usable_folder
 from grpo_lab.rollout import sample_completions
@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> None:
     qwen = AutoTokenizer.from_pretrained(usable_folder("qwen")[0])
     qwen3 = (files("trl") / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
     record = {
-        "machine": machine("cpu"),
+        "machine": describe_machine("cpu"),
         "templates": {"Qwen2.5": rendered(qwen, None), "Qwen3": rendered(qwen, qwen3)},
         "again": {name: encoded_again(name, args.completions, 32) for name in ("tiny", "smollm2")},
     }

@@ -24,8 +24,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import Qwen2ForCausalLM
 from transformers.initialization import no_init_weights
 
-from grpo_lab.bench.__main__ import machine, write_json
-from grpo_lab.bench.process import in_a_process
+from grpo_lab.bench.process import run_in_process
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.config.precision import PRECISIONS
@@ -127,10 +127,14 @@ def measure_on_gpu() -> dict:
         for mode, checkpointing in WAYS
     ]
     with ThreadPoolExecutor(2) as pool:
-        measured = list(pool.map(partial(in_a_process, measure), specs))
+        measured = list(pool.map(partial(run_in_process, measure), specs))
     names = ("peak", "reserved", "planned", "finite")
     runs = [spec | {name: numbers[name] for name in names} for spec, numbers in zip(specs, measured, strict=True)]
-    return {"what": "bytes at the peak of a step, measured on a card", "machine": machine("cuda"), "runs": runs}
+    return {
+        "what": "bytes at the peak of a step, measured on a card",
+        "machine": describe_machine("cuda"),
+        "runs": runs,
+    }
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import torch
 
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.base.parser import write_at_once
-from grpo_lab.bench.__main__ import machine
+from grpo_lab.bench.record import describe_machine
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import train
 
@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(table(record))
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    record["machine"] = machine("cpu")
+    record["machine"] = describe_machine("cpu")
     done = {(entry["part"], entry["name"], entry["engine"], entry["seed"]) for entry in record["runs"]}
     todo = [job for job in jobs(args.names) if job not in done]
     for job in todo[: 3 if args.fast else None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.toys import guess as toy
 
 ARMS = {
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
                 if (setting, arm, seed) not in runs:
                     recorded = runs[setting, arm, seed] = run(arm, setting, seed)
                     about = "higher or lower: exact reward, greedy reward and search tree, a run for each seed"
-                    head = {"what": about, "machine": machine("cpu"), "settings": SETTINGS}
+                    head = {"what": about, "machine": describe_machine("cpu"), "settings": SETTINGS}
                     write_json(args.json, record | head | {"runs": list(runs.values())})
                     ends = (recorded["reward"][-1], recorded["greedy"][-1], recorded["episodes"][0])
                     print(setting, arm, seed, *ends, flush=True)

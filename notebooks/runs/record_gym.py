@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file, writable_folder
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate
 from grpo_lab.models import load_policy
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
         args.json,
         {
             "what": "SmolLM2-135M-Instruct, dequantised from 4 bits; reasoning-gym 0.1.25",
-            "machine": machine() | {"threads": torch.get_num_threads()},
+            "machine": describe_machine() | {"threads": torch.get_num_threads()},
             "settings": SETTINGS | {"max_steps": args.steps, "system_prompt": SYSTEM},
             "tasks": TASKS,
         }

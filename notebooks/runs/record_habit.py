@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number_reward
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         start, recorded = run(args.model, seed, settings | {"learning_rate": rate}, rows)
         runs = sorted([*runs, recorded], key=lambda recorded: (-recorded["learning_rate"], recorded["seed"]))
-        record = {"machine": machine("cpu") | {"threads": 1}, "settings": settings | {"precision": PRECISION}}
+        record = {"machine": describe_machine("cpu") | {"threads": 1}, "settings": settings | {"precision": PRECISION}}
         second = ["half the rate"] if runs[-1]["learning_rate"] < settings["learning_rate"] else "in this run"
         write_json(args.json, record | {"second": second, "before": start, "runs": runs})
     print(f"{args.json.name}: {len(runs)} runs")

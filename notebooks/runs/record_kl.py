@@ -20,7 +20,7 @@ import torch
 
 from grpo_lab.advantages import group_advantages, rloo_advantages
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine
+from grpo_lab.bench.record import describe_machine
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     held_out = addition_problems("test", 100, seed=1)
     base, tokenizer = load_policy("tiny", device="cpu")
     record = {
-        "machine": machine("cpu") | {"threads": 1},
+        "machine": describe_machine("cpu") | {"threads": 1},
         "settings": {
             "num_generations": G,
             "prompts": PROMPTS,

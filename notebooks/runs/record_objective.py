@@ -21,7 +21,7 @@ from unittest.mock import patch
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
@@ -201,7 +201,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     rows = cached_problems("test", 4 if args.fast else 200, seed=1)
     record = _read(path)
-    record["machine"], record["settings"] = machine("cpu"), COMMON | {"held_out": len(rows)}
+    record["machine"], record["settings"] = describe_machine("cpu"), COMMON | {"held_out": len(rows)}
     record["second"] = SECOND
     model, tokenizer = load_tiny()
     record["base"] = {"thinking": round(thinking_probability(model, tokenizer, rows), 4)}

@@ -29,7 +29,7 @@ from record_smollm2 import PARAGRAPHS, _short, nats_per_token
 
 from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.base.checks import check_at_least, check_between, check_positive
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.chat import reply
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
@@ -396,7 +396,7 @@ class Recorder:
         return {
             "what": WHAT if self.model_name == "qwen" else f"the model {self.model_name!r}",
             "second": ["half the rate", "another language"],
-            "machine": machine(self.device.type),
+            "machine": describe_machine(self.device.type),
             "common": COMMON,
             "meeting": self.meeting(),
             "arms": {name: arm.says for name, arm in ARMS.items()},

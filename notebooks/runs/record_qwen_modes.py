@@ -21,7 +21,7 @@ import torch
 from record_qwen import three_numbers
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import last_number_reward
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
             subprocess.run(command_line, check=True, stdout=sys.stderr)
             runs[way] = json.loads(part.read_text(encoding="utf-8"))
     about = {"threads": args.threads, "settings": COMMON, "ways": WAYS, "second": "in this run"}
-    write_json(args.json, {"machine": machine(device.type), **about, "runs": runs})
+    write_json(args.json, {"machine": describe_machine(device.type), **about, "runs": runs})
     print(f"{args.json}: {len(runs)} ways")
 
 

@@ -21,12 +21,12 @@ from record_smollm2 import _short
 
 from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.base.checks import check_at_least
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.evaluate import evaluation_metrics, sample_problems
 from grpo_lab.models import load_policy
-from grpo_lab.models.packaged import QWEN, source
+from grpo_lab.models.packaged import QWEN, weights_source
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks.calculator import calculate
 from grpo_lab.trainer import train
@@ -139,8 +139,12 @@ class Recorder:
             return
         model, tokenizer = load_policy(args.model, "cpu", args.precision)
         if "before" not in record:
-            record |= {"what": source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
-            record |= {"machine": machine("cpu"), "precision": args.precision, "threads": torch.get_num_threads()}
+            record |= {"what": weights_source(QWEN) if args.model == "qwen" else f"the model {args.model!r}"}
+            record |= {
+                "machine": describe_machine("cpu"),
+                "precision": args.precision,
+                "threads": torch.get_num_threads(),
+            }
             record |= {"system": SYSTEM, "examples": EXAMPLES, "settings": self.settings}
             record["before"] = self.measure(model, tokenizer)
             self.write()

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file, writable_folder
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_reward
@@ -234,7 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
     runs.sort(key=lambda run: (list(ARMS).index(run["arm"]), run["seed"]))
     record = {
         "what": "the tiny model that ships with grpo_lab",
-        "machine": machine("cpu") | {"threads": 1},
+        "machine": describe_machine("cpu") | {"threads": 1},
         "second": "half the rate, twice the steps; copies A and B three times the steps, the rare key six times",
         "settings": vars(settings) | {"learning_rate": GRPOConfig().learning_rate},
         "arms": {name: arm.says for name, arm in ARMS.items()},

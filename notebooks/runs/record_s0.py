@@ -26,7 +26,7 @@ from record_smollm2 import _short, train_without_end
 
 from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.base.checks import check_at_least, check_between
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.logprobs import token_logprobs
@@ -160,7 +160,7 @@ class Recorder:
         return {
             "what": f"the settings of S0 on {PACKAGED[self.what].title} (dequantised from few bits)",
             "second": "in this run",
-            "machine": machine("cpu") | {"threads": torch.get_num_threads()},
+            "machine": describe_machine("cpu") | {"threads": torch.get_num_threads()},
             "settings": self.settings,
             "asked": [prompt[-1]["content"] for prompt in self.questions],
             "wanted": [row["answer"] for row in self.rows],

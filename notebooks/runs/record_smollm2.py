@@ -27,7 +27,7 @@ import torch
 
 from grpo_lab.base import Parser, command, writable_file, writable_folder
 from grpo_lab.base.checks import check_at_least, check_between
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.config.settings import MAX_SEED
@@ -313,7 +313,7 @@ class Recorder:
         return {
             "what": "SmolLM2-135M-Instruct, dequantised from 4 bits",
             "second": "in this run",
-            "machine": machine(self.device.type) | {"threads": torch.get_num_threads(), "cpu": _cpu()},
+            "machine": describe_machine(self.device.type) | {"threads": torch.get_num_threads(), "cpu": _cpu()},
             "settings": self.settings.common | {"max_steps": self.settings.steps},
             "arms": {name: arm.says for name, arm in ARMS.items()},
             "base": {

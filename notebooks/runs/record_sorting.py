@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.toys import sorting as toy
 
 TIGHT, OPEN = 1e-6, 1e9
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
             if (setting, arm) not in runs:
                 runs[setting, arm] = run(arm, setting)
                 about = "the toy of notebook 03, held-out responses: fraction sorted, entropy; a row for each seed"
-                head = {"what": about, "machine": machine(), "settings": SETTINGS, "second": SECOND}
+                head = {"what": about, "machine": describe_machine(), "settings": SETTINGS, "second": SECOND}
                 write_json(args.json, head | {"runs": list(runs.values())})
                 print(setting, arm, runs[setting, arm]["exact"], flush=True)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.bench.__main__ import machine, write_json
+from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
@@ -152,7 +152,10 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     held_out = problems("test", 2 if args.fast else 100, seed=1)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
-    record |= {"machine": machine("cpu"), "settings": COMMON | {"held_out": len(held_out), "every": EVAL_EVERY}}
+    record |= {
+        "machine": describe_machine("cpu"),
+        "settings": COMMON | {"held_out": len(held_out), "every": EVAL_EVERY},
+    }
     runs = record.setdefault(args.part, [])
     part = PARTS[args.part]
     updates = 2 if args.fast else part.update_factor * UPDATES

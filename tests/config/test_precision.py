@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig, precision
-from grpo_lab.config.precision import PRECISIONS, precision_of
+from grpo_lab.config.precision import PRECISIONS, precision_of, slow_here
 from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
@@ -88,3 +88,12 @@ def test_the_functions_that_round_are_still_found_under_their_old_path():
     for name in ("stochastic_round", "realised_share"):
         with pytest.warns(DeprecationWarning, match=f"^{name} is called grpo_lab.trainer.rounding.{name} now$"):
             assert getattr(precision, name) is getattr(rounding, name)
+
+
+def test_a_cpu_without_bf16_is_told_so_and_others_are_not(monkeypatch):
+    warnings = []
+    for capabilities in ({"avx2": True, "avx512_bf16": False}, {"avx2": True, "avx512_bf16": True}):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda available=capabilities: available)
+        warnings += [slow_here(torch.device("cpu"), PRECISIONS[name]) for name in ("fp32-master", "bf16-naive", "fp32")]
+    assert [text is not None for text in warnings] == [True, True, False, False, False, False]
+    assert warnings[0] == "this CPU has no bf16, so fp32-master is several times slower than fp32"

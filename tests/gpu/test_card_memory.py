@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.base.display import GIB
-from grpo_lab.bench.process import in_a_process
+from grpo_lab.bench.process import run_in_process
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import RESERVE_BYTES
 from tests.support import known_shape
@@ -35,7 +35,7 @@ def measure(mode):
         if planned + RESERVE_BYTES > total:
             pytest.skip(f"by plan {mode} takes {planned / GIB:.1f} GiB, and this GPU has {total / GIB:.1f}")
         torch.cuda.empty_cache()
-        measured[mode] = in_a_process(known_shape.measure, spec_of(mode))
+        measured[mode] = run_in_process(known_shape.measure, spec_of(mode))
     return measured[mode]
 
 
@@ -52,5 +52,5 @@ def test_bf16_stays_below_five_and_a_half_gib():
 
 def test_eight_gb_are_enough():
     skip_unless_possible("bf16")
-    cell = in_a_process(known_shape.measure, spec_of("bf16") | {"cap": known_shape.CAP, "steps": 3})
+    cell = run_in_process(known_shape.measure, spec_of("bf16") | {"cap": known_shape.CAP, "steps": 3})
     assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= known_shape.CAP

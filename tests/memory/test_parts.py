@@ -12,15 +12,6 @@ from tests.support.steps import make_config
 QWEN = shape_of(shape_config("qwen2"))
 
 
-def test_the_shape_of_qwen2():
-    layer = (896 * 896 + 896) + 2 * (896 * 128 + 128) + 896 * 896 + 3 * 896 * 4864
-    assert QWEN.parameters == 494_032_768 == 151_936 * 896 + 24 * (layer + 2 * 896) + 896
-    assert QWEN.linear_parameters == 24 * layer
-    assert (QWEN.layers, QWEN.heads, QWEN.width) == (24, 14, 896)
-    assert (QWEN.query_width, QWEN.key_width, QWEN.mlp_width) == (896, 128, 4864)
-    assert QWEN.vocabulary == 151_936 and QWEN.has_tied_head
-
-
 def test_parts_of_qwen2_in_half_precision_are_the_numbers_worked_out_by_hand():
     n = 494_032_768
     assert parts.weight_bytes(n, 2) == 988_065_536

@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from grpo_lab.base.display import GIB
-from grpo_lab.bench.process import in_a_process
+from grpo_lab.bench.process import run_in_process
 from tests.support import known_shape
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ def test_two_steps(mode):
     planned = known_shape.plan_for(spec)
     if (free := psutil.virtual_memory().available) < 1.25 * planned.peak:
         pytest.skip(f"needs {1.25 * planned.peak / GIB:.1f} GiB of free memory, and there are {free / GIB:.1f}")
-    cell = in_a_process(known_shape.measure, spec | {"threads": 1})
+    cell = run_in_process(known_shape.measure, spec | {"threads": 1})
     assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == PARAMETERS
     # In bf16, an update of 1e-5 is rounded away at the weights of the norms, which are 1, and at most other weights.

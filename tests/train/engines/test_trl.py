@@ -14,7 +14,9 @@ from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.config import SETTINGS, GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
+from grpo_lab.rollout import end_token_ids
 from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.tasks import TASKS
 from grpo_lab.train.engines import options as engine_options
 from grpo_lab.train.engines import trl_settings
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
@@ -487,3 +489,28 @@ def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
     keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
     assert function(**keywords, trainer_state=None, log_metric=lambda *metric: seen.append(metric)) == [None, 2.0]
     assert seen == [(["b", "a"], [{3}, (1, 2)]), ("rewards/strict/frac_none", 0.5)]
+
+
+IN_PARTS = {
+    "num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8, "max_steps": 1, "disable_tqdm": True,
+    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+}  # fmt: skip
+
+
+def alternating_reward(completions, **_):
+    return [float(row % 2) for row in range(len(completions))]
+
+
+def test_trl_samples_neutrally_with_the_same_ends(tiny):
+    config = GRPOConfig(**IN_PARTS, precision="fp32")
+    inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), alternating_reward, config)
+    trainer = trl.make_trainer(inputs)
+    settings = trainer.generation_config
+    assert settings.do_sample
+    assert settings.max_new_tokens == config.max_completion_length
+    assert (settings.temperature, settings.top_k, settings.top_p) == (1.0, 0, 1.0)
+    assert settings.repetition_penalty == 1.0
+    assert settings.min_p is None
+    assert sorted(settings.eos_token_id) == end_token_ids(trainer.model, trainer.processing_class)
+    assert not trainer.model.is_gradient_checkpointing
+    assert trainer.ref_model is None

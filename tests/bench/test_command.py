@@ -1,0 +1,70 @@
+"""The command alternates the runs of a pair, and prints and writes the ratios; stubs take the place of training."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from grpo_lab.bench import __main__ as command
+from grpo_lab.bench import measure, tables
+from grpo_lab.models.folders import TINY
+from tests.support.bench_record import record
+from tests.support.refused import refused
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """Replace fresh processes by made-up figures, with a TRL that is twice as slow and slows down; return the calls."""
+    specs = []
+
+    def run(measured, spec):
+        if measured is measure.measure_phases:
+            return dict.fromkeys(("seconds", "flops", "bytes"), dict.fromkeys(tables.PHASES, 1.0)) | {
+                "rates": {"flops": 1.0, "bytes": 2.0},
+                "processor": "stub",
+                "products": "float32",
+            }
+        specs.append(spec)
+        step = len(specs) * (2.0 if spec["trainer"] == "trl" else 1.0)
+        return record([step * k for k in range(1, 7)], [1.0] * 6)
+
+    monkeypatch.setattr(command, "run_in_process", run)
+    monkeypatch.setattr(command, "find_spec", lambda package: True)
+    return specs
+
+
+def test_runs_alternate_share_all_but_the_trainer_and_are_shown_and_written(stub, tmp_path, capsys):
+    folder, file = str(shutil.copytree(TINY, tmp_path / "model")), tmp_path / "report.json"
+    options = ["--model", folder, "--precision", "fp32-master", "--steps", "6", "--seeds", "5", "6"]
+    assert command.main(["--against", "trl", *options, "--json", str(file)]) == 0
+    order = [(spec.pop("seed"), spec.pop("trainer")) for spec in stub]
+    assert order == [(5, "ours"), (5, "trl"), (6, "trl"), (6, "ours")]
+    setup = {"model": folder, "precision": "fp32-master", "device": "cpu", "steps": 6, "threads": 1}
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert stub == [setup] * 4
+    assert report["setup"] == setup
+    assert report["machine"]["torch"] == torch.__version__
+    steps = report["summary"]["seconds_per_step"]
+    assert (steps["ours"], steps["trl"]) == (2.5, 5.0)  # medians of 1 and 4, of 4 and 6
+    assert steps["ratios"] == [1 / 4, 4 / 6]
+    assert len(report["pairs"][1]["trl"]["history"]["reward"]) == 6
+    captured = capsys.readouterr()
+    assert captured.out.strip() == tables.phase_table(report["phases"]) + "\n" + tables.comparison_table(report)
+    assert "seed 6, trl: 6 steps begin" in captured.err
+    assert "a step             5.000" in captured.out
+    assert command.main([]) == 0
+    assert len(stub) == 4, "no run against TRL"
+    assert "TRL" not in capsys.readouterr().out
+
+
+def test_what_cannot_be_measured_is_refused(stub, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for option, value, expected in [
+        ("--model", str(tmp_path / "none"), "and there is no such folder"),
+        ("--precision", "bf16", "argument --precision: invalid choice: 'bf16'"),
+        ("--device", "cuda", "--device is 'cuda'; expected None or one of cpu"),
+    ]:
+        assert expected in refused(command.main, "--against", "trl", option, value)
+    monkeypatch.setattr(command, "find_spec", lambda package: None)
+    assert "trl is not installed; pip install trl==" in refused(command.main, "--against", "trl")

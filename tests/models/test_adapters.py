@@ -1,0 +1,49 @@
+"""The base model that a saved adapter names, and the settings of an adapter. tests/trainer/test_lora.py trains them."""
+
+import json
+
+import pytest
+
+from grpo_lab.models import add_lora
+from grpo_lab.models.adapters import adapter_settings, base_of, has_adapter
+from tests.support.small_policy import make_policy
+
+LORA = {"base_model_name_or_path": "someone/base", "peft_type": "LORA"}
+
+
+def write_adapter(folder, config, weights: bool = True):
+    text = config if isinstance(config, str) else json.dumps(config)
+    (folder / "adapter_config.json").write_text(text, encoding="utf-8")
+    if weights:
+        (folder / "adapter_model.safetensors").touch()
+    return folder
+
+
+def test_an_adapter_names_its_base_model(tmp_path):
+    assert base_of(write_adapter(tmp_path, LORA)) == "someone/base"
+
+
+@pytest.mark.parametrize(
+    ("config", "weights", "message"),
+    [
+        ("{", True, "whose adapter_config.json is damaged; expected a LoRA adapter, or a whole model"),
+        ("[1]", True, "whose adapter_config.json is damaged; expected a LoRA adapter, or a whole model"),
+        (LORA | {"peft_type": "IA3"}, True, "which holds a IA3 adapter for 'someone/base' and not a whole model"),
+        (LORA | {"base_model_name_or_path": None}, True, "which holds a LORA adapter for None and not a whole model"),
+        (LORA | {"modules_to_save": ["lm_head"]}, True, r"which holds \['lm_head'\] as well; merge it with peft"),
+        (LORA | {"trainable_token_indices": [3]}, True, r"which holds \[3\] as well; merge it with peft"),
+        (LORA, False, "which has no adapter_model.safetensors; pickled files are not opened"),
+    ],
+)
+def test_an_adapter_that_cannot_be_merged_here_is_one_sentence(config, weights, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        base_of(write_adapter(tmp_path, config, weights))
+
+
+def test_a_model_with_an_adapter_says_its_settings():
+    pytest.importorskip("peft")
+    model = make_policy()[0]
+    assert not has_adapter(model)
+    add_lora(model, lora_r=2, lora_alpha=6, lora_target_modules=["v_proj", "q_proj"])
+    assert has_adapter(model)
+    assert adapter_settings(model) == {"r": 2, "alpha": 6, "target_modules": ["q_proj", "v_proj"]}
