@@ -94,6 +94,6 @@ def test_a_cpu_without_bf16_is_told_so_and_others_are_not(monkeypatch):
     warnings = []
     for capabilities in ({"avx2": True, "avx512_bf16": False}, {"avx2": True, "avx512_bf16": True}):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda available=capabilities: available)
-        warnings += [slow_here(torch.device("cpu"), PRECISIONS[mode]) for mode in ("fp32-master", "bf16-naive", "fp32")]
+        warnings += [slow_here(torch.device("cpu"), PRECISIONS[name]) for name in ("fp32-master", "bf16-naive", "fp32")]
     assert [text is not None for text in warnings] == [True, True, False, False, False, False]
     assert warnings[0] == "this CPU has no bf16, so fp32-master is several times slower than fp32"
