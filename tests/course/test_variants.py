@@ -27,15 +27,15 @@ from grpo_lab.course.release import TITLES
 from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.course.variant import (
-    LESSON,
+    LESSON_MISTAKE,
     VARIANTS,
     ClassKey,
-    _with_word,
     class_variant,
     key_text,
     read_variants,
     results_of,
     variant_of,
+    with_number,
 )
 from grpo_lab.formulas.source import read_equations
 from tests.course.classroom import run
@@ -52,7 +52,7 @@ def drawn(entry):
     for values in itertools.product(*words.values()):
         filled = entry
         for word, value in zip(words, values, strict=True):
-            filled = _with_word(filled, word, value)
+            filled = with_number(filled, word, value)
         yield (*values, None)[0], filled
 
 
@@ -286,7 +286,7 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
             assert points <= home.points
             verdicts.append(home)
         assert [verdict.status for verdict in verdicts[:3]] == ["right", "wrong", "not started"]
-        assert verdicts[1].misconceptions == (LESSON,)
+        assert verdicts[1].misconceptions == (LESSON_MISTAKE,)
         assert "Your class has another one" in verdicts[1].message
         assert verdicts[0].points == teacher.points
         assert verdicts[1].points == 0
@@ -330,7 +330,7 @@ def test_a_class_is_graded_by_its_own_formulas(folder, sandbox, capsys):
     assert "other formulas than those of the class" in rows[2]["remarks"]
     assert not rows[0]["remarks"]
     page = (folder.parent / "out" / "class.html").read_text(encoding="utf-8")
-    assert LESSON in page
+    assert LESSON_MISTAKE in page
     assert "Answers as they stand in the library" not in page
     assert KEY.secret not in (folder.parent / "out" / "grades.json").read_text(encoding="utf-8")
     assert main(["totals", str(folder.parent / "out"), "--output", str(folder.parent / "totals.csv")]) == 0
@@ -488,6 +488,6 @@ def test_the_function_of_the_lesson_earns_nothing(name, entry):
     """This holds even if the formulas agree on some inputs, as a mean and a midrange do for two numbers."""
     for _, filled in drawn(entry):
         exercise = variant_of(name, filled)
-        lesson = exercise.known_mistakes[LESSON].wrong
+        lesson = exercise.known_mistakes[LESSON_MISTAKE].wrong
         verdicts = [check(lesson, exercise, seed=seed) for seed in (0, 3)]
-        assert all(verdict.misconceptions == (LESSON,) and verdict.points == 0 for verdict in verdicts)
+        assert all(verdict.misconceptions == (LESSON_MISTAKE,) and verdict.points == 0 for verdict in verdicts)

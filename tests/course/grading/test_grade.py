@@ -79,9 +79,9 @@ def parts_of(content) -> list[dict]:
 
 def test_a_cell_that_fails_is_told_at_its_function():
     work = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
-    assert grade_module._explain_missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
-    assert grade_module._explain_missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
-    assert grade_module._explain_missing(work, "g", MISSING, {"4": "SyntaxError"}) == MISSING
+    assert grade_module.explain_missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
+    assert grade_module.explain_missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
+    assert grade_module.explain_missing(work, "g", MISSING, {"4": "SyntaxError"}) == MISSING
 
 
 @pytest.mark.parametrize(

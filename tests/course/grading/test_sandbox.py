@@ -76,7 +76,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     paths["MARKS"].write_text("last week's", encoding="utf-8")
     (home / "secret").write_text("x", encoding="utf-8")
     known = [f"{name} = {str(path)!r}" for name, path in paths.items()]
-    mounts = [*isolation._SYSTEM, *(source for source, _ in isolation._python_mounts())]
+    mounts = [*isolation.SYSTEM_PATHS, *(source for source, _ in isolation.python_mounts())]
     visible = {Path(mounted).parts[1] for mounted in mounts}
     known += [
         f"SHOWN = {sorted(visible | {'proc', 'dev', 'tmp', 'package'})}",
@@ -197,7 +197,7 @@ def _mentions(path: Path, text: bytes) -> bool:
 def test_whom_the_teacher_trusts_runs_without_a_sandbox(tmp_path, monkeypatch):
     """On macOS and Windows a submission still has its own process, limits, a clean environment and no answers."""
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
-    monkeypatch.setattr(isolation, "_fails", lambda command, **settings: "switched off")
+    monkeypatch.setattr(isolation, "reason_of_failure", lambda command, **settings: "switched off")
     monkeypatch.setattr(isolation.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
     (graded,) = grade(tmp_path, SEED, trust=True, time_limit=60.0).students
     assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]}
@@ -208,7 +208,7 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
     announced, is_killed = tmp_path / "announced", threading.Event()
     code = "import json, pathlib, time; [print(json.dumps({'cell': n}), flush=True) for n in (2, 3)]; "
     code += f"pathlib.Path({str(announced)!r}).touch(); time.sleep(60)"
-    read, kill = sandbox._read_messages, sandbox.kill_worker
+    read, kill = sandbox.read_messages, sandbox.kill_worker
 
     def count(pid):
         return MAX_TASKS + 1 if announced.exists() else 1
@@ -224,7 +224,7 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
     def start(grading, folder, log):
         return subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, start_new_session=True), []
 
-    replaced = {"_read_messages": read_after_kill, "kill_worker": kill_then_read, "tasks_of": count}
+    replaced = {"read_messages": read_after_kill, "kill_worker": kill_then_read, "tasks_of": count}
     for name, function in replaced.items():
         monkeypatch.setattr(sandbox, name, function)
     monkeypatch.setattr(sandbox.Sandbox, "start", start)
