@@ -6,14 +6,16 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_lab.base import Parser, command, writable_folder
 from grpo_lab.base.checks import InputError, InputPackageError, check_choice
+from grpo_lab.course import release
 from grpo_lab.course.exercise import fresh_seed
-
-if TYPE_CHECKING:
-    from grpo_lab.course.variant import ClassKey
+from grpo_lab.course.exercises import all_exercises
+from grpo_lab.course.grading.command import grade_class
+from grpo_lab.course.grading.totals import write_totals
+from grpo_lab.course.release.gradescope import export_gradescope
+from grpo_lab.course.variant import VARIANTS, ClassKey, key_text
 
 DRAW_SECRET = "drawn"  # the value of `--variant` when it is given without a secret
 
@@ -26,8 +28,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def list_exercises() -> int:
-    from grpo_lab.course.exercises import all_exercises
-
     exercises = all_exercises()
     print(f"{'notebook':8}  {'function':28} {'points':>6} {'minutes':>7} {'difficulty':>10} {'mistakes known':>14}")
     for name, exercise in exercises.items():
@@ -40,16 +40,12 @@ def list_exercises() -> int:
 
 
 def write_assignments(folder: Path) -> int:
-    from grpo_lab.course import release
-
     return _print_paths(release.build(folder))
 
 
 def release_assignments(
     folder: Path, assignment: str | None, lang: str, variant: str | None, variants: Path | None
 ) -> int:
-    from grpo_lab.course import release
-
     if lang != "en" and find_spec("babel") is None:
         raise InputPackageError("lang", lang, 'babel is not installed; pip install "grpo-lab[chinese]"')
     is_new_secret = variant == DRAW_SECRET
@@ -67,26 +63,21 @@ def _print_paths(paths: Iterable[Path]) -> int:
 
 
 def grade_folder(folder: Path, variant: str | None, variants: Path | None, lang: str | None = None, **options) -> int:
-    from grpo_lab.course.grading.command import grade_class
-
     if lang is not None:
         os.environ["GRPO_LAB_LANG"] = lang  # only the pages follow it: tables and printed lines stay English
     return grade_class(folder, key=_class_key(variant, variants), **options)
 
 
 def print_key(assignment: str | None, variant: str, variants: Path | None) -> int:
-    from grpo_lab.course.release import TITLES
-    from grpo_lab.course.variant import key_text
-
     if assignment is not None:
-        check_choice("assignment", assignment, list(TITLES))
+        check_choice("assignment", assignment, list(release.TITLES))
     key = _key(variant, variants)
-    texts = [key_text(key, number) for number in TITLES if assignment in (None, number)]
+    texts = [key_text(key, number) for number in release.TITLES if assignment in (None, number)]
     print("\n\n".join(text for text in texts if text))
     return 0
 
 
-def _class_key(secret: str | None, file: Path | None) -> "ClassKey | None":
+def _class_key(secret: str | None, file: Path | None) -> ClassKey | None:
     """Return the key of the class with this secret; None without a secret, for a class without variants."""
     if secret is not None:
         return _key(secret, file)
@@ -95,25 +86,15 @@ def _class_key(secret: str | None, file: Path | None) -> "ClassKey | None":
     return None
 
 
-def _key(secret: str, file: Path | None) -> "ClassKey":
-    from grpo_lab.course.variant import VARIANTS, ClassKey
-
+def _key(secret: str, file: Path | None) -> ClassKey:
     if not secret.strip():
         raise InputError("variant", secret, "expected the secret of a class, any text")
     return ClassKey(secret, file or VARIANTS)
 
 
-def write_totals(folders: list[Path], output: Path) -> int:
-    from grpo_lab.course.grading.totals import write_totals
-
-    return write_totals(folders, output)
-
-
 def export_to_gradescope(
     folder: Path, seed: int | None, assignment: str | None, variant: str | None, variants: Path | None
 ) -> int:
-    from grpo_lab.course.release.gradescope import export_gradescope
-
     seed = fresh_seed(seed)
     print(export_gradescope(folder, seed, assignment, _class_key(variant, variants)))
     print(f"upload it as the autograder of an assignment; hidden inputs with seed {seed}")

@@ -28,7 +28,7 @@ def stub_source(exercise: Exercise) -> str:
 
 def stub_head(exercise: Exercise) -> str:
     """Return the head of a stub: signature, docstring and the checks of the arguments."""
-    lines, node, body_start = _split(exercise)
+    lines, node, body_start = _split_source(exercise)
     head = lines[node.lineno - 1 : body_start]
     if body_start > _docstring_end(node):
         head.append(f"    {YOUR_LINES}\n")
@@ -71,7 +71,7 @@ def solution_body(exercise: Exercise) -> str:
 
 
 def _body(exercise: Exercise, changes: dict[str, str]) -> str:
-    lines, _, body_start = _split(exercise)
+    lines, _, body_start = _split_source(exercise)
     changed_lines = with_lines("".join(lines), changes).splitlines(keepends=True)
     return without_markers("".join(changed_lines[body_start:]))
 
@@ -118,7 +118,7 @@ def _is_given(statement: ast.stmt) -> bool:
     return is_check(statement) and not any(name.startswith("_") for name in names)
 
 
-def _split(exercise: Exercise) -> tuple[list[str], ast.FunctionDef, int]:
+def _split_source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef, int]:
     """Return the lines of the function, its syntax tree, and the index of the first line that students write."""
     lines, node = _source(exercise)
     checks = given_checks(node)

@@ -40,7 +40,7 @@ from grpo_lab.formulas.lines import with_lines
 
 # The file of formulas for teachers, which only a checkout of the repository has.
 VARIANTS = Path(grpo_lab.__file__).parents[1] / "docs" / "teaching" / "variants.yaml"
-LESSON = "formula-of-the-lesson"
+LESSON_MISTAKE = "formula-of-the-lesson"
 LESSON_SAYS = (
     "This is the formula of the lesson. Your class has another one: it stands above the cell, and in the docstring."
 )
@@ -67,7 +67,7 @@ class ClassKey:
     def exercises(self, notebook: str) -> dict[str, Exercise]:
         """Return the variants of this class in a notebook, such as "05", by the name of the function."""
         names = [name for name in exercises.NAMES.get(notebook, ()) if name in self._entries]
-        return {name: variant_of(name, self._drawn(name)) for name in names}
+        return {name: variant_of(name, self._drawn_entry(name)) for name in names}
 
     def translations(self, notebook: str, target: str) -> dict[str, str]:
         """Return the translations of the sentences about the class's formulas in a notebook, by the English sentence.
@@ -76,7 +76,7 @@ class ClassKey:
             notebook: The number of the notebook, such as "05".
             target: The language to translate to, such as "zh_CN".
         """
-        entries = (self._drawn(name) for name in exercises.NAMES.get(notebook, ()) if name in self._entries)
+        entries = (self._drawn_entry(name) for name in exercises.NAMES.get(notebook, ()) if name in self._entries)
         return {str(sentence): in_language(sentence, target) for sentence in map(_class_sentence, entries)}
 
     def fingerprint(self, notebook: str) -> str:
@@ -85,17 +85,17 @@ class ClassKey:
         Classes with different formulas have different fingerprints. The secret cannot be derived from a fingerprint.
         """
         names = exercises.NAMES.get(notebook, ())
-        formulas = {name: self._drawn(name)["formula"] for name in names if name in self._entries}
+        formulas = {name: self._drawn_entry(name)["formula"] for name in names if name in self._entries}
         return sha256(json.dumps(formulas).encode()).hexdigest()[:8] if formulas else ""
 
-    def _drawn(self, name: str) -> dict[str, Any]:
+    def _drawn_entry(self, name: str) -> dict[str, Any]:
         entries = self._entries[name]
-        entry = entries[self._number(name, len(entries))]
+        entry = entries[self._drawn_number(name, len(entries))]
         for word, values in entry.get("draw", {}).items():
-            entry = _with_word(entry, word, values[self._number(f"{name}/{word}", len(values))])
+            entry = with_number(entry, word, values[self._drawn_number(f"{name}/{word}", len(values))])
         return entry
 
-    def _number(self, purpose: str, below: int) -> int:
+    def _drawn_number(self, purpose: str, below: int) -> int:
         """Derive a number from 0 to `below` - 1 from the secret. Each purpose, a text, has its own number."""
         return int.from_bytes(sha256(f"{self.secret}/{purpose}".encode()).digest()) % below
 
@@ -136,7 +136,7 @@ def variant_of(name: str, entry: Mapping[str, Any]) -> Exercise:
     """
     exercise = exercises.lesson_exercise(name)
     reference = inspect.unwrap(exercise.function)
-    source = _source(source_of(reference), name, entry)
+    source = _variant_source(source_of(reference), name, entry)
     file = f"<{name}, variant {sha256(source.encode()).hexdigest()[:8]}>"
     function = function_from_source(reference, source, file)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -155,12 +155,12 @@ def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Any) -> Ex
     The other known mistakes are dropped, because they are changed lines of the lesson's formula.
     """
     return replace(
-        exercise, is_variant=True, mistakes={LESSON: lesson_function}, says={LESSON: LESSON_SAYS}, equations={},
-        hints=[*hints] or exercise.hints,
+        exercise, is_variant=True, mistakes={LESSON_MISTAKE: lesson_function}, says={LESSON_MISTAKE: LESSON_SAYS},
+        equations={}, hints=[*hints] or exercise.hints,
     )  # fmt: skip
 
 
-def _source(source: str, name: str, entry: Mapping[str, Any]) -> str:
+def _variant_source(source: str, name: str, entry: Mapping[str, Any]) -> str:
     """Return the source of the reference with the entry's formula in its docstring and the entry's line in its code.
 
     The docstring keeps its equations and its sections, such as "Args:". Its prose is removed, because it explains the
@@ -182,7 +182,7 @@ def _source(source: str, name: str, entry: Mapping[str, Any]) -> str:
     return f'{source[: docstring.start()]}r"""{text}\n    """{source[docstring.end() :]}'
 
 
-def _with_word(entry: Mapping[str, Any], word: str, value: Any) -> dict[str, Any]:
+def with_number(entry: Mapping[str, Any], word: str, value: Any) -> dict[str, Any]:
     """Return the entry with a word replaced by a number wherever it occurs in the texts."""
 
     def filled(content: Any) -> Any:

@@ -20,7 +20,7 @@ def is_async(function: Callable) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def start(coroutine: Coroutine) -> Future:
+def start_coroutine(coroutine: Coroutine) -> Future:
     """Start a coroutine in the background and return its future.
 
     All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.

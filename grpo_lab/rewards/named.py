@@ -182,14 +182,14 @@ def _answer_errors(needs: dict[str, set[str]], rows: Sequence[Row], locations: S
     for index, row in enumerate(rows):
         if "answer" in row and (answer := repr(row["answer"])) not in checked_answers:
             try:
-                _check_answer(row["answer"], locations[index], comparing_names, has_reward_without_answer)
+                check_answer(row["answer"], locations[index], comparing_names, has_reward_without_answer)
                 checked_answers.add(answer)
             except InputError as error:
                 errors.append(error)
     return errors
 
 
-def _check_answer(answer: Any, location: str, names: list[str], has_reward_without_answer: bool) -> None:
+def check_answer(answer: Any, location: str, names: list[str], has_reward_without_answer: bool) -> None:
     """Raise InputError if one of the named rewards cannot compare this expected answer with a completion."""
     has_no_reward = answer is None and not has_reward_without_answer
     is_never_right = bool(names) and str(answer).strip() == ""

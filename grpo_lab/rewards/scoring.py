@@ -19,7 +19,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.own_code import location_in_own_code
-from grpo_lab.rewards.concurrent import Pending, is_async, start
+from grpo_lab.rewards.concurrent import Pending, is_async, start_coroutine
 from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
     as_list,
@@ -126,7 +126,7 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     }
     completions = keywords["completions"]
     if is_async(function):
-        future = start(function(**copies))
+        future = start_coroutine(function(**copies))
         return Pending(lambda: _checked_result(function, name, future.result, completions))
 
     def call() -> Any:

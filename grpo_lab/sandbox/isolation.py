@@ -36,10 +36,10 @@ AS_ROOT = (
     "you are root, and what students wrote is never run as root: another user cannot run Python here ({why}). Install "
     "bubblewrap, or grade as an ordinary user"
 )
-_SYSTEM = (
+SYSTEM_PATHS = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime",
 )  # fmt: skip
-_PASSED_ON = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+_PASSED_ON_VARIABLES = ("SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 
 
 def strongest_isolation(trust: bool) -> str:
@@ -59,7 +59,7 @@ def strongest_isolation(trust: bool) -> str:
     if not (hasattr(os, "geteuid") and os.geteuid() == 0):
         return "none"
     import_torch = f"import sys; sys.path += {_libraries()!r}; import torch"
-    if fault := _fails([os.path.realpath(sys.executable), "-I", "-c", import_torch], **AS_NOBODY):
+    if fault := reason_of_failure([os.path.realpath(sys.executable), "-I", "-c", import_torch], **AS_NOBODY):
         raise InputError(AS_ROOT.format(why=fault))
     return "another user"
 
@@ -71,15 +71,15 @@ def available_sandbox() -> tuple[str, str]:
         "bubblewrap" or "docker", or "" if there is none; and the reasons why those tried before it cannot be used.
     """
     reasons: list[str] = []
-    probes = {"bubblewrap": [*_bubblewrap([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
+    probes = {"bubblewrap": [*bubblewrap_command([], "/"), "true"], "docker": ["docker", "image", "inspect", IMAGE]}
     for name, probe in probes.items():
-        if not (fault := _fails(probe)):
+        if not (fault := reason_of_failure(probe)):
             return name, "; ".join(reasons)
         reasons.append(f"{name}: {fault}")
     return "", "; ".join(reasons)
 
 
-def _fails(command: list[str], **settings) -> str:
+def reason_of_failure(command: list[str], **settings) -> str:
     """Return the reason why a command fails; "" if it succeeds."""
     try:
         process = subprocess.run(
@@ -107,25 +107,25 @@ def isolated_command(
         import_folder: A folder that the process can read. It is the first entry of Python's path.
         code: The Python code to run.
         folder: The working folder of the process, used if there is no sandbox.
-        hidden_folders: Folders that the process must not see. In bubblewrap, those below a mount are replaced by
-            empty ones.
+        hidden_folders: Folders that the process must not see. In bubblewrap, those below a mount are replaced by empty
+            ones.
         options: The command-line options of Python.
     """
     if isolation == "bubblewrap":
-        mounts = [*_python_mounts(), (import_folder, "/package")]
+        mounts = [*python_mounts(), (import_folder, "/package")]
         # The sandboxed code can read the environment of bubblewrap's own process, so that environment is empty.
-        command = _bubblewrap(mounts, "/tmp", hidden_folders) + _python("/package", code, options)
+        command = bubblewrap_command(mounts, "/tmp", hidden_folders) + _python_command("/package", code, options)
         return [shutil.which(command[0]) or command[0], *command[1:]], {"env": {}}
     if isolation == "docker":
-        return _docker(name, import_folder) + _python("/package", code, options, "python", []), {}
+        return docker_command(name, import_folder) + _python_command("/package", code, options, "python", []), {}
     settings = {"env": _environment(str(folder)), "cwd": folder}
     if isolation == "another user":
         os.chown(folder, NOBODY, NOBODY)
         settings |= AS_NOBODY
-    return _python(str(import_folder), code, options), settings
+    return _python_command(str(import_folder), code, options), settings
 
 
-def _bubblewrap(mounts: list, working_folder: str, hidden_folders: Iterable[Path] = ()) -> list[str]:
+def bubblewrap_command(mounts: list, working_folder: str, hidden_folders: Iterable[Path] = ()) -> list[str]:
     """Return the bubblewrap command for a sandbox without network and without access to other processes.
 
     Its file system contains system folders and the mounts, read-only, and an empty writable /tmp.
@@ -139,11 +139,11 @@ def _bubblewrap(mounts: list, working_folder: str, hidden_folders: Iterable[Path
     command += ["--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
     # /tmp comes before the mounts, because Python or its libraries may lie below /tmp and are mounted into the new one.
     command += ["--size", str(MAX_TMP_BYTES), "--tmpfs", "/tmp"]
-    for system_path in _SYSTEM:
+    for system_path in SYSTEM_PATHS:
         command += ["--ro-bind-try", system_path, system_path]
     for source, target in mounts:
         command += ["--ro-bind", str(source), str(target)]
-    mounted = [Path(system_path) for system_path in _SYSTEM] + [Path(source) for source, _ in mounts]
+    mounted = [Path(system_path) for system_path in SYSTEM_PATHS] + [Path(source) for source, _ in mounts]
     for path in hidden_folders:
         if path.is_dir() and any(path.is_relative_to(mount) for mount in mounted):
             command += ["--tmpfs", str(path), "--remount-ro", str(path)]
@@ -155,7 +155,7 @@ def _bubblewrap(mounts: list, working_folder: str, hidden_folders: Iterable[Path
     return [*command, "--"]
 
 
-def _docker(name: str, import_folder: Path) -> list[str]:
+def docker_command(name: str, import_folder: Path) -> list[str]:
     command = ["docker", "run", "--rm", "-i", "--name", name, "--network", "none", "--read-only", "--cap-drop", "ALL"]
     command += ["--security-opt", "no-new-privileges", "--user", f"{NOBODY}:{NOBODY}", "--pids-limit", str(MAX_TASKS)]
     command += ["--memory", str(2 * MAX_MEMORY), "--tmpfs", f"/tmp:size={MAX_TMP_BYTES},mode=1777", "--workdir", "/tmp"]
@@ -165,7 +165,7 @@ def _docker(name: str, import_folder: Path) -> list[str]:
     return [*command, IMAGE]
 
 
-def _python(
+def _python_command(
     import_folder: str,
     code: str,
     options: Iterable[str],
@@ -183,7 +183,7 @@ def _libraries() -> list[str]:
     return sorted({str(Path(str(module.__file__)).resolve().parents[1]) for module in (torch, einops, safetensors)})
 
 
-def _python_mounts() -> list[tuple[str, str]]:
+def python_mounts() -> list[tuple[str, str]]:
     """Return the mounts of Python and its libraries, each at its own path.
 
     grpo_lab may lie in one of them, so `private_folders` has to be hidden.
@@ -198,7 +198,7 @@ def private_folders() -> list[Path]:
     return [Path(grpo_lab.__file__).resolve().parent, Path.home().resolve()]
 
 
-def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON) -> dict[str, str]:
+def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON_VARIABLES) -> dict[str, str]:
     """Return the environment variables of a sandboxed process.
 
     Args:

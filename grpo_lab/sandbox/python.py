@@ -175,15 +175,15 @@ class _Stream:
 
     def __init__(self, pipe):
         self._pipe = pipe
-        self._read = bytearray()
+        self._content = bytearray()
         self.is_full = False
-        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread = threading.Thread(target=self._read_pipe, daemon=True)
         self._thread.start()
 
-    def _work(self) -> None:
+    def _read_pipe(self) -> None:
         while not self.is_full and (piece := self._pipe.read1(65_536)):
-            self._read += piece
-            self.is_full = len(self._read) > MAX_OUTPUT_BYTES
+            self._content += piece
+            self.is_full = len(self._content) > MAX_OUTPUT_BYTES
 
     def ended_within_poll(self) -> bool:
         """Wait up to `POLL_SECONDS` for the end of the output; return True if it has ended."""
@@ -193,7 +193,7 @@ class _Stream:
     def text(self) -> str:
         self._thread.join()
         self._pipe.close()
-        return self._read[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
+        return self._content[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
 
 
 @needs_sandbox

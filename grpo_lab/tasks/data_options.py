@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError
 
-EXAMPLE = '{"prompt": "6 * 7 = ?", "answer": "42"}'
+EXAMPLE_RECORD = '{"prompt": "6 * 7 = ?", "answer": "42"}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,9 @@ class DataOptions:
         except ValueError as error:
             raise InputError("prompt_template", self.prompt_template, f"{expected} ({error})") from error
         names = [name for _, name, _, _ in parts if name is not None]
-        if not names or any(not name or how or kind for _, name, how, kind in parts if name is not None):
+        if not names or any(
+            not name or format_spec or conversion for _, name, format_spec, conversion in parts if name is not None
+        ):
             raise InputError("prompt_template", self.prompt_template, expected)
         return [(text, name) for text, name, _, _ in parts]
 
@@ -93,7 +95,9 @@ class DataOptions:
         missing = {name: option for name, option in self.needed_columns.items() if name not in record}
         names = ", ".join(sorted(map(str, record))) or "none"
         if "prompt" in missing and self.prompt_column is None and self.prompt_template is None:
-            expected = f"an object with a prompt, such as {EXAMPLE}; or name another column as --prompt_column, or "
+            expected = (
+                f"an object with a prompt, such as {EXAMPLE_RECORD}; or name another column as --prompt_column, or "
+            )
             expected += "several in --prompt_template"
         else:
             expected = " and ".join(f"{name!r}, which {option} names" for name, option in missing.items())

@@ -20,7 +20,7 @@ _FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
 
 # A problem that is not in GSM8K, with its answer. For small models, a worked example shows the format better than an
 # instruction.
-EXAMPLE = (
+WORKED_EXAMPLE = (
     "A baker fills 4 trays with 6 rolls each and sells 9 of the rolls. How many rolls are left?",
     "<think>4 trays with 6 rolls each hold 4 * 6 = 24 rolls. When 9 are sold, 24 - 9 = 15 are left.</think>\n"
     "<answer>15</answer>",
@@ -30,8 +30,8 @@ EXAMPLE = (
 def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.PathLike = GSM8K_HUB_ID) -> list[Row]:
     """Return the first `n` problems of a split of GSM8K, "train" (7,473 problems) or "test" (1,319); None for all.
 
-    A system message asks for think and answer tags, and a worked example (`EXAMPLE`) is the first turn. The answer is
-    the number after "####", without commas and currency sign.
+    A system message asks for think and answer tags, and a worked example (`WORKED_EXAMPLE`) is the first turn. The
+    answer is the number after "####", without commas and currency sign.
 
     source: A folder with train.jsonl and test.jsonl, or with parquet files whose names begin with the split, directly
         or in its subfolder "main"; or an id on the Hugging Face hub. GSM8K's own id is first searched in ModelScope's
@@ -57,7 +57,7 @@ def _row(record: object, origin: str) -> Row:
         expected = "expected an object with the texts question and answer, which ends in '#### <number>'"
         raise InputError(f"source: {origin}", record, expected, found=f"is {record!r:.200}")
     answer = re.sub(r"[,$]", "", final_number["number"])
-    return {"prompt": chat_messages(record["question"], THINK_SYSTEM_PROMPT, EXAMPLE), "answer": answer}
+    return {"prompt": chat_messages(record["question"], THINK_SYSTEM_PROMPT, WORKED_EXAMPLE), "answer": answer}
 
 
 def _local_folder(source: str | os.PathLike, split: str) -> Path:
@@ -72,7 +72,7 @@ def _local_folder(source: str | os.PathLike, split: str) -> Path:
             return folder
     if path.exists() or name.endswith(FILE_SUFFIXES) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return path
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # imported here, since only a download needs it
 
     try:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{split}*", f"{CONFIG}/{split}*"]))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
-from grpo_lab.tasks.data_options import DEFAULT_DATA_OPTIONS, EXAMPLE, DataOptions
+from grpo_lab.tasks.data_options import DEFAULT_DATA_OPTIONS, EXAMPLE_RECORD, DataOptions
 from grpo_lab.tasks.lazy_rows import LazyRows, Table
 from grpo_lab.tasks.own_sources import RESERVED, Source, hub_source, local_source
 from grpo_lab.tasks.problem_index import ProblemIndex
@@ -71,7 +71,7 @@ def own_problems(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS
     if data.held_out is None:
         split = _hashed_split(problems)
     else:
-        split = _given_split(data, data.held_out, problems, options)
+        split = _split_of_source(data, data.held_out, problems, options)
     if not split["train"][1]:
         raise InputError(data.name, found="has no problem to train on; expected at least one, and better some hundreds")
     if not split["test"][1]:
@@ -119,25 +119,27 @@ def _read_table(
     """
     table = Table()
     errors: list[InputError] = []
-    count = 0
+    num_errors = 0
     for location, record in records:
-        if not count and not len(table) and isinstance(record, dict):
+        if not num_errors and not len(table) and isinstance(record, dict):
             data.check_first_record(record, location, options)
         try:
             row = _row_of_record(record, location, options)
             first = first or (location, row)
             _check_same_columns(location, row, *first)
         except InputError as error:
-            count += 1
+            num_errors += 1
             if len(errors) < MAX_COLLECTED_ERRORS:
                 errors.append(error)
         else:
-            if not count:  # after an error, rows are checked but no longer needed
+            if not num_errors:  # after an error, rows are checked but no longer needed
                 table.append(location, row)
     if errors:
-        raise combine_errors(errors, count)
+        raise combine_errors(errors, num_errors)
     if not len(table):
-        expected = f"expected one per line, such as {EXAMPLE}" if data.suffix == ".jsonl" else "expected at least one"
+        expected = (
+            f"expected one per line, such as {EXAMPLE_RECORD}" if data.suffix == ".jsonl" else "expected at least one"
+        )
         raise InputError(data.name, data.name, expected, found="has no row")
     return table
 
@@ -153,7 +155,9 @@ def _hashed_split(problems: ProblemIndex) -> RowsBySplit:
     return {split: (problems.table, indices) for split, indices in problems.rows_by_split().items()}
 
 
-def _given_split(data: Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions) -> RowsBySplit:
+def _split_of_source(
+    data: Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions
+) -> RowsBySplit:
     """Return the training problems and those of the held-out records; raise InputError for a problem in both."""
     table = problems.table
     held_out_table = _read_table(data, records, options, (table.locations[0], table.row(0)))
@@ -180,7 +184,7 @@ def _row_of_record(record: Any, location: str, options: DataOptions) -> Row:
     if isinstance(record, InputError):
         raise record
     if not isinstance(record, dict):
-        expected = f"expected an object with a prompt, such as {EXAMPLE}"
+        expected = f"expected an object with a prompt, such as {EXAMPLE_RECORD}"
         raise InputError(location, record, expected, found=f"is {record!r:.80}")
     options.check_needed_columns(record, location)
     prompt = options.prompt_of(record, location)

@@ -30,11 +30,11 @@ def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None 
         folder = os.path.basename(os.path.dirname(traceback.extract_tb(trace)[-1].filename))
         is_raised_in_cell = folder.startswith("ipykernel_")  # and not in a library
         if type(error) is NameError and is_raised_in_cell:
-            lines = [*lines, "", str(_where_defined(error.name))]
+            lines = [*lines, "", str(where_defined(error.name))]
     shell._showtraceback(kind, error, lines)
 
 
-def _where_defined(name: str) -> str:
+def where_defined(name: str) -> str:
     """Return a sentence that names the cell in which a name is defined; "" if the notebook cannot be read."""
     sources = _read_cells(os.environ.get("JPY_SESSION_NAME", ""))  # JupyterLab sets it to the path of the notebook
     first_line = first_line_of_defining_cell(name, sources)

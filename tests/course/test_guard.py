@@ -40,7 +40,8 @@ def test_each_fault_is_stopped_and_named_and_the_next_check_is_not_disturbed(fun
 
 def test_what_is_printed_is_kept_up_to_a_length():
     ran = guarded(lambda: print("x" * (MAX_SHOWN_LENGTH + 50)) or 7, 60.0)
-    assert ran.result == 7 and ran.printed == "x" * MAX_SHOWN_LENGTH + "\n… and 51 more characters"
+    assert ran.result == 7
+    assert ran.printed == "x" * MAX_SHOWN_LENGTH + "\n… and 51 more characters"
 
 
 def test_an_interrupt_of_the_notebook_passes_and_nothing_stays_replaced():

@@ -84,7 +84,8 @@ def test_the_formula_alone_gets_all_points(name):
     tree = tree_of(function)
     tree.body, tree.decorator_list = tree.body[len(given_checks(tree)) :], []
     verdict = judge(exercise, trials.outcomes(exercise, function_from_source(function, ast.unparse(tree)), SEEN))
-    assert verdict.right and verdict.points == exercise.points, verdict.details
+    assert verdict.right, verdict.details
+    assert verdict.points == exercise.points, verdict.details
 
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
@@ -100,8 +101,11 @@ def test_hidden_inputs_differ_from_the_visible_ones(name):
 def test_an_exercise_has_all_its_parts_in_order():
     for name, exercise in all_exercises().items():
         kinds = [TESTED_PROPERTIES.index(case.tests) for case in exercise.cases]
-        assert kinds == sorted(kinds) and kinds[0] == 0 and len(exercise.hints) >= 2, name
-        assert len(exercise.known_mistakes) >= 3 and exercise.says.keys() == exercise.mistakes.keys(), name
+        assert kinds == sorted(kinds), name
+        assert kinds[0] == 0, name
+        assert len(exercise.hints) >= 2, name
+        assert len(exercise.known_mistakes) >= 3, name
+        assert exercise.says.keys() == exercise.mistakes.keys(), name
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 

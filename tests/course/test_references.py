@@ -29,7 +29,8 @@ def test_a_sampler_draws_from_the_distribution_of_transformers(temperature, top_
     spaced = (torch.arange(N, dtype=torch.float64)[:, None] + 0.5) / N
     tokens = sample_tokens(model, ids.expand(N, -1), mask.expand(N, -1), spaced, END, temperature, top_p)
     shares = torch.bincount(tokens[:, 0], minlength=9) / N
-    assert torch.allclose(shares.double(), p, atol=1.5 / N) and (p[shares > 0] > 0).all()
+    assert torch.allclose(shares.double(), p, atol=1.5 / N)
+    assert (p[shares > 0] > 0).all()
 
 
 def test_padding_on_the_left_changes_no_completion():
@@ -40,7 +41,9 @@ def test_padding_on_the_left_changes_no_completion():
     mask = torch.arange(7).expand(6, 7) >= 4
     assert torch.equal(sample_tokens(model, padded_ids, mask, uniform, END), without_padding)
     has_ended = (without_padding == END).cumsum(-1) > 0
-    assert has_ended.any() and not has_ended.all() and (without_padding[has_ended] == END).all()
+    assert has_ended.any()
+    assert not has_ended.all()
+    assert (without_padding[has_ended] == END).all()
 
 
 @pytest.mark.parametrize(("n", "c"), [(4, 0), (4, 1), (5, 2), (6, 6), (6, 3)])
@@ -55,8 +58,11 @@ def test_samples_until_right_is_the_mean_over_all_orders(n, c):
 def test_a_dynamic_batch_has_a_spread_in_every_group_and_the_mean_of_all_rewards(seed):
     pool = PromptPool(Draws(seed), [0.0, 0.2, 0.9, 1.0], 4, (1.0, 0.0), 0.0, torch.float64)
     indices, rewards, mean = dynamic_sampling(pool.sample, torch.arange(150), 16)
-    assert len(indices) == 16 and (rewards.var(-1) > 0.1).all() and indices.diff().min() > 0
-    assert pool.sampled_prompts == list(range(len(pool.sampled_prompts))) and len(pool.sampled_prompts) % 16 == 0
+    assert len(indices) == 16
+    assert (rewards.var(-1) > 0.1).all()
+    assert indices.diff().min() > 0
+    assert pool.sampled_prompts == list(range(len(pool.sampled_prompts)))
+    assert len(pool.sampled_prompts) % 16 == 0
     expected_mean = pool.success_rates[pool.sampled_prompts].mean().item()
     assert abs(mean - expected_mean) < 0.12, "the mean has to include the groups without a spread"
 
@@ -71,7 +77,8 @@ def test_a_designed_reward_is_learnt_and_the_plain_one_is_not():
     texts, results = SumCompletions(Draws(1)).generate(40)
     (with_designed_reward,) = after_policy(design_reward(texts, results), (texts, results), {}).values()
     (with_plain_reward,) = after_policy(accuracy_reward(texts, results), (texts, results), {}).values()
-    assert with_designed_reward == WORKED_OUT and with_plain_reward == "the sum worked out at great length"
+    assert with_designed_reward == WORKED_OUT
+    assert with_plain_reward == "the sum worked out at great length"
     assert set(results.kinds) == set(range(len(KINDS)))
 
 

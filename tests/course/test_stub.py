@@ -46,11 +46,13 @@ def test_a_stub_runs_in_an_empty_notebook_and_keeps_signature_and_docstring(exer
 def test_the_stub_has_no_answer_and_the_solution_is_right(exercise):
     stub, body, whole = stub_source(exercise), solution_body(exercise), solution(exercise)
     code = [line.strip() for line in body.splitlines() if len(line.strip()) > 20]
-    assert code and not [line for line in code if line in stub]
+    assert code
+    assert not [line for line in code if line in stub]
     assert exercise is not MEAN or "if scale <= 0:" in stub, "the checks of the arguments are given"
     assert stub.startswith(whole.removesuffix(body))
     for e in read_equations(exercise.function):
-        assert rf"\tag{{{e.tag}}}" in stub and not re.search(rf"#.*\({re.escape(e.tag)}\)", stub)
+        assert rf"\tag{{{e.tag}}}" in stub
+        assert not re.search(rf"#.*\({re.escape(e.tag)}\)", stub)
     namespace = {"__name__": "answers"}
     exec("\n".join([*imports_of(exercise, whole), whole]), namespace)
     assert namespace[exercise.name] is not exercise.function
@@ -62,19 +64,24 @@ def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     """This holds in a check, in progress and in a grading. If one of two planted mistakes is left, it is named."""
     body = solution_body(exercise)
     assert set(exercise.known_mistakes) >= set(exercise.planted)
-    assert planted_body(exercise) != body and not MARKER.search(stub_source(exercise))
+    assert planted_body(exercise) != body
+    assert not MARKER.search(stub_source(exercise))
     namespace: dict = {}
     stub = stub_source(exercise)
     exec("\n".join([*imports_of(exercise, stub), stub]), namespace)
     unrepaired = namespace[exercise.name]
     verdict = check(unrepaired)
     assert (verdict.status, verdict.points, verdict.misconceptions) == ("not started", 0, ())
-    assert "It does what it did" in verdict.message and "yours" in repr(verdict)
+    assert "It does what it did" in verdict.message
+    assert "yours" in repr(verdict)
     row = next(line for line in str(progress()).splitlines() if exercise.name in line)
-    assert f"0 / {exercise.points}" in row and "○ not done yet |" in row
+    assert f"0 / {exercise.points}" in row
+    assert "○ not done yet |" in row
     points, marked = grade_answer(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
         left = exercise.known_mistakes[name]
         half = judge(exercise, outcomes(exercise, left.wrong))
-        assert half.status == "wrong" and half.misconceptions == (name,) and 0 < half.points < exercise.points / 2
+        assert half.status == "wrong"
+        assert half.misconceptions == (name,)
+        assert 0 < half.points < exercise.points / 2

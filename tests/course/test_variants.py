@@ -27,15 +27,15 @@ from grpo_lab.course.release import TITLES
 from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.course.variant import (
-    LESSON,
+    LESSON_MISTAKE,
     VARIANTS,
     ClassKey,
-    _with_word,
     class_variant,
     key_text,
     read_variants,
     results_of,
     variant_of,
+    with_number,
 )
 from grpo_lab.formulas.source import read_equations
 from tests.course.classroom import run
@@ -52,7 +52,7 @@ def drawn(entry):
     for values in itertools.product(*words.values()):
         filled = entry
         for word, value in zip(words, values, strict=True):
-            filled = _with_word(filled, word, value)
+            filled = with_number(filled, word, value)
         yield (*values, None)[0], filled
 
 
@@ -250,9 +250,11 @@ def class_cell(number, key=KEY):
 @pytest.mark.parametrize("number", ["01", "02", "04", "05", "07c"])
 def test_a_notebook_shows_the_formula_and_not_the_line(number):
     text, variants = "\n".join("".join(cell["source"]) for cell in released(number)["cells"]), KEY.exercises(number)
-    assert variants and "The formula of your class" in text
+    assert variants
+    assert "The formula of your class" in text
     for exercise in variants.values():
-        assert solution_body(exercise).strip() not in text and stub_head(exercise).strip() in text
+        assert solution_body(exercise).strip() not in text
+        assert stub_head(exercise).strip() in text
         for equation in read_equations(exercise.function):
             assert f"$$\n{equation.latex} \\tag{{{equation.tag}}}\n$$" in text
     assert notebook_text(number, ClassKey(KEY.secret)) == notebook_text(number, KEY), "the secret alone decides"
@@ -284,9 +286,12 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
             assert points <= home.points
             verdicts.append(home)
         assert [verdict.status for verdict in verdicts[:3]] == ["right", "wrong", "not started"]
-        assert verdicts[1].misconceptions == (LESSON,) and "Your class has another one" in verdicts[1].message
-        assert verdicts[0].points == teacher.points and verdicts[1].points == 0
-        assert str(hint(name)) != "" and exercises.find_exercise(name).hints == [*teacher.hints]
+        assert verdicts[1].misconceptions == (LESSON_MISTAKE,)
+        assert "Your class has another one" in verdicts[1].message
+        assert verdicts[0].points == teacher.points
+        assert verdicts[1].points == 0
+        assert str(hint(name)) != ""
+        assert exercises.find_exercise(name).hints == [*teacher.hints]
         with pytest.raises(InputError, match="seed is 3"):
             check(written(teacher, right), seed=3)
 
@@ -322,9 +327,11 @@ def test_a_class_is_graded_by_its_own_formulas(folder, sandbox, capsys):
     assert run(folder, key=KEY, seed=7) == 0
     rows = list(csv.DictReader((folder.parent / "out" / "grades.csv").open(encoding="utf-8-sig")))
     assert [(row["student"], row["points"]) for row in rows] == [("ada", "9"), ("bob", "0"), ("eve", "9")]
-    assert "other formulas than those of the class" in rows[2]["remarks"] and not rows[0]["remarks"]
+    assert "other formulas than those of the class" in rows[2]["remarks"]
+    assert not rows[0]["remarks"]
     page = (folder.parent / "out" / "class.html").read_text(encoding="utf-8")
-    assert LESSON in page and "Answers as they stand in the library" not in page
+    assert LESSON_MISTAKE in page
+    assert "Answers as they stand in the library" not in page
     assert KEY.secret not in (folder.parent / "out" / "grades.json").read_text(encoding="utf-8")
     assert main(["totals", str(folder.parent / "out"), "--output", str(folder.parent / "totals.csv")]) == 0
     with pytest.raises(InputError, match="variant differs from that of the earlier grading"):
@@ -355,11 +362,13 @@ def test_the_commands(tmp_path, capsys):
     secret = output.split()[-1]
     assert f"keep it, and give it to grade with --variant {secret}" in output
     text = (tmp_path / "new" / file_name("07c")).read_text(encoding="utf-8")
-    assert text == notebook_text("07c", ClassKey(secret)) and secret not in text
+    assert text == notebook_text("07c", ClassKey(secret))
+    assert secret not in text
     for wrong, why in ((["key"], "--variant"), (["key", "--variant", " "], "expected the secret"),
                        (["grade", ".", "--variants", "x.yaml"], "is read with --variant SECRET only"),
                        (["key", "--variant", "x", "--variants", "none.yaml"], "in a checkout only")):  # fmt: skip
-        assert main_code(wrong) == 2 and why in capsys.readouterr().err
+        assert main_code(wrong) == 2
+        assert why in capsys.readouterr().err
 
 
 def main_code(arguments):
@@ -384,9 +393,9 @@ def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
     entry = {"equation": "4.16", "formula": "R'_b = R_b", "line": "penalised = rewards + 0 * beta", "says": "Nothing."}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({"kl_in_reward": [entry]}), encoding="utf-8")
     key = ClassKey("x", tmp_path / "own.yaml")
-    assert (
-        [*key.exercises("04")] == ["kl_in_reward"] and key.fingerprint("05") == "" and len(key.fingerprint("04")) == 8
-    )
+    assert [*key.exercises("04")] == ["kl_in_reward"]
+    assert key.fingerprint("05") == ""
+    assert len(key.fingerprint("04")) == 8
     assert r"R'_b = R_b \\tag{4.16}" in notebook_text("04", key), "as JSON writes it"
     with pytest.raises(InputError, match=r"equation is '9\.9'; expected the tag of one line"):
         variant_of("kl_in_reward", entry | {"equation": "9.9"})
@@ -444,11 +453,14 @@ def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home
                 assert re.search("[\u4e00-\u9fff]", text), f"{number}: {text[:60]}"
             if role == "task" and cell["metadata"]["grpo_lab"]["exercise"] in variants:
                 equation = re.search(r"is not that of the lesson", "".join(english_cell["source"]))
-                assert equation and "**你们班的公式**：式 (" in text and "formula of your class" not in text
+                assert equation
+                assert "**你们班的公式**：式 (" in text
+                assert "formula of your class" not in text
         for name in variants:
             shown = [exercises.find_exercise(name).hints, variants[name].hints]
             assert all(re.search("[\u4e00-\u9fff]", text) for text in shown[0]), name
-            assert len(shown[0]) == len(shown[1]) and shown[0] != shown[1]
+            assert len(shown[0]) == len(shown[1])
+            assert shown[0] != shown[1]
 
 
 def test_every_variant_has_its_chinese():
@@ -476,6 +488,6 @@ def test_the_function_of_the_lesson_earns_nothing(name, entry):
     """This holds even if the formulas agree on some inputs, as a mean and a midrange do for two numbers."""
     for _, filled in drawn(entry):
         exercise = variant_of(name, filled)
-        lesson = exercise.known_mistakes[LESSON].wrong
+        lesson = exercise.known_mistakes[LESSON_MISTAKE].wrong
         verdicts = [check(lesson, exercise, seed=seed) for seed in (0, 3)]
-        assert all(verdict.misconceptions == (LESSON,) and verdict.points == 0 for verdict in verdicts)
+        assert all(verdict.misconceptions == (LESSON_MISTAKE,) and verdict.points == 0 for verdict in verdicts)

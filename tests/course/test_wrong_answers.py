@@ -462,7 +462,8 @@ def test_a_wrong_loop_is_refused_at_home_and_in_grading_and_named_truly(answer, 
 def test_a_crash_where_no_group_teaches_costs_a_point_and_is_told_by_the_case():
     crashes = batch_of(lambda r: len(set(r.tolist())) > 1, may_be_empty=False)
     verdict = judge(find_exercise("dynamic_sampling"), outcomes(find_exercise("dynamic_sampling"), crashes))
-    assert verdict.status == "partly" and verdict.points < find_exercise("dynamic_sampling").points
+    assert verdict.status == "partly"
+    assert verdict.points < find_exercise("dynamic_sampling").points
     assert "It raises RuntimeError: stack expects a non-empty TensorList" in verdict.message
     assert "no group teaches anything" in verdict.details
 
@@ -539,4 +540,5 @@ NOTHING = [
 @pytest.mark.parametrize(("name", "answer", "words"), NOTHING)
 def test_nothing_earns_no_fifth_and_is_named(name, answer, words):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer))
-    assert verdict.points < find_exercise(name).points / 5 and words in verdict.message, verdict.message
+    assert verdict.points < find_exercise(name).points / 5, verdict.message
+    assert words in verdict.message, verdict.message

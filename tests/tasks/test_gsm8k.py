@@ -7,7 +7,7 @@ import pytest
 
 from grpo_lab.rewards import format_reward, last_number_reward
 from grpo_lab.tasks import TASKS, THINK_SYSTEM_PROMPT, find_task, gsm8k_problems
-from grpo_lab.tasks.gsm8k import EXAMPLE, GSM8K_HUB_ID
+from grpo_lab.tasks.gsm8k import GSM8K_HUB_ID, WORKED_EXAMPLE
 
 RECORDS = {
     "train": [
@@ -45,9 +45,9 @@ def test_rows_of_a_folder(folder):
     assert [row["answer"] for row in rows] == ANSWERS
     for row, record in zip(rows, RECORDS["train"], strict=True):
         messages = [(message["role"], message["content"]) for message in row["prompt"]]
-        example = [("user", EXAMPLE[0]), ("assistant", EXAMPLE[1])]
+        example = [("user", WORKED_EXAMPLE[0]), ("assistant", WORKED_EXAMPLE[1])]
         assert messages == [("system", THINK_SYSTEM_PROMPT), *example, ("user", record["question"])]
-    assert format_reward([EXAMPLE[1]]) == last_number_reward([EXAMPLE[1]], answer=["15"]) == [1.0]
+    assert format_reward([WORKED_EXAMPLE[1]]) == last_number_reward([WORKED_EXAMPLE[1]], answer=["15"]) == [1.0]
     assert [row["answer"] for row in gsm8k_problems("test", source=str(folder))] == ["18"]
     assert gsm8k_problems("train", 2, folder) == rows[:2]
     for wrong, arguments in {"n is 5": ("train", 5), "n is 0": ("train", 0), "split is 'dev'": ("dev", 1)}.items():

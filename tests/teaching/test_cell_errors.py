@@ -49,10 +49,10 @@ def test_the_sentence_is_in_the_language_and_names_the_cell(tmp_path, monkeypatc
     path = tmp_path / "lesson.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), encoding="utf-8")
     monkeypatch.setenv("JPY_SESSION_NAME", str(path))
-    assert sentence in str(cell_errors._where_defined("a"))
-    assert unknown in str(cell_errors._where_defined("z"))
+    assert sentence in str(cell_errors.where_defined("a"))
+    assert unknown in str(cell_errors.where_defined("z"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "none.ipynb"))
-    assert cell_errors._where_defined("a") == ""
+    assert cell_errors.where_defined("a") == ""
 
 
 @pytest.mark.slow

@@ -298,7 +298,7 @@ def grade_submission(
         answers, failures = future.result()
         if submission.problem:
             return GradedSubmission(submission, no_points)
-        answers = {name: _explain_missing(submission, name, answer, failures) for name, answer in answers.items()}
+        answers = {name: explain_missing(submission, name, answer, failures) for name, answer in answers.items()}
         marks = {name: grade_answer(exercise, answers[name], seed) for name, exercise in exercises.items()}
     except Exception as error:
         problem = f"it could not be graded ({type(error).__name__}: {str(error)[:300]}): tell your teacher"
@@ -307,7 +307,7 @@ def grade_submission(
     return GradedSubmission(submission, points, {name: verdict for name, (_, verdict) in marks.items()}, failures, seed)
 
 
-def _explain_missing(
+def explain_missing(
     submission: Submission, name: str, answer: dict[int, list] | str, failures: Failures
 ) -> dict[int, list] | str:
     """Return the answer; for a missing function a sentence on the reason, if it is known.

@@ -197,7 +197,7 @@ class WorkerRun:
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:
             worker, kill_command = sandbox.start(folder, log)
-            threading.Thread(target=_read_messages, args=(worker.stdout, messages, is_over), daemon=True).start()
+            threading.Thread(target=read_messages, args=(worker.stdout, messages, is_over), daemon=True).start()
             try:
                 self._send(worker, sandbox.request(self._cells, self._untried, self._seeds))
                 self._process_messages(worker, messages, deadline)
@@ -324,7 +324,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read_messages(stream, messages: queue.Queue, is_over: threading.Event) -> None:
+def read_messages(stream, messages: queue.Queue, is_over: threading.Event) -> None:
     """Read a worker's messages into a queue, until the stream ends or `is_over` is set.
 
     A message is a line of JSON, followed by as many bytes as its entry "bytes" says. The end of the stream becomes the

@@ -54,23 +54,30 @@ def row() -> str:
 )
 def test_a_cell_that_failed_is_not_the_function_in_memory(shell, failing, capsys):
     """The cell fails by a syntax error or before the function. A cell that fails after the function has defined it."""
-    assert check(run(shell, RIGHT)).right and "2 / 2" in row()
+    assert check(run(shell, RIGHT)).right
+    assert "2 / 2" in row()
     mine = run(shell, failing)
     verdict = check(mine)
     if "raise" in failing:
-        assert verdict.right and CELL_HISTORY.mismatch(mine) is None
+        assert verdict.right
+        assert CELL_HISTORY.mismatch(mine) is None
         return
-    assert verdict.fault == "stale" and verdict.points == 0 and "not the function of your page" in verdict.message
+    assert verdict.fault == "stale"
+    assert verdict.points == 0
+    assert "not the function of your page" in verdict.message
     assert "0 / 2" in row()
-    assert check(run(shell, RIGHT)).right and "2 / 2" in row()
+    assert check(run(shell, RIGHT)).right
+    assert "2 / 2" in row()
 
 
 def test_progress_sees_a_change_since_the_check(shell, capsys):
     assert check(run(shell, RIGHT)).right
     run(shell, RIGHT)
-    assert "2 / 2" in row() and "✓ right" in row(), "the same cell, run again"
+    assert "2 / 2" in row()
+    assert "✓ right" in row(), "the same cell, run again"
     run(shell, WRONG)
-    assert "0 / 2" in row() and "changed since it was checked" in row()
+    assert "0 / 2" in row()
+    assert "changed since it was checked" in row()
     run(shell, RIGHT)
     assert "2 / 2" in row()
     run(shell, RIGHT.replace("):", ")"))
@@ -86,7 +93,8 @@ def test_the_library_s_function_under_the_same_name_is_no_change(shell, capsys):
 
 def test_what_no_cell_defined_is_never_stale(shell, capsys):
     run(shell, RIGHT, "note = 'def sequence_logprob(logp, mask)'", "note = '''\ndef sequence_logprob(logp):\n'''")
-    assert check(shell.user_ns[NAME]).right and "2 / 2" in row()
+    assert check(shell.user_ns[NAME]).right
+    assert "2 / 2" in row()
     assert not any(map(CELL_HISTORY.mismatch, (shell.user_ns[NAME], scaled_mean, 3, None)))
 
 
@@ -106,14 +114,16 @@ def test_the_same_function_in_another_cell_is_no_change(shell, capsys):
 def test_definition_and_check_in_one_cell(shell, capsys):
     both = f"{RIGHT}\nfrom grpo_lab.course import check\nchecked = check({NAME})"
     run(shell, WRONG, both)
-    assert shell.user_ns["checked"].right and "2 / 2" in row()
+    assert shell.user_ns["checked"].right
+    assert "2 / 2" in row()
 
 
 def test_the_first_line_names_the_cell(shell, capsys):
     """The number is the one that the notebook shows. A function that no cell defined has no number."""
     run(shell, "1", RIGHT)
     head = repr(check(shell.user_ns[NAME])).splitlines()[0]
-    assert "right" in head and "judged: the cell that ran as In [2]" in head
+    assert "right" in head
+    assert "judged: the cell that ran as In [2]" in head
     run(shell, f"{RIGHT}\nfrom grpo_lab.course import check\nchecked = check({NAME})")
     assert "judged: the function of this cell" in shell.user_ns["checked"]._repr_html_()
     assert "judged" not in repr(check(scaled_mean, NAME))
@@ -123,7 +133,8 @@ def test_the_same_cell_that_failed_the_second_time_is_no_mismatch(shell, capsys)
     """The cell was interrupted before the function, and has not changed, so the function in memory is the page's."""
     cell = f"if interrupted:\n    raise KeyboardInterrupt\n{RIGHT}"
     run(shell, "interrupted = False", cell, "interrupted = True")
-    assert check(run(shell, f"# again\n{cell}")).right and "2 / 2" in row()
+    assert check(run(shell, f"# again\n{cell}")).right
+    assert "2 / 2" in row()
 
 
 def test_a_helper_that_failed_is_seen(shell, capsys):
@@ -133,16 +144,22 @@ def test_a_helper_that_failed_is_seen(shell, capsys):
     run(shell, helper.replace("sum(-1)", "sum(-1"))
     assert "changed since" in row()
     verdict = check(shell.user_ns[NAME])
-    assert verdict.fault == "stale" and "`total` in memory" in verdict.message and "0 / 2" in row()
-    assert check(run(shell, helper)).right and "2 / 2" in row()
+    assert verdict.fault == "stale"
+    assert "`total` in memory" in verdict.message
+    assert "0 / 2" in row()
+    assert check(run(shell, helper)).right
+    assert "2 / 2" in row()
 
 
 @pytest.mark.parametrize("magic", ["%%time\n", "%pwd\n", "%%capture output\n", "# %%\n"])
 def test_magics_are_no_mismatch(shell, magic, capsys):
     run(shell, magic + RIGHT)
-    assert check(shell.user_ns[NAME]).right and check(run(shell, RIGHT)).right and "2 / 2" in row()
+    assert check(shell.user_ns[NAME]).right
+    assert check(run(shell, RIGHT)).right
+    assert "2 / 2" in row()
     run(shell, f"%%writefile {os.devnull}\n{WRONG}", f"%%nothing\n{WRONG}")
-    assert check(shell.user_ns[NAME]).right and "2 / 2" in row(), "a cell that defines nothing here"
+    assert check(shell.user_ns[NAME]).right
+    assert "2 / 2" in row(), "a cell that defines nothing here"
 
 
 @pytest.mark.parametrize("defined", ["before", "after"])
@@ -156,7 +173,8 @@ def test_the_order_of_import_and_definition_does_not_matter(defined, capsys):
         cells = [RIGHT, f"from grpo_lab.course import check, progress\nmine = check({NAME})"]
         run(new, *cells) if defined == "before" else run(new, cells[1].partition("\n")[0], *cells)
         run(new, RIGHT)
-        assert new.user_ns["mine"].right and "2 / 2" in row()
+        assert new.user_ns["mine"].right
+        assert "2 / 2" in row()
         run(new, WRONG)
         assert "changed since it was checked" in row()
     finally:
@@ -194,10 +212,14 @@ def notebook(shell, tmp_path, monkeypatch):
 def test_a_cell_that_was_changed_and_saved_is_seen(notebook, capsys):
     assert check(notebook.run()).right
     notebook.save(stub=WRONG)
-    assert "0 / 2" in row() and "changed since it was checked" in row()
+    assert "0 / 2" in row()
+    assert "changed since it was checked" in row()
     verdict = check(notebook.shell.user_ns[NAME])
-    assert verdict.fault == "stale" and "In [2]" in verdict.message and "saved" in verdict.message
-    assert not check(notebook.run("stub")).right and "changed" not in row()
+    assert verdict.fault == "stale"
+    assert "In [2]" in verdict.message
+    assert "saved" in verdict.message
+    assert not check(notebook.run("stub")).right
+    assert "changed" not in row()
     notebook.save(stub=RIGHT.replace("):", ")"))
     assert check(notebook.shell.user_ns[NAME]).fault == "stale", "unfinished, and saved"
 
@@ -219,16 +241,19 @@ def test_other_changes_of_the_file_are_no_mismatch(notebook, change, capsys):
     """Such changes are: a save with outputs, another cell, comments, a cell moved, deleted or split, an added check."""
     assert check(notebook.run()).right
     notebook.save(**change)
-    assert check(notebook.shell.user_ns[NAME]).right and "2 / 2" in row()
+    assert check(notebook.shell.user_ns[NAME]).right
+    assert "2 / 2" in row()
 
 
 def test_what_was_run_and_not_saved_is_judged(notebook, capsys):
     """JupyterLab does not save when a cell runs, so a file from before the run is not compared."""
     notebook.save(stub=WRONG)
     notebook.cells["stub"] = RIGHT
-    assert check(notebook.run()).right and "2 / 2" in row()
+    assert check(notebook.run()).right
+    assert "2 / 2" in row()
     notebook.save()
-    assert check(notebook.shell.user_ns[NAME]).right and "2 / 2" in row()
+    assert check(notebook.shell.user_ns[NAME]).right
+    assert "2 / 2" in row()
 
 
 def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys):
@@ -237,7 +262,9 @@ def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys)
     notebook.cells["attempt"] = WRONG.replace("):", ")")
     notebook.run("attempt")
     verdict = check(notebook.shell.user_ns[NAME])
-    assert verdict.right and "another one with this name failed (In [4])" in verdict.judged_cell and "2 / 2" in row()
+    assert verdict.right
+    assert "another one with this name failed (In [4])" in verdict.judged_cell
+    assert "2 / 2" in row()
     notebook.cells["stub"] = WRONG.replace("):", ")")
     assert check(notebook.run("stub")).fault == "stale"
 
@@ -246,14 +273,16 @@ def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys)
 def test_a_file_that_cannot_be_read_says_nothing(notebook, content, capsys):
     assert check(notebook.run()).right
     notebook.path.unlink() if content is None else notebook.path.write_text(content)
-    assert check(notebook.shell.user_ns[NAME]).right and "2 / 2" in row()
+    assert check(notebook.shell.user_ns[NAME]).right
+    assert "2 / 2" in row()
 
 
 def test_without_an_id_the_file_says_nothing(notebook, capsys):
     """VS Code and nbclient give cells no ids, and a kernel in a notebook's terminal has the notebook's name, too."""
     mine = run(notebook.shell, RIGHT)
     notebook.save(stub=WRONG)
-    assert check(mine).right and "2 / 2" in row()
+    assert check(mine).right
+    assert "2 / 2" in row()
 
 
 @pytest.mark.parametrize("frontend", ["JupyterLab", "VS Code", "script"])
@@ -273,7 +302,8 @@ def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeyp
             shell.run_cell(cell.source, store_history=True, cell_id=cell.id if frontend == "JupyterLab" else None)
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"saves": save}), path)
     points = sum(exercise.points for exercise in of_notebook(number).values())
-    assert f"{points} of {points} points" in repr(progress(number)) and "changed" not in repr(progress(number))
+    assert f"{points} of {points} points" in repr(progress(number))
+    assert "changed" not in repr(progress(number))
     for name in answers:
         assert check(shell.user_ns[name]).right
 
@@ -291,4 +321,6 @@ def test_a_real_kernel_sees_it_too(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
     NotebookClient(notebook, timeout=300, kernel_name="python3", allow_errors=True).execute()
     outputs = [json.dumps(cell.get("outputs", [])) for cell in notebook.cells]
-    assert "Well done" in outputs[2] and "not the function of your page" in outputs[4] and "0 / 2" in outputs[5]
+    assert "Well done" in outputs[2]
+    assert "not the function of your page" in outputs[4]
+    assert "0 / 2" in outputs[5]

@@ -1,17 +1,20 @@
 """The points of each property, where values come first, and the names of mistakes that come together in one answer."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
 import torch
 
+from grpo_lab.course import check
 from grpo_lab.course.checking import earned_points, judge
-from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes
-from grpo_lab.course.checking.outcome import Outcome, expected_outcomes
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
+from grpo_lab.course.checking.run_case import run_student
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, as_sum, not_masked, scaled_mean
+from tests.course.toys import MEAN, not_masked, scaled_mean, stub
 
 
 def _padded(seed):
@@ -60,7 +63,8 @@ def test_each_property_has_its_weight_and_values_come_first(answer, missing, poi
 
 def test_a_run_that_was_stopped_on_an_extreme_input_keeps_the_points_for_values():
     verdict = judge(MEANS, [*outcomes(MEANS, scaled_mean)[:2], Outcome(fault="endless")])
-    assert verdict.status == "form" and verdict.points == 9
+    assert verdict.status == "form"
+    assert verdict.points == 9
 
 
 def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
@@ -70,11 +74,13 @@ def test_a_rule_that_is_wrong_on_a_few_inputs_earns_up_to_half():
         return task.function(rewards, scale, 1, eps)
 
     verdict = judge(task, outcomes(task, ddof_ignored))
-    assert verdict.status == "wrong" and 0.2 * task.points < verdict.points < 0.5 * task.points
+    assert verdict.status == "wrong"
+    assert 0.2 * task.points < verdict.points < 0.5 * task.points
     assert f"not right yet, {verdict.points:g} of {task.points} points" in repr(verdict)
     visible, fresh = (replace(verdict, shares={"values": share}) for share in (1.0, 0.9))
     assert earned_points(visible, fresh) == 0, "written down for the inputs that are seen"
-    assert earned_points(visible) == task.points and earned_points(verdict, fresh) == earned_points(verdict)
+    assert earned_points(visible) == task.points
+    assert earned_points(verdict, fresh) == earned_points(verdict)
     earned = [earned_points(replace(verdict, shares={"values": share, "gradients": 1.0})) for share in (0.2, 0.5, 0.9)]
     assert earned == [0, task.points / 4, round(0.45 * task.points, 1)]
     assert earned_points(replace(verdict, shares={"values": 1.0, "gradients": 0.8})) == task.points / 2
@@ -101,48 +107,57 @@ def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(
     assert judge(task, outcomes(task, answer)).shares.items() >= {"values": 1, "gradients": 1}.items()
 
 
-def cold_entropy(logits, temperature=1.0):
-    p = torch.softmax(logits, -1)  # two mistakes: no temperature, and below a logarithm of zero
-    return -(p * torch.log(p)).sum(-1)
+def test_a_stub_is_not_started_and_an_unfinished_branch_is_wrong():
+    assert check(stub, MEAN).status == "not started"
+
+    def half(values, mask, scale=1.0):
+        if scale != 1:
+            raise NotImplementedError
+        return scaled_mean(values, mask, scale)
+
+    verdict = check(half, MEAN)
+    assert verdict.status == "wrong"
+    assert "not written yet" in verdict.message
+    assert "scale = 2" in repr(verdict)
 
 
-def attached_estimate(logp, ref_logp, estimator="k3"):
-    d = ref_logp - logp  # all values are right, but two gradients are wrong
-    return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d, "k3+": d.exp() - 1 - d}[estimator]
+def test_outcomes_of_another_process_get_the_same_verdict():
+    assert check(not_masked, MEAN) == judge(MEAN, from_bytes(to_bytes(run_student(not_masked, MEAN))))
+    with pytest.raises(ValueError, match="outcomes has 1 entries; expected 2"):
+        judge(MEAN, run_student(not_masked, MEAN)[:1])
 
 
-def policy_detached(seq_logp, weights):
-    return -(seq_logp.detach() * weights).mean()  # the verdict says that no gradient arrives, and names no mistake
+def test_the_library_s_own_function_is_no_answer_whatever_the_way_to_it():
+    import grpo_lab.policy_gradient as module
 
-
-def nonsense(logp, mask):
-    return logp.sum(-1) * 0 + 17
-
-
-TOGETHER = [
-    ("token_entropy", cold_entropy, {"temperature-mismatch", "log-of-zero"}),
-    ("kl_estimate", attached_estimate, {"reference-not-detached", "k3-plus-is-k3"}),
-    ("reinforce_loss", policy_detached, set()),
-    ("sequence_logprob", nonsense, set()),
-]
-
-
-@pytest.mark.parametrize(("name", "function", "expected"), TOGETHER)
-def test_mistakes_that_come_together_are_named(name, function, expected):
-    task = find_exercise(name)
-    wrong = outcomes(task, function)
-    assert (
-        not matching_mistakes(task, wrong, 0)
-        and {mistake.name for mistake in likely_mistakes(task, wrong, 0)} == expected
+    ways = (
+        "library(logp, mask)",
+        "module.sequence_logprob(logp, mask)",
+        "getattr(module, 'sequence_logprob')(logp, mask)",
     )
+    notebook = {"library": module.sequence_logprob, "module": module}
+    for way in ways:
+        exec(f"def sequence_logprob(logp, mask):\n    return {way}", notebook)
+        verdict = check(notebook["sequence_logprob"])
+        assert verdict.fault == "library"
+        assert "the library does not have it" in verdict.message
+        assert not verdict.points
+    assert check(module.sequence_logprob).fault == check(find_exercise("sequence_logprob").function).fault == "library"
+    assert module.sequence_logprob(torch.zeros(1, 2), torch.ones(1, 2).bool()) == 0, "it is back afterwards"
 
 
-def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
-    def named(own_outcomes):
-        return [mistake.name for mistake in matching_mistakes(MEAN, own_outcomes, 0)]
+def reference_lines(function) -> set[str]:
+    """Return the lines of the reference that are long enough to be recognised as its own."""
+    code = inspect.getsource(inspect.unwrap(function)).split('"""')[-1]
+    return {line.split("  #")[0].strip() for line in code.splitlines() if len(line.split("  #")[0].strip()) > 25}
 
-    expected = expected_outcomes(MEAN)
-    assert named(expected) == []
-    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # a different mistake on each case
-    assert named(mixed) == []
-    assert named([replace(o, gradients={"values": None}) for o in expected]) == []
+
+@pytest.mark.parametrize(
+    "task", [MEAN, find_exercise("format_fault"), find_exercise("rloo_advantages")], ids=lambda e: e.name
+)
+def test_no_verdict_contains_source_of_the_reference(task):
+    answers = [lambda: None, *(m.wrong for m in task.known_mistakes.values())]
+    verdicts = [check(answer, task) for answer in answers]
+    text = "\n".join(verdict.details + verdict._repr_html_() for verdict in verdicts)
+    assert not [line for line in reference_lines(task.function) if line in text]
+    assert "secret_" not in text

@@ -39,7 +39,8 @@ def test_the_rubric_has_every_question_and_is_not_in_what_students_get(tmp_path)
     files = [*(tmp_path / "students").rglob("*.*"), *sources]
     handed_out = "".join(path.read_text(encoding="utf-8") for path in files)
     for items in RUBRIC.values():
-        assert len(items) >= 2 and not [item for item in items if item in handed_out]
+        assert len(items) >= 2
+        assert not [item for item in items if item in handed_out]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -50,7 +51,8 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
     assert len(set(ids)) == len(ids)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            assert not cell.outputs and cell.execution_count is None
+            assert not cell.outputs
+            assert cell.execution_count is None
             assert_imports_exist(ast.parse(cell.source))
     stubs = {
         c.metadata.grpo_lab.exercise: c.source for c in notebook.cells if list(c.metadata.grpo_lab) == ["exercise"]
@@ -140,4 +142,5 @@ def test_one_assignment_alone_is_released(tmp_path, capsys):
     assert main(["release", str(tmp_path / "week5"), "--assignment", "05"]) == 0
     assert {path.name for path in (tmp_path / "week5").iterdir()} == {"05_grpo_objective.ipynb", "README.md"}
     assert main(["release", str(tmp_path / "none"), "--assignment", "5"]) == 2
-    assert "assignment is '5'; expected one of '01'" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    assert "assignment is '5'; expected one of '01'" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()

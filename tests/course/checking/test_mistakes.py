@@ -1,0 +1,57 @@
+"""A mistake is named where it explains the answer, alone or with others."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes
+from grpo_lab.course.checking.outcome import expected_outcomes
+from grpo_lab.course.exercises import find_exercise
+from tests.course.proof.trials import outcomes
+from tests.course.toys import MEAN, as_sum, not_masked
+
+
+def cold_entropy(logits, temperature=1.0):
+    p = torch.softmax(logits, -1)  # two mistakes: no temperature, and below a logarithm of zero
+    return -(p * torch.log(p)).sum(-1)
+
+
+def attached_estimate(logp, ref_logp, estimator="k3"):
+    d = ref_logp - logp  # all values are right, but two gradients are wrong
+    return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d, "k3+": d.exp() - 1 - d}[estimator]
+
+
+def policy_detached(seq_logp, weights):
+    return -(seq_logp.detach() * weights).mean()  # the verdict says that no gradient arrives, and names no mistake
+
+
+def nonsense(logp, mask):
+    return logp.sum(-1) * 0 + 17
+
+
+TOGETHER = [
+    ("token_entropy", cold_entropy, {"temperature-mismatch", "log-of-zero"}),
+    ("kl_estimate", attached_estimate, {"reference-not-detached", "k3-plus-is-k3"}),
+    ("reinforce_loss", policy_detached, set()),
+    ("sequence_logprob", nonsense, set()),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "expected"), TOGETHER)
+def test_mistakes_that_come_together_are_named(name, function, expected):
+    task = find_exercise(name)
+    wrong = outcomes(task, function)
+    assert not matching_mistakes(task, wrong, 0)
+    assert {mistake.name for mistake in likely_mistakes(task, wrong, 0)} == expected
+
+
+def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
+    def named(own_outcomes):
+        return [mistake.name for mistake in matching_mistakes(MEAN, own_outcomes, 0)]
+
+    expected = expected_outcomes(MEAN)
+    assert named(expected) == []
+    mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # a different mistake on each case
+    assert named(mixed) == []
+    assert named([replace(o, gradients={"values": None}) for o in expected]) == []

@@ -1,0 +1,18 @@
+"""The outcome of a call repeats, and leaves the session's random numbers alone."""
+
+import torch
+
+from grpo_lab.course.checking.compare import equal_outcomes
+from grpo_lab.course.checking.outcome import outcome_of
+from tests.course.toys import MEAN
+
+
+def test_random_numbers_repeat_and_the_sessions_state_stays():
+    def noisy(values, mask, scale=1.0):
+        return values.sum(-1) + torch.rand(len(values), dtype=values.dtype)
+
+    torch.manual_seed(5)
+    first, torch_next = outcome_of(noisy, MEAN, 0), torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(torch_next, torch.rand(1))
+    assert equal_outcomes(first, outcome_of(noisy, MEAN, 0), MEAN)

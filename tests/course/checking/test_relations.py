@@ -1,0 +1,46 @@
+"""Relations between wrong and right numbers are put into words, and none is invented."""
+
+import pytest
+import torch
+
+from grpo_lab.course import check
+from grpo_lab.course.checking.relations import relation_of_tensors
+
+A = torch.tensor([[1.0, -2.0, 3.5], [4.0, 5.5, -6.0], [7.25, 8.0, 10.0]]).double()
+
+
+MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "words"),
+    [
+        (torch.zeros_like(A), A, "Everything is zero"),
+        (A * torch.tensor([1, 1, 1.5]), A, "6 of 9 entries are right"),
+        (torch.where(MASK, A, torch.nan), A, "There is NaN where a number is expected"),
+        (A, torch.where(MASK, A, torch.inf), "There is a number where infinity is expected"),
+        (~MASK, MASK, "exchanged everywhere"),
+        (-A / 3, A, "-1/3 times"),
+        (A * torch.pi, A, "3.142 times"),
+        (torch.tensor([1, 2, 4]), torch.tensor([1, 2, 3]), "2 of 3 entries"),
+    ],
+)
+def test_relations(got, expected, words):
+    assert words in relation_of_tensors(got, expected, 1e-6)
+    assert relation_of_tensors(A, A.square() + A.flip(0), 1e-6) == "", "none is invented"
+
+
+def test_equal_numbers_are_off_by_some_factor_which_says_nothing():
+    expected, got = torch.ones(3, dtype=torch.float64), torch.full((3,), 1.0078125, dtype=torch.float64)
+    assert relation_of_tensors(got, expected, 1e-6) == ""
+    assert relation_of_tensors(-expected, expected, 1e-6) == "The sign is flipped."
+    steps = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    assert relation_of_tensors(3 * steps, steps, 1e-6) == "It is off by a constant factor: 3 times what is expected."
+
+
+def test_a_small_number_where_zero_is_expected_points_to_an_epsilon():
+    def epsilon_in_the_log(logits, temperature=1.0):
+        p = (logits / temperature).softmax(-1)
+        return -(p * (p + 1e-9).log()).sum(-1)
+
+    assert "exactly 0 is expected: look for an epsilon" in check(epsilon_in_the_log, "token_entropy").message

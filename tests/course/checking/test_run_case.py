@@ -1,0 +1,23 @@
+"""A function with another signature is refused with what differs."""
+
+import torch
+
+from grpo_lab.course import check
+from tests.course.toys import MEAN
+
+SIGNATURES = (
+    (lambda values, mask: values, "it takes (values, mask), and (values, mask, scale=1.0) is needed"),
+    (lambda values, weights, scale=1.0: values, "it takes (values, weights, scale=1.0)"),
+    (lambda values, mask, scale=2.0: values, "it takes (values, mask, scale=2.0)"),
+    (lambda values, mask, scale=True: values, "it takes (values, mask, scale=True)"),
+    (lambda values, mask, *, scale=1.0: values, "it takes (values, mask, *, scale=1.0)"),
+    (torch.nn.Linear, "is not a function"),
+)
+
+
+def test_a_function_with_another_signature_is_refused_with_what_differs():
+    for function, words in SIGNATURES:
+        verdict = check(function, MEAN)
+        assert (verdict.status, verdict.fault) == ("form", "signature")
+        assert not verdict.misconceptions
+        assert words in verdict.message

@@ -1,0 +1,30 @@
+"""The cells of a submission run in one namespace, in which the student's functions count."""
+
+from grpo_lab.course.grading.runner import Channel, run_cells
+
+
+class NoChannel(Channel):
+    def __init__(self): ...
+
+    def send(self, message, content=b""): ...
+
+
+def names_of(*sources):
+    return run_cells([{"number": n, "source": source} for n, source in enumerate(sources)], NoChannel())
+
+
+def test_importing_what_one_has_written_takes_nothing_back():
+    own = "def extract_answer(text):\n    return 'mine'"
+    later = (
+        "from grpo_lab.rewards import extract_answer, normalise_text\ndef use(text):\n    return extract_answer(text)"
+    )
+    names = names_of(own, later)
+    assert names["extract_answer"]("x") == "mine"
+    assert names["use"]("x") == "mine"
+    assert names["normalise_text"]("a  b") == "a b"
+
+
+def test_the_last_definition_counts_and_a_cell_that_fails_loses_only_itself():
+    names = names_of("f = lambda: 1", "def f():\n    return 2", "1 / 0", "g = f")
+    assert names["f"]() == 2
+    assert names["g"]() == 2

@@ -1,0 +1,36 @@
+"""Folders and archives from strangers, of any depth and number, are read within limits."""
+
+import io
+import zipfile
+
+from grpo_lab.course.grading import untrusted
+from grpo_lab.course.grading.untrusted import MAX_DEPTH
+from tests.course.handed_in import has_answer, notebook, submissions_in, write_files, zipped
+from tests.course.submitted import file_name
+
+
+def test_archives_are_read_like_folders(tmp_path):
+    archives = {
+        "grace.zip": {"hw/deep/My Notebook.ipynb": notebook(), "__MACOSX/._x": b"x"},
+        "in-folder/hand-in.zip": {file_name("01"): notebook()},
+        "nested.zip": {"inner.zip": zipped({"01.ipynb": notebook()})},
+        "climbing.zip": {"../../escaped.ipynb": notebook()},
+        "nameless.zip": {"01.ipynb": notebook(), "QQQQQQQQ": b""},
+    }
+    files = {name: zipped(members) for name, members in archives.items()}
+    files["nameless.zip"] = files["nameless.zip"].replace(b"QQQQQQQQ", bytes(8))
+    assert zipfile.ZipFile(io.BytesIO(files["nameless.zip"])).infolist()[-1].filename == ""
+    people = submissions_in(write_files(tmp_path, files))
+    assert set(people) == {"grace", "in-folder", "nested", "climbing", "nameless"}
+    assert all(has_answer(work) for work in people.values())
+    assert not list(tmp_path.parent.glob("*escaped*")), "nothing is unpacked"
+
+
+def test_depth_and_numbers_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(untrusted, "MAX_FILES", 50)
+    write_files(tmp_path, {f"deep/{'d/' * MAX_DEPTH}01.ipynb": notebook(), "many/01.ipynb": notebook()})
+    write_files(tmp_path, {f"many/{index:02d}.txt": b"" for index in range(60)})
+    people = submissions_in(tmp_path)
+    assert f"more than {MAX_DEPTH} deep" in people["deep"].problem
+    assert has_answer(people["many"])
+    assert any("more than 50 files" in note for note in people["many"].notes)
