@@ -148,5 +148,5 @@ def microbatch_loss(
 
 def _mean(values: Tensor, mask: Tensor) -> Float[Tensor, ""]:
     """Return the mean over the tokens of the mask, or over rows if there is one value per row, as in TRL."""
-    one_per_row = values.shape[1] < mask.shape[1]
-    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if one_per_row else mask)
+    is_per_row = values.shape[1] < mask.shape[1]
+    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if is_per_row else mask)

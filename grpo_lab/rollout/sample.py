@@ -109,16 +109,11 @@ def make_sampling_request(
     check_at_least("max_completion_length", max_completion_length, 1)
     check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
     sampling = SamplingParams(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
-    prompts = _prompts_on_device(model, encoded, max_completion_length)
+    for index, tokens in enumerate(encoded.mask.sum(-1).tolist()):
+        check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
+    prompts = encoded.to(model.device)
     by_generate = cache_implementation == "dynamic"
     return SamplingRequest(prompts, num_generations, max_completion_length, sampling, by_generate=by_generate)
-
-
-def _prompts_on_device(model, prompts: Prompts, max_completion_length: int) -> Prompts:
-    """Move prompts to the model's device; raise InputError for a prompt that leaves no room in the context."""
-    for index, tokens in enumerate(prompts.mask.sum(-1).tolist()):
-        check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
-    return prompts.to(model.device)
 
 
 def read_sequences(

@@ -14,8 +14,9 @@ from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.environment import Environment, sample_rows
+from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.metrics import Clock, merge_metrics, reward_metrics, rollout_metrics
+from grpo_lab.trainer.metrics import merge_metrics, reward_metrics, rollout_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.turn_credit import token_advantages
 

@@ -154,9 +154,9 @@ def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
     A correctness of 1 means correct. The accuracy is None if there are no values, or if one of them is neither in
     [0, 1] nor -1 (a wrong answer): the reward then does not measure correctness.
     """
-    known = correctness[~correctness.isnan()]
-    are_verdicts = len(known) > 0 and (((known >= 0) & (known <= 1)) | (known == -1)).all()
-    return (known >= 1).double().mean().item() if are_verdicts else None
+    values = correctness[~correctness.isnan()]
+    are_verdicts = len(values) > 0 and (((values >= 0) & (values <= 1)) | (values == -1)).all()
+    return (values >= 1).double().mean().item() if are_verdicts else None
 
 
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:

@@ -80,7 +80,13 @@ def cheapest_order(model, rollout: Rollout, row_mask: Bool[Tensor, " B"]) -> Int
     return order[first_position[prompts].argsort(stable=True)]
 
 
-def _logprobs_together(model, rollout: Rollout, config: GRPOConfig):
+def _logprobs_together(
+    model, rollout: Rollout, config: GRPOConfig
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+    """Compute log-probabilities and entropies of all rows, without the columns that are padding in every row.
+
+    T is the length of the longest completion.
+    """
     length = int(rollout.mask.sum(-1).max())
     # All prompts have padding in the columns before this one.
     first_column = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())

@@ -20,10 +20,11 @@ from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
 from grpo_lab.rollout.environments.choice import pick_environment
 from grpo_lab.rollout.environments.environment import Environment, abilities
 from grpo_lab.tasks import Rows
+from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import cheapest_order, completion_logprobs, logprobs_without_gradient
-from grpo_lab.trainer.metrics import Clock, UpdateMetrics, mean_of_updates, merge_metrics
+from grpo_lab.trainer.metrics import UpdateMetrics, mean_of_updates, merge_metrics
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.run import Run
 
@@ -113,7 +114,7 @@ def update(
     """
     clock = clock or Clock(model.device)
     updates: list[dict] = []
-    experience_as_given = experience
+    sampled_experience = experience
     has_gradient = experience.rows_with_gradient(config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
@@ -124,7 +125,7 @@ def update(
             # In the first update the policy is still the one that sampled. Without `old_logp` its ratio is exactly 1;
             # with it, the ratio would be 1 only up to rounding.
             is_first = not updates
-            batch = experience_as_given[rows] if is_first else experience[rows]
+            batch = sampled_experience[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
     step_metrics = {

@@ -1,9 +1,5 @@
-"""The clock of a step, and the metrics of its rollout, its rewards and its updates."""
+"""The metrics of a step: of its rollout, its rewards and its updates."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,6 +9,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
+from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.rollout import Episode
@@ -20,12 +17,7 @@ from grpo_lab.trainer.experience import Experience
 
 LOGP_TOLERANCE = 0.1  # in nats; a larger difference from the log-probability of the sampler is counted
 
-
-def now(device: torch.device) -> float:
-    """Wait until the device has finished its work, since a GPU works asynchronously; return the time in seconds."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
+__getattr__ = renamed_in_module(__name__, {"Clock": "grpo_lab.trainer.clock.Clock"})
 
 
 def merge_metrics(*parts: dict) -> dict:
@@ -43,33 +35,6 @@ def merge_metrics(*parts: dict) -> dict:
             raise RunError("metrics", name, expected, found=f"have {name!r} twice")
         merged |= part
     return merged
-
-
-class Clock:
-    """Timer of the phases of a step: `with clock(name):` adds the seconds spent inside to `seconds[name]`.
-
-    Phases may be nested: the time of an inner phase is not counted for the outer one.
-
-    Args:
-        device: The device whose work is awaited before each reading.
-        read: Function that returns the current reading. None: the time in seconds.
-    """
-
-    def __init__(self, device: torch.device, read: Callable[[], float] | None = None):
-        self.read = read or partial(now, device)
-        self.seconds: dict[str, float] = {}
-        self._inner = 0.0  # seconds of the phases nested in the current one
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        outer, self._inner = self._inner, 0.0
-        started = self.read()
-        try:
-            yield
-        finally:
-            passed = self.read() - started
-            self.seconds[name] = self.seconds.get(name, 0.0) + passed - self._inner
-            self._inner = outer + passed
 
 
 class _MicrobatchMetrics(NamedTuple):
@@ -176,8 +141,8 @@ def mean_of_updates(updates: list[dict]) -> dict:
 
 def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     """Return the mean and the standard deviation of the values that are not NaN; the mean is None if all are NaN."""
-    known = values[~values.isnan()]
-    return known.mean().item() if len(known) else None, known.std().item() if len(known) > 1 else 0.0
+    numbers = values[~values.isnan()]
+    return numbers.mean().item() if len(numbers) else None, numbers.std().item() if len(numbers) > 1 else 0.0
 
 
 def none_shares(names: list[str], rewards_per_func: Float[Tensor, "B F"]) -> dict[str, float]:

@@ -23,12 +23,13 @@ from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.tasks import Rows
+from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import check_savable
-from grpo_lab.trainer.metrics import Clock, merge_metrics, plain_numbers
+from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.reports import Reports, best_and_worst, completion_records, open_reports
 from grpo_lab.trainer.rewarding import all_reward_functions
@@ -45,6 +46,8 @@ def _config_as_last(arguments: dict) -> dict | None:
 
 class Run(RunInputs):
     """Context manager for one training run, new or resumed: its data order, reference model, files and progress.
+
+    The inputs are attributes with the names of the arguments, and cannot be replaced.
 
     Args:
         model: A causal language model; its parameters that require a gradient are trained in place.

@@ -25,7 +25,7 @@ class Stopping:
 
     def __init__(self, describe_saved: Callable[[], str] | None):
         self._describe_saved = describe_saved
-        self.number: signal.Signals | None = None  # the last signal; None before the first one
+        self.last_signal: signal.Signals | None = None  # None before the first one
         self._handlers: dict = {}  # the previous handlers, by signal
 
     def __enter__(self):
@@ -42,7 +42,7 @@ class Stopping:
 
     @property
     def requested(self) -> bool:
-        return self.number is not None
+        return self.last_signal is not None
 
     def stop(self, moment: str) -> None:
         """Raise Stopped, with the signal, the moment in the run, and what is saved."""
@@ -50,10 +50,10 @@ class Stopping:
         go_on = None
         if self._describe_saved is not None:
             outcome, go_on = self._describe_saved(), f"Go on with {RESUME} and everything else as it was."
-        raise Stopped(f"Stopped {moment} by {SIGNALS[self.number]}. {outcome}", 128 + self.number, go_on)
+        raise Stopped(f"Stopped {moment} by {SIGNALS[self.last_signal]}. {outcome}", 128 + self.last_signal, go_on)
 
     def _handle_signal(self, number: int, frame) -> None:
-        is_second, self.number = self.requested, signal.Signals(number)
+        is_second, self.last_signal = self.requested, signal.Signals(number)
         if is_second:
             self.stop("at once, in the middle of a step,")
         with contextlib.suppress(RuntimeError):  # raised if the signal interrupted another print

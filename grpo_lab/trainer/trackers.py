@@ -128,10 +128,10 @@ class Trackers:
         """Return the identifiers of the run in its trackers: those of the resumed run, or a new one."""
         self._is_resumed = self._config.resume_from_checkpoint and self._file.is_file()
         saved = json.loads(self._file.read_text(encoding="utf-8")) if self._is_resumed else {}
-        known_names = {"run", *READ_IDENTIFIER}
+        valid_names = {"run", *READ_IDENTIFIER}
         identifiers = {"run": uuid.uuid4().hex}
         for name, identifier in saved.items():
-            if name in known_names and VALID_IDENTIFIER.fullmatch(str(identifier)):
+            if name in valid_names and VALID_IDENTIFIER.fullmatch(str(identifier)):
                 identifiers[name] = identifier
         return identifiers
 

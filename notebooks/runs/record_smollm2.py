@@ -40,11 +40,11 @@ from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.teaching.general_questions import QUESTIONS
 from grpo_lab.trainer import train
+from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import update
-from grpo_lab.trainer.metrics import Clock
 from grpo_lab.trainer.run import Run
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
-from grpo_lab.trainer import metrics as metrics_module
+from grpo_lab.trainer import clock as clock_module
 from tests.support.axe import Killed
 from tests.support.kernels import Waits
 from tests.support.sampling import times
@@ -112,7 +112,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
 
         monkeypatch.setattr(owner, name, slow)
 
-    monkeypatch.setattr(metrics_module, "now", lambda device: clock[0])
+    monkeypatch.setattr(clock_module, "now", lambda device: clock[0])
     takes(environment, "sample_completions", 3.0)
     takes(rewarding, "score_completions", 5.0)
     takes(experience_logprobs, "compute_logprobs", 1.0)

@@ -85,7 +85,7 @@ def test_prompts_and_messages_of_the_episodes_take_the_place_of_those_of_the_row
     if has_environment:
         assert prompts == ["reset 0", "reset 1", "reset 2", TWO_ROWS[1]["prompt"]]
         assert completions == [messages] * 4
-        assert all(given is game for given, game in zip(columns["environments"], games, strict=True))
+        assert all(passed is game for passed, game in zip(columns["environments"], games, strict=True))
     else:
         assert prompts == ["a", "a", *[TWO_ROWS[1]["prompt"]] * 2]
         assert completions == ["row 0", "row 1", *([{"role": "assistant", "content": f"row {row}"}] for row in (2, 3))]
@@ -121,5 +121,5 @@ def test_reward_functions_get_everything_in_the_form_of_the_prompt():
             assert text == tokenizer.decode(ids, skip_special_tokens=True)
             assert 1 <= len(ids) <= 5
             assert expected == answers[str(prompt)]
-        assert prompts[:4] == [prompts[0]] * 4 and prompts[4:] == [prompts[4]] * 4
+        assert prompts == [prompts[0]] * 4 + [prompts[4]] * 4
     assert {type(prompt) for prompts, *_ in calls for prompt in prompts} == {str, list}

@@ -256,13 +256,13 @@ class RunFolder:
 
         newest: Name of the newest checkpoint; later ones are broken and are removed.
         """
-        known = self.manifest["checkpoints"]
-        names = [*known][: [*known].index(newest) + 1]
+        entries = self.manifest["checkpoints"]
+        names = [*entries][: [*entries].index(newest) + 1]
         remaining = names[-(self.config.save_total_limit or 0) :]
-        for path in [self.path / name for name in known if name not in remaining]:
-            if path.exists() and checkpoint.names_below(path) <= known[path.name]["files"].keys():
+        for path in [self.path / name for name in entries if name not in remaining]:
+            if path.exists() and checkpoint.names_below(path) <= entries[path.name]["files"].keys():
                 shutil.rmtree(path)
-        return {name: known[name] for name in names if (self.path / name).exists()}
+        return {name: entries[name] for name in names if (self.path / name).exists()}
 
 
 def check_folder(config: GRPOConfig) -> dict:
