@@ -6,9 +6,9 @@ from contextlib import redirect_stdout
 import torch
 from torch import Tensor, nn, tensor
 
-from grpo_lab.trainer.rounding import stochastic_round
 from grpo_lab.course.exercise import INF, NAN, Draws, Exercise, at_scale, drawn, extreme, given
 from grpo_lab.trainer.first_step import first_step_test
+from grpo_lab.trainer.rounding import stochastic_round
 
 
 def _with_noise(draws: Draws, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -161,8 +161,13 @@ def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
 
 
 def test_a_cpu_has_no_index_even_on_several_processes(monkeypatch):
-    indexed = property(lambda arguments: torch.device("cpu", 0))
-    monkeypatch.setattr(trl_trainer.trl.GRPOConfig, "_setup_devices", indexed, raising=False)
+    set_up = trl_trainer.trl.GRPOConfig._setup_devices.func
+
+    def with_index(arguments):
+        set_up(arguments)
+        return torch.device("cpu", 0)
+
+    monkeypatch.setattr(trl_trainer.trl.GRPOConfig, "_setup_devices", property(with_index), raising=False)
     assert trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True).device == torch.device("cpu")
 
 
