@@ -13,6 +13,8 @@ BY_SIZE = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
+# The settings that divide the rows of a batch into updates and micro-batches. Each is chosen to fit the other.
+MICROBATCH_SETTINGS = ("per_device_train_batch_size", "gradient_accumulation_steps")
 TINY_BELOW = 10_000_000  # number of parameters below which a model counts as tiny
 SHORT_COMPLETION_TOKENS = 128  # a completion of at most this many tokens counts as short
 
@@ -77,7 +79,7 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
         settings["generation_batch_size"] = product
     batch_size = explicit.get("generation_batch_size", settings["generation_batch_size"])
     max_rows = size.rows_on_gpu if device_type == "cuda" else size.rows_on_cpu
-    if max_rows is not None and not explicit.keys() & {"per_device_train_batch_size", "gradient_accumulation_steps"}:
+    if max_rows is not None and not explicit.keys() & set(MICROBATCH_SETTINGS):
         completion_length = explicit.get("max_completion_length", settings["max_completion_length"])
         if device_type != "cuda" and completion_length <= SHORT_COMPLETION_TOKENS:
             max_rows *= 2  # on a CPU, reading all weights in each pass takes longer than computing a few tokens

@@ -18,7 +18,7 @@ from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
 from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.defaults import SHORT_COMPLETION_TOKENS
+from grpo_lab.config.defaults import MICROBATCH_SETTINGS, SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import PHASES, RunSizes, resident
 from grpo_lab.models.shapes import shape_of
@@ -27,7 +27,6 @@ from grpo_lab.rollout.environments.environment import Environment, tool_schemas
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
-BATCH_SETTINGS = {"per_device_train_batch_size", "gradient_accumulation_steps"}
 LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters, which needs more memory than LoRA"
 
 
@@ -186,7 +185,7 @@ def all_candidates(
         for precision in precisions
         for checkpointing in checkpointing_choices
     ]
-    if not BATCH_SETTINGS & set(fixed):
+    if not any(name in fixed for name in MICROBATCH_SETTINGS):
         last_precision, last_checkpointing, _ = combinations[-1]
         divisors = [rows for rows in range(configured_rows - 1, 0, -1) if configured_rows % rows == 0]
         combinations += [(last_precision, last_checkpointing, rows) for rows in divisors]
@@ -295,9 +294,9 @@ def enlarge_micro_batches(
     Arguments and results are those of `fit_to_gpu`, with a `precision`, a name in `PRECISIONS`, in place of the device.
     There are no lines if nothing has changed.
     """
-    fixed_batch_settings = BATCH_SETTINGS & set(fixed)
+    has_fixed_batches = any(name in fixed for name in MICROBATCH_SETTINGS)
     loss_depends_on_size = LOSSES[config.loss_type].depends_on_microbatches
-    if fixed_batch_settings or loss_depends_on_size or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
+    if has_fixed_batches or loss_depends_on_size or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
     config_with_long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
     try:

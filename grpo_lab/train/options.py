@@ -10,6 +10,7 @@ from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.code_in_files import check_no_code_named
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
+from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.train.engines.options import TRL, add_engine_options
@@ -21,7 +22,6 @@ from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 CHANGEABLE_OPTIONS = tuple(
     name for name in MAY_CHANGE_ON_RESUME if name not in ("output_dir", "resume_from_checkpoint")
 )
-BATCH_SPLIT = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 
 def read_options(arguments: list[str] | None = None) -> dict:
@@ -68,7 +68,7 @@ def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
     elif file is not None:
         saved = _options_in_file(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
         if "generation_batch_size" in typed:  # the file splits a batch of another size into micro-batches
-            saved = {name: value for name, value in saved.items() if name not in BATCH_SPLIT}
+            saved = {name: value for name, value in saved.items() if name not in MICROBATCH_SETTINGS}
     else:
         saved = {}
     # A typed option replaces the other one of its pair, such as max_steps and num_train_epochs.

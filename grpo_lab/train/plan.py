@@ -1,9 +1,14 @@
-"""The plan of a run before weights are loaded: its task, its rows, its configuration and its engine."""
+"""The plan of a run before weights are loaded: its task, its rows, its configuration and its engine.
+
+Like `cli`, this module imports inside functions what needs transformers.
+"""
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from grpo_lab.base.checks import InputError, check_between, check_positive
 from grpo_lab.config import SETTINGS, GRPOConfig, own_formulas
@@ -13,9 +18,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.engine import Engine
 from grpo_lab.train.engines.options import make_engine
 
-if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
-    import torch
-
+if TYPE_CHECKING:
     from grpo_lab.rollout.environments.environment import Environment
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
@@ -47,7 +50,7 @@ class RunPlan:
     defaults: dict
     engine: Engine
     environment: "Environment | None"
-    device: "torch.device"
+    device: torch.device
     parameters: int
     rows: Rows
     eval_rows: Rows | None
@@ -123,7 +126,7 @@ def make_plan(options: dict) -> RunPlan:
     parameters = count_parameters(options["model"], device.type)
     task_spec, config, defaults = task_and_settings(options, parameters, device.type)
     rows = task_spec.rows("train", None, config.seed)
-    config = count_epochs(config, options, len(rows))
+    config = convert_to_steps(config, options, len(rows))
     environment = make_environment(
         task_spec.task,
         tools=tools,
@@ -178,7 +181,7 @@ def _register_own_formulas(options: dict) -> None:
             own_formulas.register(setting, options[setting])
 
 
-def count_epochs(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
+def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:
     """Return the configuration with `num_train_epochs` and `warmup_ratio` converted to numbers of steps.
 
     An epoch has as many steps as there are whole batches of prompts in the rows, as in TRL, and at least one step.

@@ -17,7 +17,7 @@ from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.train.engines.options import VLLM_SETTINGS, make_engine
-from grpo_lab.train.plan import count_epochs
+from grpo_lab.train.plan import convert_to_steps
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
     NO_EFFECT,
@@ -96,7 +96,7 @@ def test_the_batch_its_updates_and_the_epochs_are_trls(sizes, dump, tmp_path):
     )
     loader = len(sampler) // (theirs.per_device_train_batch_size * theirs.steps_per_generation)
     updates = math.ceil(theirs.num_train_epochs * math.ceil(loader / theirs.gradient_accumulation_steps))
-    assert count_epochs(ours, result.options, rows).max_steps * ours.updates_per_step == updates
+    assert convert_to_steps(ours, result.options, rows).max_steps * ours.updates_per_step == updates
 
 
 def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
@@ -130,7 +130,7 @@ def test_what_is_counted_in_updates_is_counted_in_steps():
 def test_a_share_of_the_steps_warms_up(ratio, name):
     result = translate(ratio | {"num_train_epochs": 2, "dataset_name": "x"}, OPTIONS, {"task": "sums"})
     settings = {name: value for name, value in result.options.items() if name in SETTINGS}
-    config = count_epochs(GRPOConfig(**settings), result.options, 45)
+    config = convert_to_steps(GRPOConfig(**settings), result.options, 45)
     assert (config.prompts_per_step, config.max_steps, config.warmup_steps) == (1, 90, 9)
     assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[OTHERWISE]
 
@@ -252,10 +252,11 @@ def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
 def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     options = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
     config = train_command.task_and_settings(options, 1000, "cpu")[1]
-    counted = count_epochs(config, options, 1000)
+    counted = convert_to_steps(config, options, 1000)
     assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
     assert (
-        count_epochs(config, {}, 1000) is config and count_epochs(config, {"num_train_epochs": 0.1}, 3).max_steps == 1
+        convert_to_steps(config, {}, 1000) is config
+        and convert_to_steps(config, {"num_train_epochs": 0.1}, 3).max_steps == 1
     )
     assert "num_train_epochs" not in counted.saved()
     both = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
@@ -265,7 +266,7 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     with pytest.raises(InputError, match="warmup_ratio is 0.5; leave it out, or warmup_steps"):
         train_command.task_and_settings(both, 1000, "cpu")
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must be positive"):
-        count_epochs(config, {"num_train_epochs": 0.0}, 10)
+        convert_to_steps(config, {"num_train_epochs": 0.0}, 10)
 
 
 @pytest.mark.parametrize("size", ["4", 0, True, 2.5])

@@ -9,6 +9,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
+import torch
+
 from grpo_lab.base import Stopped
 
 # Time to wait for torchrun to end the remaining processes of a run. It looks for failed processes ten times a second.
@@ -30,8 +32,6 @@ def only_main_prints() -> Iterator[None]:
     if world_size() == 1:
         yield
         return
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if is_main():
