@@ -18,7 +18,7 @@ from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.engine import Engine
 from grpo_lab.train.engines.options import make_engine
 
-if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
+if TYPE_CHECKING:  # needs transformers
     from grpo_lab.rollout.environments.environment import Environment
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
