@@ -1,31 +1,31 @@
 """Tests of `keep_freed_memory`: it saves new pages, changes no computed number and respects the user's settings."""
 
 import ctypes
-import subprocess
-import sys
+import multiprocessing
 
 import pytest
+import torch
 
 from grpo_lab.base import allocator
 from grpo_lab.base.allocator import is_set_by_environment, keep_freed_memory, uses_glibc
 
 VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
-# A program that makes and frees tensors of 64 MiB. It prints the number of new pages and the computed total.
-PROGRAM = """
-import resource, sys
-import torch
-from grpo_lab.base.allocator import keep_freed_memory
+WARM_UP, STEPS, ROWS, COLUMNS = 6, 3, 3, 2**22  # a tensor is 48 MiB: glibc requests more than 32 MiB at a time from the system
 
-torch.manual_seed(0)
-if sys.argv[1] == "keep":
-    assert keep_freed_memory()
-x = torch.randn(2**22)
-for step in range(12):
-    if step == 6:  # by then the process holds enough memory for all later steps
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    total = torch.outer(torch.ones(4), x).exp().sum().item()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, total)
-"""
+
+def count_new_pages(keep: bool, results) -> None:
+    """Make and free large tensors, and send the number of new pages and a computed total, in a process of its own."""
+    import resource  # not on Windows
+
+    if keep:
+        assert keep_freed_memory()
+    x = torch.randn(COLUMNS, generator=torch.Generator().manual_seed(0))
+    for step in range(WARM_UP + STEPS):
+        if step == WARM_UP:  # by then the process holds enough memory for all later steps
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        total = torch.outer(torch.ones(ROWS), x).exp().sum().item()
+    results.send((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, total))
+
 
 linux = pytest.mark.skipif(not uses_glibc(), reason="this C library is not glibc")
 
@@ -40,16 +40,22 @@ def untouched(monkeypatch):
     keep_freed_memory.cache_clear()
 
 
-def run(mode: str) -> tuple[int, float]:
-    pages, total = subprocess.check_output([sys.executable, "-c", PROGRAM, mode], text=True).split()
-    return int(pages), float(total)
+def run(keep: bool) -> tuple[int, float]:
+    """Count in a fork, which saves the import of torch; what it sets is lost with it."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=count_new_pages, args=(keep, theirs))
+    child.start()
+    theirs.close()
+    result = ours.recv()
+    child.join()
+    return result
 
 
 @linux
 def test_large_tensors_that_come_and_go_take_no_new_pages_and_hold_the_same_numbers():
-    (usual_pages, usual_total), (pages, total) = run("usual"), run("keep")
+    (usual_pages, usual_total), (pages, total) = run(keep=False), run(keep=True)
     assert total == usual_total
-    assert usual_pages > 5 * 2**26 // 2**21  # at least one page per step for each huge page
+    assert usual_pages > STEPS * ROWS * COLUMNS * 4 // 2**21  # at least one page per step for each huge page
     assert pages < usual_pages / 10
 
 
