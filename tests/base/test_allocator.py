@@ -1,20 +1,20 @@
 """Tests of `keep_freed_memory`: it saves new pages, changes no computed number and respects the user's settings."""
 
 import ctypes
-import multiprocessing
 
 import pytest
 import torch
 
 from grpo_lab.base import allocator
 from grpo_lab.base.allocator import is_set_by_environment, keep_freed_memory, uses_glibc
+from tests.support.fork import in_a_fork
 
 VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 WARM_UP, STEPS, ROWS, COLUMNS = 6, 3, 3, 2**22  # a tensor is 48 MiB: glibc requests more than 32 MiB at a time from the system
 
 
-def count_new_pages(keep: bool, results) -> None:
-    """Make and free large tensors, and send the number of new pages and a computed total, in a process of its own."""
+def count_new_pages(keep: bool) -> tuple[int, float]:
+    """Make and free large tensors in a fork; return the number of new pages and a total that was computed."""
     import resource  # not on Windows
 
     if keep:
@@ -24,7 +24,7 @@ def count_new_pages(keep: bool, results) -> None:
         if step == WARM_UP:  # by then the process holds enough memory for all later steps
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         total = torch.outer(torch.ones(ROWS), x).exp().sum().item()
-    results.send((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, total))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, total
 
 
 linux = pytest.mark.skipif(not uses_glibc(), reason="this C library is not glibc")
@@ -40,20 +40,9 @@ def untouched(monkeypatch):
     keep_freed_memory.cache_clear()
 
 
-def run(keep: bool) -> tuple[int, float]:
-    """Count in a fork, which saves the import of torch; what it sets is lost with it."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=count_new_pages, args=(keep, theirs))
-    child.start()
-    theirs.close()
-    result = ours.recv()
-    child.join()
-    return result
-
-
 @linux
 def test_large_tensors_that_come_and_go_take_no_new_pages_and_hold_the_same_numbers():
-    (usual_pages, usual_total), (pages, total) = run(keep=False), run(keep=True)
+    (usual_pages, usual_total), (pages, total) = (in_a_fork(count_new_pages, keep) for keep in (False, True))
     assert total == usual_total
     assert usual_pages > STEPS * ROWS * COLUMNS * 4 // 2**21  # at least one page per step for each huge page
     assert pages < usual_pages / 10
