@@ -27,9 +27,12 @@ for step in range(9):
     total = STEP
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, float(total))
 """
-TORCH = ("import torch; torch.manual_seed(0); x = torch.randn(2**22)", "torch.outer(torch.ones(4), x).exp().sum().item()")
+TORCH = (
+    "import torch; torch.manual_seed(0); x = torch.randn(2**22)",
+    "torch.outer(torch.ones(4), x).exp().sum().item()",
+)
 NUMPY = (
-    "import numpy as np; x, ones = np.random.default_rng(0).standard_normal(2**22, np.float32), np.ones(4, np.float32)",
+    "import numpy as np; x = np.random.default_rng(0).standard_normal(2**22, np.float32); ones = np.ones(4, np.float32)",
     "np.exp(np.outer(ones, x)).sum()",
 )
 

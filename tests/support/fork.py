@@ -1,4 +1,4 @@
-"""Call a function in a process of its own that has imported already what this one has: two seconds less than a script."""
+"""Call a function in a process of its own that has imported what this one has: seconds less than a script."""
 
 import multiprocessing
 import sys
