@@ -32,7 +32,7 @@ TORCH = (
     "torch.outer(torch.ones(4), x).exp().sum().item()",
 )
 NUMPY = (
-    "import numpy as np; x = np.random.default_rng(0).standard_normal(2**22, np.float32); ones = np.ones(4, np.float32)",
+    "import numpy as np; x, ones = np.random.default_rng(0).standard_normal(2**22, 'f4'), np.ones(4, 'f4')",
     "np.exp(np.outer(ones, x)).sum()",
 )
 
