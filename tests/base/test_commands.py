@@ -1,6 +1,7 @@
 """Tests of how commands end: one line with the option for an error of the user, a traceback for a bug."""
 
 import argparse
+import contextlib
 import errno
 import os
 import re
@@ -21,6 +22,7 @@ from grpo_lab.base import Parser, Stopped, command, version_line, writable_file,
 from grpo_lab.base.checks import InputError, InputFileError, check_positive
 from grpo_lab.base.running import BUG, TRACEBACK_HINT
 from grpo_lab.rewards.scoring import score_completions
+from tests.support.fork import in_a_fork
 from tests.support.refused import refused
 
 # Files that may raise other exceptions than InputError: those report an inconsistency of grpo_lab or an exercise, or no
@@ -225,14 +227,26 @@ def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
     assert (mine / "00_start_here.ipynb").read_text(encoding="utf-8") == "my work"
 
 
+def imported_by_help_and_a_wrong_option() -> set[str]:
+    """Return what is imported for them, of the package and transformers, in a process that has imported neither."""
+    dependents = ("grpo_lab", "transformers", "trl", "peft", "accelerate", "datasets", "liger_kernel", "tests")
+    for name in list(sys.modules):
+        if name.split(".")[0] in dependents:
+            del sys.modules[name]
+    import grpo_lab.train
+
+    assert grpo_lab.train.main
+    from grpo_lab.__main__ import main
+
+    commands = ["train --help", "train --max_step 3", "evaluate --help", "chat --help", "doctor --help"]
+    for words in map(str.split, commands):
+        with contextlib.suppress(SystemExit):
+            main(words)
+    return {name for name in sys.modules if name.split(".")[0] in dependents}
+
+
 def test_help_and_a_wrong_option_wait_for_no_transformers():
     """Importing transformers takes seconds."""
-    code = (
-        "import grpo_lab.train; assert grpo_lab.train.main\n"
-        "import contextlib, sys; from grpo_lab.__main__ import main\n"
-        "for words in (['train', '--help'], ['train', '--max_step', '3'], ['evaluate', '--help'], ['chat', '--help'],\n"
-        "              ['doctor', '--help']):\n"
-        "    with contextlib.suppress(SystemExit):\n        main(words)\n"
-        "sys.exit('transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+    imported = in_a_fork(imported_by_help_and_a_wrong_option)
+    assert "grpo_lab.train" in imported
+    assert "transformers" not in imported

@@ -19,8 +19,14 @@ from grpo_lab.rewards import completion_text, normalise_text
 from grpo_lab.rewards import extract_answer as library_extract
 from tests.course.proof.trials import outcomes
 from tests.course.right.nb11 import RIGHT as RIGHT_NB11
+from tests.support.few_fast import few_fast
 
 SEEDS = (0, 1, 20_011)
+
+
+def exercise_of(case):
+    """Return the name of its exercise: answers to one exercise share a fast seed, and so the outcomes of mistakes."""
+    return case[0]
 
 
 def end_in_the_whole_sequence(sequences, prompt_length, eos_token_ids, tokenizer):
@@ -419,8 +425,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("name", "answer", "mistake"), WRONG)
+@pytest.mark.parametrize(("name", "answer", "mistake", "seed"), few_fast(WRONG, SEEDS, key=exercise_of))
 def test_a_wrong_answer_is_refused_at_home_and_in_grading(name, answer, mistake, seed):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert not verdict.right
@@ -503,8 +508,7 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("seed", (*SEEDS, 2, 3))
-@pytest.mark.parametrize(("name", "answer"), RIGHT)
+@pytest.mark.parametrize(("name", "answer", "seed"), few_fast(RIGHT, (*SEEDS, 2, 3), key=exercise_of))
 def test_the_same_answers_without_their_mistake_are_right(name, answer, seed):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert verdict.right, verdict.details

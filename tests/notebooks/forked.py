@@ -1,10 +1,11 @@
 """Run each notebook in a fork of a process that has imported all packages: `pytest -p tests.notebooks.forked`.
 
-This saves each notebook about five seconds of imports in its own kernel. As under nbmake, a notebook fails if a cell
+This saves each notebook about ten seconds of imports in its own kernel. As under nbmake, a notebook fails if a cell
 raises or takes more than CELL_SECONDS. The plugin is for Linux; on other systems, and in `make test-all`, nbmake runs
 the notebooks.
 """
 
+import functools
 import json
 import multiprocessing
 import os
@@ -18,6 +19,7 @@ import pytest
 
 CELL_SECONDS = 300
 SHOWN_LINES = 60  # number of last lines that are shown of a failed notebook
+DOTS_PER_INCH = 50  # of figures, which readers see with 200: most of their time goes into pixels that nobody looks at
 INLINE = "module://matplotlib_inline.backend_inline"
 NEEDED = ("IPython.core.interactiveshell", "ipywidgets", "matplotlib.pyplot", "transformers")
 NEEDED += ("grpo_lab.teaching.notebook",)
@@ -38,8 +40,7 @@ class NotebookFailed(Exception):
 
 class Notebook(pytest.Item):
     def runtest(self) -> None:
-        for module in NEEDED:
-            import_module(module)
+        warm_up()
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             child = multiprocessing.get_context("fork").Process(target=execute, args=(self.path, Path(folder)))
             child.start()
@@ -53,6 +54,19 @@ class Notebook(pytest.Item):
 
     def reportinfo(self):
         return self.path, None, self.name
+
+
+@functools.cache
+def warm_up() -> None:
+    """Import all that notebooks need, before the first fork: some of it only a first model and a first step import."""
+    for module in NEEDED:
+        import_module(module)
+    import torch
+
+    from grpo_lab.models import load_policy
+
+    model, _ = load_policy("tiny", device="cpu")
+    torch.optim.AdamW(model.parameters()).step()
 
 
 def execute(path: Path, folder: Path) -> None:
@@ -83,11 +97,12 @@ def make_shell():
     from matplotlib_inline.backend_inline import configure_inline_support
     from traitlets.config import Config
 
-    from grpo_lab.teaching.plots import animation
+    from grpo_lab.teaching.plots import animation, style
 
     jaxtyping.config.update("jaxtyping_disable", True)
     gif = animation._gif  # draws the first and the last frame only, to save time
     animation._gif = lambda draw, name, values, ylabel: gif(draw, name, [values[0], values[-1]], ylabel)
+    style.DPI = DOTS_PER_INCH
     ConstrainedLayoutEngine.execute = lambda engine, figure: None  # skipped, to save time
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}), colors="nocolor")
     pyplot.switch_backend(INLINE)

@@ -1,11 +1,14 @@
 """`policy_loss` has the value, gradient and metrics of TRL's loss, for every loss type, level, KL and clip setting."""
 
+from itertools import product
+
 import pytest
 import torch
 
 from grpo_lab.objective import policy_loss
 from tests.parity.engines import IN_TRL, engine, trl_loss
 from tests.support.agreement import assert_agree, batch, draw
+from tests.support.few_fast import few_fast
 
 trl = engine("trl")
 
@@ -30,11 +33,10 @@ def double_precision():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("clip", CLIPS)
-@pytest.mark.parametrize("kl", KLS)
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", IN_TRL)
-def test_value_and_gradient(loss_type, level, kl, clip):
+@pytest.mark.parametrize(
+    ("level", "loss_type", "kl", "clip"), few_fast(product(["token", "sequence"], IN_TRL), [*KLS], [*CLIPS])
+)
+def test_value_and_gradient(level, loss_type, kl, clip):
     keywords = {
         "loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 9, **KLS[kl], **CLIPS[clip]
     }  # fmt: skip

@@ -1,6 +1,8 @@
 """LoRA in our own loop: gradients as peft's, frozen weights untouched, the model without the adapter as reference."""
 
+import copy
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -162,15 +164,27 @@ def test_lora_resumes_bit_for_bit_and_saves_the_adapter_alone(tmp_path):
     assert not any("reference" in name for name in files(tmp_path / "whole"))
 
 
-@pytest.fixture
-def adapter(tmp_path):
-    """A folder with a trained adapter, and the model that was trained."""
-    base = save_policy(tmp_path / "base")
+@pytest.fixture(scope="module")
+def trained_adapter(tmp_path_factory):
+    """A folder with a base model and a trained adapter, which no test changes, and the model that was trained."""
+    folder = tmp_path_factory.mktemp("adapter")
+    base = save_policy(folder / "base")
     model, tokenizer = load_policy(base, precision="fp32")
     add_lora(model, **LORA)
     randomise(model)
-    train(model, tokenizer, CHATS, letter_reward, make_config(output_dir=str(tmp_path / "run")))
-    return tmp_path / "run", model
+    train(model, tokenizer, CHATS, letter_reward, make_config(output_dir=str(folder / "run")))
+    return folder, model
+
+
+@pytest.fixture
+def adapter(trained_adapter, tmp_path):
+    """A copy of a folder with a trained adapter, beside a copy of its base model, and the model that was trained."""
+    original, model = trained_adapter
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    for config in tmp_path.glob("run/**/adapter_config.json"):
+        settings = json.loads(config.read_text("utf-8")) | {"base_model_name_or_path": str(tmp_path / "base")}
+        config.write_text(json.dumps(settings), encoding="utf-8")
+    return tmp_path / "run", copy.deepcopy(model)
 
 
 def test_a_folder_with_an_adapter_is_loaded_merged_evaluated_and_asked(adapter, capsys):
