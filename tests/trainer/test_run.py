@@ -319,21 +319,6 @@ def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
     assert "length=3.0" in bar
 
 
-def test_the_order_of_arguments_before_1_0_still_works_and_warns():
-    model, tokenizer = make_policy()
-    config = make_config()
-    with pytest.warns(DeprecationWarning, match=r"config, reward_funcs\) is called Run\(.*, config\) now$"):
-        run = Run(model, tokenizer, ROWS, config, letter_reward)
-    assert run.config is config
-    assert run.reward_funcs is letter_reward
-
-
-def test_the_old_name_of_measure_and_log_works_and_warns():
-    run = Run(*make_policy(), ROWS, None, make_config())
-    with pytest.warns(DeprecationWarning, match="^Run.observe is called measure_and_log now$"):
-        assert run.observe(0, ragged_experience([1] * 8), Clock(CPU)) == {}
-
-
 def test_the_state_of_a_run_counts_updates_and_epochs_as_in_trl():
     run = Run(*make_policy(), ROWS, None, make_config(max_steps=5, num_iterations=2))
     state = run.trainer_state(4)
