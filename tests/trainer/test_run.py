@@ -236,6 +236,7 @@ WRONG = [
     ({"model": MODEL.model}, TypeError, f"^model is of type Qwen2Model; {A_MODEL}"),
     ({"model": TOKENIZER, "tokenizer": MODEL}, TypeError, f"^model is of type .*Tokenizer.*; {A_MODEL}"),
     ({"config": {"beta": 0.1}}, TypeError, "config"),
+    ({"reward_funcs": make_config(), "config": letter_reward}, TypeError, "^config is of type function; expected"),
     ({"reward_funcs": "org/model"}, ValueError, "^reward_funcs is .*org/model"),
     (TWO, ValueError, r"^reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let"),
     ({"reward_funcs": lambda completions: [1.0]}, TypeError, "reward function 'lambda' does not fit .*: .*'prompts'"),
