@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError, check_choice, check_finite
-from grpo_lab.base.renamed import renamed_attribute
 
 
 @dataclass(frozen=True)
@@ -56,19 +55,16 @@ class SettingSpec:
     read_if: tuple[str, ...]
     may_change_on_resume: bool
 
-    about = renamed_attribute("SettingSpec.about", "help_text")
-    may_change = renamed_attribute("SettingSpec.may_change", "may_change_on_resume")
-
     @property
     def may_be_none(self) -> bool:
         return types.NoneType in union_members(self.type)
 
 
 def setting_specs(dataclass_type) -> dict[str, SettingSpec]:
-    """Return the declarations of a dataclass's settings by name, which are its fields made by `setting`."""
-    declared = [member for member in fields(dataclass_type) if member.metadata]
+    """Return the declarations of a dataclass's settings by name; all its fields are made by `setting`."""
     return {
-        member.name: SettingSpec(member.name, member.type, member.default, **member.metadata) for member in declared
+        member.name: SettingSpec(member.name, member.type, member.default, **member.metadata)
+        for member in fields(dataclass_type)
     }
 
 

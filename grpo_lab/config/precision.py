@@ -12,7 +12,6 @@ import torch
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.origin import origin_of
-from grpo_lab.base.renamed import renamed_in_module, warn_renamed
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,7 @@ GPU_PRECISIONS = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
 
 def possible_precisions(
-    device: torch.device | None,
-    requested: str | None = None,
-    exact_only: bool = False,
-    *,
-    small: bool | None = None,
+    device: torch.device | None, requested: str | None = None, exact_only: bool = False
 ) -> tuple[str, ...]:
     """Return the names of the precisions that a model can be loaded in, the most exact first.
 
@@ -69,14 +64,10 @@ def possible_precisions(
         exact_only: Whether to allow only "fp32" unless another one is requested. Callers set it for small models,
             for which rounding saves little memory: `load_policy` by the bytes of the weight files, the
             commands by the number of parameters.
-        small: Deprecated: the name of `exact_only` before 1.0.0.
 
     Raises:
         ValueError: if the requested precision is not in `PRECISIONS`.
     """
-    if small is not None:
-        warn_renamed("the argument small", "exact_only")
-        exact_only = small
     if requested is not None:
         check_choice("precision", requested, PRECISIONS)
         return (requested,)
@@ -85,20 +76,14 @@ def possible_precisions(
     return GPU_PRECISIONS[device is None or has_native_bf16(device)]
 
 
-def pick_precision(
-    device: torch.device, precision: str | None = None, exact_only: bool = False, *, small: bool | None = None
-) -> Precision:
+def pick_precision(device: torch.device, precision: str | None = None, exact_only: bool = False) -> Precision:
     """Return the precision with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
 
     Args:
         device: The device of the model.
         precision: The name of the precision to return. None: the precision is chosen.
         exact_only: Whether to return "fp32" on a GPU as well if no precision is asked for.
-        small: Deprecated: the name of `exact_only` before 1.0.0.
     """
-    if small is not None:
-        warn_renamed("the argument small", "exact_only")
-        exact_only = small
     return PRECISIONS[possible_precisions(device, precision, exact_only)[-1]]
 
 
@@ -183,12 +168,3 @@ def _trainable_dtype(model) -> torch.dtype:
             "torch.float64 (float16 is too narrow to train: load it with precision='fp16')"
         )
     return dtypes.pop()
-
-
-__getattr__ = renamed_in_module(
-    __name__,
-    {
-        "stochastic_round": "grpo_lab.trainer.rounding.stochastic_round",
-        "realised_share": "grpo_lab.trainer.rounding.realised_share",
-    },
-)

@@ -6,13 +6,12 @@ default, but that the chosen loss, advantage or option does not read, is refused
 """
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.renamed import renamed_attribute, warn_renamed
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.schedules import SCHEDULES
@@ -141,10 +140,6 @@ class GRPOConfig(LossSettings, RunSettings):
 
     The dataclass is frozen: `dataclasses.replace(config, beta=0.04)` returns a changed copy.
 
-    Args:
-        command: Deprecated: options of a command that are saved with the settings. Pass them to `train` or `Run` as
-            `saved_options`. All other arguments are settings, described by `--help`.
-
     Raises:
         InputError: for the first setting that is out of its range, does not fit the others, or is set but not read.
     """
@@ -200,28 +195,21 @@ class GRPOConfig(LossSettings, RunSettings):
         at_least=1,
     )
 
-    command: dict = field(default_factory=dict, compare=False, repr=False)  # deprecated, and not a setting
-
     def __post_init__(self):
-        if self.command:
-            warn_renamed("command of GRPOConfig", "saved_options of train and Run", stacklevel=3)
         _check_settings(self)
 
     def saved(self) -> dict:
         """Return all settings by name, ready for JSON."""
-        settings = asdict(self)
-        return settings.pop("command") | settings  # the deprecated options first, as `saved_options` are saved
+        return asdict(self)
 
     def with_changes(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
-        settings = {member.name: getattr(self, member.name) for member in fields(self)} | changes
+        settings = self.saved() | changes
         while unused := {
             name: SETTINGS[name].default for name, _ in unused_settings(SimpleNamespace(**settings), SETTINGS)
         }:
             settings |= unused
         return GRPOConfig(**settings)
-
-    without = renamed_attribute("GRPOConfig.without", "with_changes")
 
     @property
     def requested_precision(self) -> str | None:

@@ -3,14 +3,12 @@
 Modules that need transformers are imported inside the functions, so that the command's --help comes at once.
 """
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
 from grpo_lab.base.checks import InputError, check_at_least
-from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.config.precision import autocast
 from grpo_lab.evaluate.metrics import evaluation_metrics
 from grpo_lab.rewards import accuracy_reward
@@ -33,9 +31,7 @@ def evaluate(
     seed: int = 1,
     disable_tqdm: bool = True,
     reward_weights: list[float] | None = None,
-    samples: list[dict] | None = None,
     environment=None,
-    correct: Callable | list[Callable] | None = None,
 ) -> dict:
     """Sample completions for each problem, and compute accuracy, rewards and other metrics.
 
@@ -54,25 +50,16 @@ def evaluate(
         disable_tqdm: Whether to hide the progress bar.
         reward_weights: The weights of the rewards in the total reward, as in training; an environment's own reward has
             the weight 1. None: the total reward is not reported.
-        samples: Deprecated: a list to which the records of `sample_records` are appended.
         environment: A `TextEnvironment` or a `ToolEnvironment`; None if the policy writes the whole completion.
-        correct: Deprecated: the former name of `reward_funcs`.
 
     Returns:
         The metrics that `evaluation_metrics` describes, ready for JSON.
     """
-    if correct is not None:
-        warn_renamed("the argument correct", "reward_funcs")
-        reward_funcs = correct
     scored = sample_problems(
         model, tokenizer, rows, num_generations=num_generations, max_completion_length=max_completion_length,
         temperature=temperature, reward_funcs=reward_funcs, batch_size=batch_size, seed=seed, disable_tqdm=disable_tqdm,
         reward_weights=reward_weights, environment=environment,
     )  # fmt: skip
-    if samples is not None:
-        message = "the argument samples is deprecated: sample_problems and sample_records return the completions"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        samples += sample_records(rows, scored)
     return evaluation_metrics(scored, num_generations, has_reward_weights=reward_weights is not None)
 
 

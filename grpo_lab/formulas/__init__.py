@@ -1,7 +1,4 @@
 """Show the equations of a function beside the lines of code that compute them, or beside their values in a call."""
 
-from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.formulas.source import Equation, read_equations
 from grpo_lab.formulas.views import Trace, show, trace
-
-__getattr__ = renamed_in_module(__name__, {"equations": "read_equations"})

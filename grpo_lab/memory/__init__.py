@@ -1,7 +1,6 @@
 """Plan the memory that a run will take on a device before it starts, and find settings with which it fits."""
 
 from grpo_lab.base.display import GIB
-from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.config.precision import GPU_PRECISIONS
 from grpo_lab.memory.planning import (
     RESERVE_BYTES,
@@ -13,14 +12,3 @@ from grpo_lab.memory.planning import (
     plan_memory,
 )
 from grpo_lab.models.shapes import shape_of
-
-__getattr__ = renamed_in_module(
-    __name__,
-    {
-        "plan": "plan_memory",
-        "choice": "choose_candidate",
-        "fit_to_cpu": "enlarge_micro_batches",
-        "MODES": "GPU_PRECISIONS",
-        "RESERVE": "RESERVE_BYTES",
-    },
-)

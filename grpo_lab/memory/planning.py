@@ -16,7 +16,6 @@ import torch
 
 from grpo_lab.base.checks import InputError, check_at_least, check_choice
 from grpo_lab.base.display import GIB, text_table
-from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS, SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
@@ -41,8 +40,6 @@ class MemoryPlan:
         """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
         resident_bytes = resident(self.run)
         return {name: [resident_bytes | snapshot for snapshot in phase(self.run)] for name, phase in PHASES.items()}
-
-    moments = renamed_attribute("MemoryPlan.moments", "snapshots")
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -73,8 +70,6 @@ class MemoryPlan:
     def with_changes(self, **changes) -> "MemoryPlan":
         """Return the plan of another run: `changes` are fields of `RunSizes`, such as `config` or `precision`."""
         return MemoryPlan(replace(self.run, **changes))
-
-    with_setting = renamed_attribute("MemoryPlan.with_setting", "with_changes")
 
     def __str__(self) -> str:
         """Return a table of the plan in GiB: a row for each part that takes memory, and the totals."""

@@ -1,7 +1,6 @@
 """Models: finding and loading them, their device, adapters, shapes, and the check of a model before its first use."""
 
 from grpo_lab.base.origin import origin_of, set_origin
-from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.models.adapters import add_lora
 from grpo_lab.models.device import (
     describe_device,
@@ -13,15 +12,3 @@ from grpo_lab.models.device import (
 from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import frozen_copy, silence_dropout
 from grpo_lab.models.loading import load_policy
-
-__getattr__ = renamed_in_module(
-    __name__,
-    {
-        "one_thread_if_small": "one_thread_if_tiny",
-        "keep_freed_memory_if_large": "keep_freed_memory_unless_tiny",
-        "Origin": "grpo_lab.base.origin.Origin",
-        "PRECISIONS": "grpo_lab.config.precision.PRECISIONS",
-        "has_native_bf16": "grpo_lab.config.precision.has_native_bf16",
-        "pick_precision": "grpo_lab.config.precision.pick_precision",
-    },
-)

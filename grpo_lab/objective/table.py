@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.base.renamed import renamed_value
 from grpo_lab.base.setting import check_range, setting, setting_specs
 from grpo_lab.objective.surrogates import (
     check_clip_range,
@@ -22,8 +21,6 @@ from grpo_lab.objective.surrogates import (
 
 MIN_LAMBDA = 1e-4  # smallest decay of VESPO; TRL silently raises a smaller value to it
 DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microbatch_tokens", "update_tokens")
-# The names of the divisors before 1.0.0, with their new names.
-OLD_DIVISORS = dict(zip(("length", "rows", "limit", "part", "update"), DIVISORS, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +83,6 @@ class Loss:
     check: Callable[[LossSettings], None] = lambda settings: None
 
     def __post_init__(self):
-        divided_by = renamed_value("divided_by", self.divided_by, OLD_DIVISORS, stacklevel=3)
-        object.__setattr__(self, "divided_by", divided_by)
         check_choice("divided_by", self.divided_by, DIVISORS)
 
     @property

@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.base.renamed import renamed_attribute
-
 
 @dataclass
 class Episode:
@@ -108,9 +106,6 @@ class Rollout:
                 texts.append({author: tokenizer.decode([token_id for _, _, token_id in tokens_of_author])})
             texts_by_row.append(texts)
         return texts_by_row
-
-    turn = renamed_attribute("rollout.turn", "turn_of_token")
-    group = renamed_attribute("rollout.group", "group_of_row")
 
 
 def turns_as_text(turns: list[dict[str, str]]) -> str:

@@ -4,17 +4,6 @@
 that trains is `grpo_lab.trainer.train`. Notebook 07 trains the tiny model on the task "sums".
 """
 
-from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.train.cli import main
 from grpo_lab.train.options import read_options, read_options_and_changes, train_parser
 from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, RunPlan, make_plan, task_and_settings
-
-__getattr__ = renamed_in_module(
-    __name__,
-    {
-        "EVAL_PROBLEMS": "grpo_lab.train.MAX_EVAL_PROBLEMS",
-        "TRAINING_PROBLEMS": "grpo_lab.tasks.table.NUM_TRAINING_SUMS",
-        "REWARDS": "grpo_lab.teaching.sums_run.SUMS_REWARDS",
-        "REWARD_WEIGHTS": "grpo_lab.teaching.sums_run.SUMS_WEIGHTS",
-    },
-)

@@ -7,17 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, check_shapes
-from grpo_lab.base.renamed import renamed_attribute, renamed_call
-from grpo_lab.config import GRPOConfig
 from grpo_lab.objective.surrogates import per_token
 from grpo_lab.rewards.logs import Columns
 from grpo_lab.rollout import Rollout
-
-
-def _every_row_of_config(arguments: dict) -> dict | None:
-    """Return the arguments of `rows_with_gradient` if it was called with the settings of the run, as before 1.0.0."""
-    config = arguments["every_row"]
-    return {"every_row": config.needs_every_row} if isinstance(config, GRPOConfig) else None
 
 
 @dataclass(frozen=True)
@@ -39,11 +31,8 @@ class Experience:
     def __post_init__(self):
         if self.advantages is None:
             raise InputTypeError("experience.advantages", None, "expected a tensor of shape (B,) or (B, T)")
-        shapes = {
-            "experience.loss_mask": (self.loss_mask, "B T"),
-            "experience.advantages": (self.advantages, "B | B T"),
-        }
-        check_shapes(**shapes)
+        loss_mask, advantages = (self.loss_mask, "B T"), (self.advantages, "B | B T")
+        check_shapes(**{"experience.loss_mask": loss_mask, "experience.advantages": advantages})
 
     def __len__(self) -> int:
         return len(self.loss_mask)
@@ -52,18 +41,11 @@ class Experience:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: value[rows] for name, value in values.items() if value is not None})
 
-    mask = renamed_attribute("experience.mask", "loss_mask")
-
     def split(self, size: int) -> "Iterator[Experience]":
         """Yield consecutive parts of `size` rows; the last part may be smaller."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
-    @renamed_call(
-        "rows_with_gradient(config)",
-        "rows_with_gradient(config.needs_every_row)",
-        _every_row_of_config,
-    )
-    def rows_with_gradient(self, every_row: bool) -> Bool[Tensor, " B"]:
+    def rows_with_gradient(self, *, every_row: bool) -> Bool[Tensor, " B"]:
         """Return True for each row with a gradient: one with a token in the loss and an advantage other than zero.
 
         every_row: Whether a row has a gradient whatever its advantage, because of a KL term or an entropy bonus

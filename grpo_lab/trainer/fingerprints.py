@@ -25,7 +25,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import TABLES, own_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.functions import as_list
-from grpo_lab.rollout.environments.environment import functions_and_settings
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.run_inputs import RunInputs
 
@@ -117,9 +117,9 @@ def _tokenizer_fingerprint(tokenizer) -> dict:
     return {"tokens": len(tokenizer), "contents": _hash(contents)}
 
 
-def _environment_fingerprint(environment) -> dict:
+def _environment_fingerprint(environment: Environment) -> dict:
     """Return a fingerprint of the code of the tools and environments, and of their settings."""
-    functions, settings = functions_and_settings(environment)
+    functions, settings = environment.functions_and_settings
     return _code_fingerprint(functions) | settings
 
 

@@ -115,7 +115,7 @@ def update(
     clock = clock or Clock(model.device)
     updates: list[dict] = []
     sampled_experience = experience
-    has_gradient = experience.rows_with_gradient(config.needs_every_row)
+    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
@@ -148,7 +148,7 @@ def accumulate_gradient(
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
-    row_mask = experience.rows_with_gradient(config.needs_every_row)
+    row_mask = experience.rows_with_gradient(every_row=config.needs_every_row)
     if not LOSSES[config.loss_type].depends_on_microbatches:
         order = cheapest_order(model, experience.rollout, row_mask)
         experience, row_mask = experience[order], row_mask[order]

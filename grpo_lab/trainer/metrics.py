@@ -9,15 +9,12 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
-from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.rollout import Episode
 from grpo_lab.trainer.experience import Experience
 
 LOGP_TOLERANCE = 0.1  # in nats; a larger difference from the log-probability of the sampler is counted
-
-__getattr__ = renamed_in_module(__name__, {"Clock": "grpo_lab.trainer.clock.Clock"})
 
 
 def merge_metrics(*parts: dict) -> dict:

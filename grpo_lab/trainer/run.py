@@ -8,7 +8,6 @@ from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.random_state import SEED_STRIDE, restored_random_state
-from grpo_lab.base.renamed import renamed_attribute, renamed_call
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
@@ -36,12 +35,6 @@ from grpo_lab.trainer.step_log import StepLog
 from grpo_lab.trainer.stopping import Stopping
 
 
-def _config_as_last(arguments: dict) -> dict | None:
-    """Return the two arguments of `Run` that had the opposite order before 1.0.0, if a call has that order."""
-    reward_funcs, config = arguments["reward_funcs"], arguments["config"]
-    return {"reward_funcs": config, "config": reward_funcs} if isinstance(reward_funcs, GRPOConfig) else None
-
-
 class Run(RunInputs):
     """Context manager for one training run, new or resumed: its data order, reference model, files and progress.
 
@@ -60,7 +53,6 @@ class Run(RunInputs):
             saved with the settings, as JSON. None: there are none.
     """
 
-    @renamed_call("Run(..., config, reward_funcs)", "Run(..., reward_funcs, config)", _config_as_last)
     def __init__(
         self,
         model,
@@ -192,8 +184,6 @@ class Run(RunInputs):
             records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
             self._log.write_completions(records)
         return metrics
-
-    observe = renamed_attribute("Run.observe", "measure_and_log")
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.

@@ -1,4 +1,4 @@
-"""The origin of a model: what is stored on the model, what a copy has, and the attribute that had this name before."""
+"""The origin of a model: what is stored on the model, and what a copy has."""
 
 from copy import deepcopy
 
@@ -16,15 +16,3 @@ def test_the_origin_of_a_model_is_changed_field_by_field_and_copied_with_it():
     assert origin_of(model) == origin_of(deepcopy(model)) == Origin("fp32", "Qwen/Qwen2-0.5B", "adapter")
     with pytest.raises(TypeError, match="mode"):
         set_origin(model, mode="fp32")
-
-
-def test_the_old_attribute_is_read_and_warns_where_a_caller_has_set_it():
-    model = nn.Linear(1, 1)
-    set_origin(model, precision="fp32", name="tiny")
-    assert model.loaded_for == "fp32"
-    model.loaded_for = "bf16"
-    with pytest.warns(DeprecationWarning, match=r"loaded_for = ... is called set_origin\(model, precision=...\) now"):
-        assert origin_of(model) == Origin("bf16", "tiny")
-    with pytest.warns(DeprecationWarning, match="set_origin"):
-        set_origin(model, merged_adapter="adapter")
-    assert origin_of(model) == Origin("bf16", "tiny", "adapter")

@@ -21,7 +21,7 @@ from grpo_lab.train.engines.trl_table import TRL_SETTINGS
 from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 
-OURS_ALONE = {"command"} | {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
+OURS_ALONE = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
 
 
 def test_the_names_are_those_of_trl():
@@ -123,8 +123,6 @@ def test_what_something_reads_is_taken_and_reset_with_what_read_it():
     ]:
         reset = GRPOConfig(**given_settings).with_changes(beta=0.0, log_kl=False, loss_type="vespo")
         assert reset == GRPOConfig(loss_type="vespo")
-    with pytest.warns(DeprecationWarning, match=r"GRPOConfig\.without is called with_changes now"):
-        assert GRPOConfig(**given_settings).without(beta=0.0, loss_type="vespo") == reset
 
 
 def test_some_loss_reads_each_setting_of_the_losses():
@@ -156,13 +154,6 @@ def test_it_is_frozen_and_made_anew_with_changes():
     assert (changed.rows_at_once, changed.per_device_train_batch_size) == (128, None)
     with pytest.raises(InputError, match="gradient_accumulation_steps is 3; it must divide generation_batch_size ="):
         replace(config, gradient_accumulation_steps=3)
-
-
-def test_the_deprecated_options_of_a_command_warn_and_are_saved_first():
-    with pytest.warns(DeprecationWarning, match="command of GRPOConfig is called saved_options of train and Run now"):
-        config = GRPOConfig(command={"model": "tiny"})
-    assert [*config.saved().items()] == [("model", "tiny"), *GRPOConfig().saved().items()]
-    assert config == GRPOConfig() and "command" not in config.saved()
 
 
 # --- by the size of the model -----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.own_formulas import own_function, register
 from grpo_lab.objective import LOSSES, Loss, divides_by_update_tokens, microbatch_loss, policy_loss
-from grpo_lab.objective.table import OLD_DIVISORS
 from grpo_lab.trainer import train
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
@@ -105,10 +104,7 @@ def test_an_entry_of_ones_own_chooses_the_mean(name, workdir):
     torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type=name)[0], expected)
 
 
-@pytest.mark.parametrize(("old", "new"), OLD_DIVISORS.items())
-def test_an_old_name_of_a_divisor_works_and_warns(old, new):
-    with pytest.warns(DeprecationWarning, match=f"'{new}' now"):
-        assert Loss(lambda batch, settings: batch.logp, old, ()).divided_by == new
+def test_a_divisor_that_does_not_exist_is_refused():
     with pytest.raises(InputError, match="divided_by is 'tokens'; expected one of 'completion_tokens'"):
         Loss(lambda batch, settings: batch.logp, "tokens", ())
 

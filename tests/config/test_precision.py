@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from grpo_lab.base.origin import set_origin
-from grpo_lab.config import GRPOConfig, precision
+from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of, slow_here
 from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
-from grpo_lab.trainer import rounding
 from tests.support.small_policy import make_policy
 
 CHOICES = [
@@ -82,12 +81,6 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     monkeypatch.setattr(environment, "sample_completions", spy)
     evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
-
-
-def test_the_functions_that_round_are_still_found_under_their_old_path():
-    for name in ("stochastic_round", "realised_share"):
-        with pytest.warns(DeprecationWarning, match=f"^{name} is called grpo_lab.trainer.rounding.{name} now$"):
-            assert getattr(precision, name) is getattr(rounding, name)
 
 
 def test_a_cpu_without_bf16_is_told_so_and_others_are_not(monkeypatch):

@@ -1,6 +1,5 @@
 """Tests of references that no other part of the package uses, against independent implementations."""
 
-import re
 from itertools import permutations
 from statistics import fmean
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 from transformers.generation import TemperatureLogitsWarper, TopPLogitsWarper
 
-from grpo_lab.course import exercises
 from grpo_lab.course.exercise import Draws
 from grpo_lab.course.exercises.nb01 import END, MeanContextModel, sample_tokens
 from grpo_lab.course.exercises.nb06 import KINDS, WORKED_OUT, SumCompletions, after_policy, design_reward
@@ -80,10 +78,3 @@ def test_a_designed_reward_is_learnt_and_the_plain_one_is_not():
     assert with_designed_reward == WORKED_OUT
     assert with_plain_reward == "the sum worked out at great length"
     assert set(results.kinds) == set(range(len(KINDS)))
-
-
-def test_old_names_of_exercises_warn():
-    with pytest.warns(DeprecationWarning, match="exercise is called find_exercise now"):
-        assert exercises.exercise is exercises.find_exercise
-    with pytest.warns(DeprecationWarning, match=re.escape("EXERCISES is called all_exercises() now")):
-        assert exercises.all_exercises() == exercises.EXERCISES

@@ -14,20 +14,6 @@ from tests.support.planted_texts import PLANTED_ROWS, TEXTS, plant
 from tests.support.small_policy import ROWS, make_policy
 
 
-def test_the_old_name_of_reward_funcs_works_and_warns():
-    measure = {"num_generations": 2, "max_completion_length": 2}
-    result = evaluate(*make_policy(), PLANTED_ROWS, reward_funcs=accuracy_reward, **measure)
-    with pytest.warns(DeprecationWarning, match="the argument correct is called reward_funcs now"):
-        assert evaluate(*make_policy(), PLANTED_ROWS, correct=accuracy_reward, **measure) == result
-
-
-def test_the_argument_samples_still_gets_the_records_and_warns():
-    measure, records = {"num_generations": 2, "max_completion_length": 2}, []
-    with pytest.warns(DeprecationWarning, match="the argument samples is deprecated: sample_problems and"):
-        evaluate(*make_policy(), PLANTED_ROWS, samples=records, **measure)
-    assert records == sample_records(PLANTED_ROWS, sample_problems(*make_policy(), PLANTED_ROWS, **measure))
-
-
 def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
     plant(monkeypatch)
 

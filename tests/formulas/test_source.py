@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_lab import formulas
 from grpo_lab.formulas.source import read_equations
 from tests.support import formula_sample as sample
 from tests.support.formula_sample import load
@@ -57,8 +56,3 @@ def test_what_does_not_correspond_is_refused(tmp_path: Path):
     for wrong in (torch.exp, torch.nn.ReLU):
         with pytest.raises(ValueError, match="expected a function or method written in Python, with def"):
             read_equations(wrong)
-
-
-def test_the_old_name_of_read_equations_warns():
-    with pytest.warns(DeprecationWarning, match="equations is called read_equations now"):
-        assert formulas.equations is read_equations

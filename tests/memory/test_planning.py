@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
-from grpo_lab import memory
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import (
     GIB,
@@ -162,9 +161,3 @@ def test_more_of_anything_never_takes_less(longest, precision, checkpointing, pr
         if 2 * rows < 4 * prompts:  # with the whole update in one micro-batch there are no earlier gradients
             assert peak_of(precision, checkpointing, prompts, 2 * rows, L, T) >= less
         assert peak_of(precision, True, prompts, rows, L, T) <= peak_of(precision, False, prompts, rows, L, T)
-
-
-@pytest.mark.parametrize(("old", "new"), [("plan", "plan_memory"), ("choice", "choose_candidate")])
-def test_an_old_name_warns_and_is_the_function_of_the_new_one(old, new):
-    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
-        assert getattr(memory, old) is getattr(memory, new)

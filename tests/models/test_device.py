@@ -90,14 +90,6 @@ def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16:
         )
 
 
-def test_the_old_name_of_exact_only_works_and_warns(fake_gpu):
-    device = fake_gpu(bf16=True)
-    with pytest.warns(DeprecationWarning, match="the argument small is called exact_only now"):
-        assert possible_precisions(device, small=True) == ("fp32",)
-    with pytest.warns(DeprecationWarning, match="the argument small is called exact_only now"):
-        assert pick_precision(device, small=True).name == "fp32"
-
-
 def test_a_wrong_device_lists_what_is_allowed(fake_gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("gpu", "tpu:0", "meta", "cuda"):

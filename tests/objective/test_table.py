@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import grpo_lab
-from grpo_lab import objective
 from grpo_lab.objective import LOSSES, divides_by_update_tokens
 
 ROOT = Path(grpo_lab.__file__).parents[1]
@@ -63,12 +62,6 @@ def test_the_losses_that_divide_by_the_tokens_of_the_update():
     assert {name for name in LOSSES if divides_by_update_tokens(name)} == {"dapo", "cispo", "vespo"}
     with pytest.raises(ValueError, match="^loss_type is 'ppo'; expected one of 'grpo'"):
         divides_by_update_tokens("ppo")
-    with pytest.warns(
-        DeprecationWarning, match=r"^LOSSES_BY_TOKENS is called divides_by_update_tokens\(loss_type\) now$"
-    ):
-        assert objective.LOSSES_BY_TOKENS == ("dapo", "cispo", "vespo")
-    with pytest.raises(AttributeError, match="no attribute 'LOSSES_BY_ROWS'"):
-        objective.LOSSES_BY_ROWS  # noqa: B018
 
 
 def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):

@@ -123,20 +123,6 @@ def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("TRAINING_PROBLEMS", NUM_TRAINING_SUMS),
-        ("REWARDS", SUMS_REWARDS),
-        ("REWARD_WEIGHTS", SUMS_WEIGHTS),
-        ("EVAL_PROBLEMS", train_command.MAX_EVAL_PROBLEMS),
-    ],
-)
-def test_the_old_names_of_the_run_on_sums_still_work(name, value):
-    with pytest.warns(DeprecationWarning, match=f"{name} is called grpo_lab"):
-        assert getattr(train_command, name) == value
-
-
 class TrainCalled(Exception):
     """An exception that is raised in place of a training, with its arguments."""
 

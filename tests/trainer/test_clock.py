@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from grpo_lab.trainer import metrics
 from grpo_lab.trainer.clock import Clock
 
 
@@ -24,8 +23,3 @@ def test_a_phase_that_fails_is_counted():
     with pytest.raises(ZeroDivisionError), clock("phase"):
         raise ZeroDivisionError
     assert clock.seconds == {"phase": 5.0}
-
-
-def test_the_clock_has_its_old_address_too():
-    with pytest.warns(DeprecationWarning, match=r"^Clock is called grpo_lab\.trainer\.clock\.Clock now$"):
-        assert metrics.Clock is Clock

@@ -1,6 +1,5 @@
 """The scripts of docs/own-loop.md run as printed, and with the library's formulas they give the results of `train`."""
 
-import importlib
 import re
 import statistics
 from dataclasses import replace
@@ -109,19 +108,6 @@ def test_compute_logprobs_is_what_the_page_says_with_its_gradient():
     (slope,) = torch.autograd.grad(token_logprobs(logits, torch.tensor([[2]]), 0.7).sum(), logits)
     p = (logits[0, 0] / 0.7).softmax(-1)
     torch.testing.assert_close(slope[0, 0], (torch.eye(5)[2] - p) / 0.7)
-
-
-OLD_NAMES = {
-    "score_logprobs": ("grpo_lab.rollout", "compute_logprobs"),
-    "all_logprobs": ("grpo_lab.trainer", "logprobs_without_gradient"),
-}
-
-
-@pytest.mark.parametrize("old", OLD_NAMES)
-def test_an_old_name_warns_and_is_the_function_of_the_new_one(old):
-    module, new = importlib.import_module(OLD_NAMES[old][0]), OLD_NAMES[old][1]
-    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
-        assert getattr(module, old) is getattr(module, new)
 
 
 @pytest.mark.parametrize("wrong", [None, [1.0] * 4, torch.ones(2, 2), torch.ones(3), torch.ones(4, 4)], ids=str)

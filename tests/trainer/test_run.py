@@ -236,6 +236,7 @@ WRONG = [
     ({"model": MODEL.model}, TypeError, f"^model is of type Qwen2Model; {A_MODEL}"),
     ({"model": TOKENIZER, "tokenizer": MODEL}, TypeError, f"^model is of type .*Tokenizer.*; {A_MODEL}"),
     ({"config": {"beta": 0.1}}, TypeError, "config"),
+    ({"reward_funcs": make_config(), "config": letter_reward}, TypeError, "^config is of type function; expected"),
     ({"reward_funcs": "org/model"}, ValueError, "^reward_funcs is .*org/model"),
     (TWO, ValueError, r"^reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let"),
     ({"reward_funcs": lambda completions: [1.0]}, TypeError, "reward function 'lambda' does not fit .*: .*'prompts'"),
@@ -317,21 +318,6 @@ def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
     bar = capsys.readouterr().err
     assert "reward=none" in bar
     assert "length=3.0" in bar
-
-
-def test_the_order_of_arguments_before_1_0_still_works_and_warns():
-    model, tokenizer = make_policy()
-    config = make_config()
-    with pytest.warns(DeprecationWarning, match=r"config, reward_funcs\) is called Run\(.*, config\) now$"):
-        run = Run(model, tokenizer, ROWS, config, letter_reward)
-    assert run.config is config
-    assert run.reward_funcs is letter_reward
-
-
-def test_the_old_name_of_measure_and_log_works_and_warns():
-    run = Run(*make_policy(), ROWS, None, make_config())
-    with pytest.warns(DeprecationWarning, match="^Run.observe is called measure_and_log now$"):
-        assert run.observe(0, ragged_experience([1] * 8), Clock(CPU)) == {}
 
 
 def test_the_state_of_a_run_counts_updates_and_epochs_as_in_trl():

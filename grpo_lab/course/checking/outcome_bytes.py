@@ -17,19 +17,18 @@ from torch import Tensor
 
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import MAX_DEPTH, MAX_TENSOR_BYTES, OtherObject, as_plain_data
+from grpo_lab.course.earlier_files import field_values
 
 MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # limit of all tensors and the text together
 MAX_JSON_BYTES = 32 * 2**20  # limit of the JSON text
 MAX_OUTCOMES = 200
-# Fields of `Outcome` whose keys in the JSON text have another name.
-_STORED_KEYS = {"has_gradient": "attached", "changed_arguments": "changed"}
-_FIELDS = {_STORED_KEYS.get(field.name, field.name): field.name for field in fields(Outcome)}
+_FIELDS = tuple(field.name for field in fields(Outcome))
 _TEXT_FIELDS = ("error", "message", "trace", "fault", "printed")
 
 
 def to_bytes(outcomes: Sequence[Outcome]) -> bytes:
     tensors: dict[str, Tensor] = {}
-    rows = [{key: _encode(getattr(outcome, name), tensors) for key, name in _FIELDS.items()} for outcome in outcomes]
+    rows = [{name: _encode(getattr(outcome, name), tensors) for name in _FIELDS} for outcome in outcomes]
     text = bytearray(json.dumps(rows), "ascii")
     return save(tensors | {"outcomes": torch.frombuffer(text, dtype=torch.uint8)})
 
@@ -70,11 +69,13 @@ def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _outcome(row: Any, tensors: dict[str, Tensor]) -> Outcome:
-    _check(isinstance(row, dict) and row.keys() == _FIELDS.keys(), "the fields of an outcome")
+    _check(isinstance(row, dict) and len(row) == len(_FIELDS), "the fields of an outcome")
+    stored = field_values(Outcome, row)
+    _check(stored.keys() == set(_FIELDS), "the fields of an outcome")
     # `as_plain_data` applies its limits to the data that were read.
-    values = {_FIELDS[key]: as_plain_data(_decode(value, tensors, 0)) for key, value in row.items()}
+    values = {name: as_plain_data(_decode(value, tensors, 0)) for name, value in stored.items()}
     _check(all(type(values[name]) is str for name in _TEXT_FIELDS), f"text in {', '.join(_TEXT_FIELDS)}")
-    _check(type(values["has_gradient"]) is bool, "true or false in attached")
+    _check(type(values["has_gradient"]) is bool, "true or false in has_gradient")
     by_argument = values["gradients"], values["changed_arguments"]
     _check(all(isinstance(entries, dict) for entries in by_argument), "dictionaries by argument")
     _check(values["observed"] is None or isinstance(values["observed"], dict), "a dictionary in observed")

@@ -7,16 +7,13 @@ of a function of notebook 01 does not load the language-model libraries.
 """
 
 import importlib
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.course.exercise import Exercise
 
 # The names of the exercises by notebook, in the order in which they are checked: an exercise may call earlier ones.
@@ -103,14 +100,3 @@ def of_notebook(notebook: str) -> dict[str, Exercise]:
 def all_exercises() -> dict[str, Exercise]:
     """Return all exercises by name, in the order of the notebooks."""
     return {name: find_exercise(name) for name in _NOTEBOOKS}
-
-
-def __getattr__(name: str) -> Any:
-    """Return what an old name stands for, with a warning: `find_exercise` for `exercise`, the dict for `EXERCISES`."""
-    if name == "exercise":
-        warn_renamed(name, "find_exercise")
-        return find_exercise
-    if name == "EXERCISES":
-        warn_renamed(name, "all_exercises()")
-        return all_exercises()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

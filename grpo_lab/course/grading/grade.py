@@ -11,13 +11,13 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, earned_points, judge
 from grpo_lab.course.checking.verdict_parts import Part, ValueLine
+from grpo_lab.course.earlier_files import field_values
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
@@ -30,20 +30,6 @@ from grpo_lab.sandbox.isolation import private_folders, strongest_isolation
 
 VISIBLE_SEED = 0  # the seed of the inputs that students see
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
-# The keys under which files of earlier versions have stored a field that has another name now.
-_STORED_KEYS = {
-    "failed_cells": "cells",
-    "class_fingerprint": "of_class",
-    "folded_parts": "folded",
-    "isolation": "wall",
-    "shares": "properties",
-    "max_points": "full",
-    "judged_cell": "judged",
-    "platform_id": "number",
-    "upload_id": "upload",
-    "written_answer": "written",
-    "exercises_as_text": "as_text",
-}
 HARD_CODED = (
     "Right on the inputs that you see, wrong on others of the same kind. Does it hold only for certain shapes or "
     "numbers? Here is what else was found:"
@@ -145,7 +131,7 @@ class ClassGrades:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             students = [_graded_submission(entry) for entry in content["students"]]
-            return cls(**_field_values(cls, content) | {"students": students})
+            return cls(**field_values(cls, content) | {"students": students})
         except (ValueError, KeyError, TypeError) as error:
             problem = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
             raise InputError("output", file, "name another folder, or move it away", found=problem) from error
@@ -326,21 +312,15 @@ def explain_missing(
     return answer
 
 
-def _field_values(dataclass_type: type, entry: dict) -> dict[str, Any]:
-    """Return an entry of the file by the names of the dataclass's fields, whichever version stored it."""
-    names = {_STORED_KEYS[field.name]: field.name for field in fields(dataclass_type) if field.name in _STORED_KEYS}
-    return {names.get(key, key): value for key, value in entry.items()}
-
-
 def _graded_submission(entry: dict) -> GradedSubmission:
-    submission_values = _field_values(Submission, entry["submission"])
+    submission_values = field_values(Submission, entry["submission"])
     submission = Submission(**submission_values | {"cells": [Cell(**cell) for cell in submission_values["cells"]]})
     verdicts = {name: _verdict(verdict) for name, verdict in entry["verdicts"].items()}
-    return GradedSubmission(**_field_values(GradedSubmission, entry) | {"submission": submission, "verdicts": verdicts})
+    return GradedSubmission(**field_values(GradedSubmission, entry) | {"submission": submission, "verdicts": verdicts})
 
 
 def _verdict(entry: dict) -> Verdict:
-    values = _field_values(Verdict, entry)
+    values = field_values(Verdict, entry)
     parts = {name: tuple(map(_part, values[name])) for name in ("parts", "folded_parts")}
     return Verdict(**values | parts | {"misconceptions": tuple(values["misconceptions"])})
 

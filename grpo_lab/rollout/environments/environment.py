@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import sample_completions
 from grpo_lab.tasks import Rows
@@ -128,15 +127,3 @@ def tool_schemas(environment: Environment | None) -> list[dict] | None:
     They are the attribute `schemas` of a `ToolEnvironment`; an environment that replies in plain text has none.
     """
     return getattr(environment, "schemas", None)
-
-
-def functions_and_settings(environment: Any) -> tuple[list[Callable], dict]:
-    """Return the functions and the settings of an environment, which a resumed run compares.
-
-    They are read from its property `functions_and_settings`. A class that has only `ingredients`, the old name of this
-    property, causes a DeprecationWarning.
-    """
-    if hasattr(environment, "functions_and_settings"):
-        return environment.functions_and_settings
-    warn_renamed("environment.ingredients", "functions_and_settings")
-    return environment.ingredients

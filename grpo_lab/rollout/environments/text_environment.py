@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.rollout import Rollout
@@ -54,5 +53,3 @@ class TextEnvironment:
     def functions_and_settings(self) -> tuple[list[Callable], dict]:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         return [self.respond], {"stop_strings": list(self.stop_strings), "max_turns": self.max_turns}
-
-    ingredients = renamed_attribute("environment.ingredients", "functions_and_settings")

@@ -48,8 +48,8 @@ def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
 
 
 GOOD = {
-    "value": None, "gradients": {"dict": {}}, "attached": False, "changed": {"dict": {}}, "observed": None, "error": "",
-    "message": "", "trace": "", "fault": "", "printed": "",
+    "value": None, "gradients": {"dict": {}}, "has_gradient": False, "changed_arguments": {"dict": {}},
+    "observed": None, "error": "", "message": "", "trace": "", "fault": "", "printed": "",
 }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ FORGED_FIELDS = (
     {"value": {"tensor": "elsewhere"}}, {"value": {"pickle": "cos"}}, {"value": [None] * 20_000},
     {"value": {"int": "0x1"}}, {"value": {"dict": [[{"a": 1}, None]]}}, {"value": ["x" * 20_000] * 300},
     {"gradients": []},
-    {"error": None}, {"extra": 1},
+    {"error": None}, {"extra": 1}, {"attached": True},
 )  # fmt: skip
 
 
@@ -76,3 +76,9 @@ def test_forged_bytes_are_refused_unless_they_have_the_right_form():
         with pytest.raises(ValueError, match="outcomes cannot be read"):
             from_bytes(content)
     assert from_bytes(forged(json.dumps([GOOD]))) == [Outcome()]
+
+
+def test_outcomes_of_an_earlier_version_are_read():
+    earlier = GOOD | {"attached": True, "changed": {"dict": {"w": 1}}}
+    del earlier["has_gradient"], earlier["changed_arguments"]
+    assert from_bytes(forged(json.dumps([earlier]))) == [Outcome(has_gradient=True, changed_arguments={"w": 1})]

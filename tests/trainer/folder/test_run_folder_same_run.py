@@ -16,8 +16,6 @@ import grpo_lab.rewards.rules
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward, contains_reward
-from grpo_lab.rollout.environments.text_environment import TextEnvironment
-from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
@@ -246,28 +244,3 @@ def test_rewards_of_the_package_are_compared_by_their_file():
     assert prints.pop("rules.py") == hashlib.sha256(source).hexdigest()[:16]
     names = ["grpo_lab.rewards.rules.accuracy_reward", "grpo_lab.rewards.rules.contains_reward"]
     assert prints == {"functions": names, "what cannot be compared": []}
-
-
-class OldEnvironment:
-    ingredients = ([letter_reward], {"depth": 3})
-
-
-def test_an_environment_that_has_only_the_old_name_is_compared_alike():
-    inputs = RunInputs(*make_policy(num_hidden_layers=1), ROWS, None, make_config(), environment=OldEnvironment())
-    with pytest.warns(DeprecationWarning, match="environment.ingredients is called functions_and_settings now"):
-        old_fingerprint = fingerprints(inputs)["environment"]
-    assert old_fingerprint["depth"] == 3
-    assert old_fingerprint["functions"] == ["tests.support.small_policy.letter_reward"]
-    for environment in (TextEnvironment(letter_reward, ("=",)), ToolEnvironment([plus])):
-        with pytest.warns(DeprecationWarning, match="functions_and_settings now"):
-            assert environment.ingredients == environment.functions_and_settings
-
-
-def plus(a: int, b: int) -> int:
-    """Add two numbers.
-
-    Args:
-        a: The first.
-        b: The second.
-    """
-    return a + b

@@ -25,7 +25,6 @@ import numpy
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
-from grpo_lab.base.renamed import renamed_attribute
 from grpo_lab.rollout.decoding.turns import Turn
 from grpo_lab.rollout.environments.episodes import sample_turns
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
@@ -103,8 +102,6 @@ class ToolEnvironment:
         functions = [*self.tools, *([] if self.environment_factory is None else [self.environment_factory])]
         settings = ("max_tool_calling_iterations", "tool_timeout")
         return functions, {name: getattr(self, name) for name in settings}
-
-    ingredients = renamed_attribute("environment.ingredients", "functions_and_settings")
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for a chat template without tools, and for rows of the data that cannot begin an episode."""
