@@ -6,6 +6,7 @@ the notebooks.
 """
 
 import functools
+import gc
 import json
 import multiprocessing
 import os
@@ -67,6 +68,8 @@ def warm_up() -> None:
 
     model, _ = load_policy("tiny", device="cpu")
     torch.optim.AdamW(model.parameters()).step()
+    gc.collect()
+    gc.freeze()  # imported objects are no garbage: looking for some among them takes time in each notebook
 
 
 def execute(path: Path, folder: Path) -> None:
