@@ -14,12 +14,12 @@ from grpo_lab.base.checks import check_at_least
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.parser import write_at_once
 from grpo_lab.base.setting import check_range, check_type
-from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, check_no_code_named
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.evaluate.measure import sample_problems, sample_records
 from grpo_lab.evaluate.metrics import evaluation_metrics
+from grpo_lab.file_trust import OPTIONS_THAT_IMPORT, check_no_code_named
 from grpo_lab.rewards import reward_names
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
