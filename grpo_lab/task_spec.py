@@ -53,14 +53,14 @@ class TaskSpec:
         n: Number of problems; None for the usual number.
         """
         check_choice("split", split, SPLITS)
-        rows, own_data = self.task.rows(split, n, seed), self.task.own_data
-        if own_data is None:
+        rows, user_data = self.task.rows(split, n, seed), self.task.user_data
+        if user_data is None:
             check_reward_columns(list(self.reward_names), rows)
         else:
             # All splits are checked, so that a fault in the held-out problems is reported before the training.
-            for name, rows_of_split in own_data.rows_by_split.items():
+            for name, rows_of_split in user_data.rows_by_split.items():
                 if rows_of_split:
-                    check_reward_columns(list(self.reward_names), rows_of_split, own_data.locations_by_split[name])
+                    check_reward_columns(list(self.reward_names), rows_of_split, user_data.locations_by_split[name])
         rows = self.with_system(rows)
         if not self.has_plain_prompts:
             return rows
@@ -82,9 +82,9 @@ class TaskSpec:
             system_text = repr(first_message["content"]) if first_message["role"] == "system" else "none"
             prompt_line = f"system prompt: {system_text}"
         lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
-        if own_data := self.task.own_data:
-            train, test = (len(own_data.rows_by_split[split]) for split in SPLITS)
-            lines += [f"problems to train on: {train:,}, held out: {test:,}", *own_data.notes]
+        if user_data := self.task.user_data:
+            train, test = (len(user_data.rows_by_split[split]) for split in SPLITS)
+            lines += [f"problems to train on: {train:,}, held out: {test:,}", *user_data.notes]
         knows_only_sums = self.for_tiny_model and self.task.tiny_completion_length is None
         if knows_only_sums and (unknown := sum(not _is_sum(row) for row in rows)):
             warning = f"are not sums such as {EXAMPLE_SUM}, which is all that the tiny model has learnt"

@@ -105,7 +105,7 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
     choice = make_task_spec(str(file), for_tiny_model=True)
     train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
     assert f"problems to train on: {len(train)}, held out: {len(test)}" in choice.description_lines(train)
-    held_out = choice.task.own_data.locations("test")[0]
+    held_out = choice.task.user_data.locations("test")[0]
     row = int(held_out.rpartition(" ")[2]) - 1
     lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
     file.write_text("\n".join(lines), encoding="utf-8")

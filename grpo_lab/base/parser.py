@@ -80,7 +80,7 @@ def shell_line(words: list[str]) -> str:
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
-def as_typed(value) -> str:
+def as_option_text(value) -> str:
     """Return the value of an option in the form in which it is typed on a command line."""
     if isinstance(value, float):
         return f"{value:g}"

@@ -12,9 +12,9 @@ import yaml
 
 from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.parser import as_typed
+from grpo_lab.base.parser import as_option_text
 from grpo_lab.base.setting import SettingSpec, union_members
-from grpo_lab.config.defaults import BY_SIZE
+from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.config.settings import SETTINGS
 
 ALIASES = {"loss_type": ("--loss",)}
@@ -111,8 +111,8 @@ def _help(setting: SettingSpec) -> str:
     sentences = [setting.help_text]
     if choices := setting.choices:
         sentences.append(f"one of {', '.join(choices)}")
-    default = as_typed(setting.default)
-    if setting.name in BY_SIZE:
+    default = as_option_text(setting.default)
+    if setting.name in SIZE_DEPENDENT_SETTINGS:
         default = "the task's" if setting.name == "max_completion_length" else "by the model's size"
     return f"{'; '.join(filter(None, sentences))} (default: {default})".strip().replace("%", "%%")
 

@@ -7,9 +7,9 @@ with 8 GB.
 
 from typing import NamedTuple
 
-from grpo_lab.base.parser import as_typed
+from grpo_lab.base.parser import as_option_text
 
-BY_SIZE = (
+SIZE_DEPENDENT_SETTINGS = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
@@ -49,7 +49,7 @@ def is_tiny(parameters: int) -> bool:
 
 
 def default_settings(parameters: int, task, device_type: str, explicit: dict | None = None) -> dict:
-    """Return the defaults of the settings `BY_SIZE` that are not explicit; other settings keep `GRPOConfig`'s defaults.
+    """Return the defaults of `SIZE_DEPENDENT_SETTINGS` that are not explicit; others keep the defaults of `GRPOConfig`.
 
     The defaults fit the explicit settings:
 
@@ -85,10 +85,10 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
             max_rows *= 2  # on a CPU, reading all weights in each pass takes longer than computing a few tokens
         rows = max((rows for rows in range(1, max_rows + 1) if batch_size % rows == 0), default=1)
         settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch_size // rows)}
-    return {name: settings[name] for name in BY_SIZE if name in settings and name not in explicit}
+    return {name: settings[name] for name in SIZE_DEPENDENT_SETTINGS if name in settings and name not in explicit}
 
 
 def describe_defaults(settings: dict, parameters: int) -> str:
     """Return a sentence with the default settings that were chosen and the size of the model."""
-    values = ", ".join(f"{name} {as_typed(value)}" for name, value in settings.items())
+    values = ", ".join(f"{name} {as_option_text(value)}" for name, value in settings.items())
     return f"chosen for {parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"

@@ -1,8 +1,8 @@
 """Look for the faults of faults.toml in the log of a run.
 
-faults.toml gives the causes and remedies of each fault. The function of the same name in `conditions` recognises the
-fault in a log. Its thresholds were chosen on recorded runs: `python notebooks/runs/record_faults.py --table` counts the
-faults that are found, missed and falsely reported.
+faults.toml gives the causes and remedies of each fault. Its entry in `conditions.CONDITIONS` is the function that
+recognises the fault in a log. The thresholds were chosen on recorded runs: `python notebooks/runs/record_faults.py
+--table` counts the faults that are found, missed and falsely reported.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from grpo_lab.diagnose.conditions import CONDITIONS
-from grpo_lab.diagnose.conditions.evidence import CLIPPED, GRADIENT, Evidence, updates_per_rollout
+from grpo_lab.diagnose.conditions.evidence import CLIP_RATIO, GRAD_NORM, Evidence, updates_per_rollout
 from grpo_lab.diagnose.logs import Log, MissingMetric, read_log
 
 
@@ -34,18 +34,15 @@ class Finding:
 class Rule(NamedTuple):
     """A fault with the condition that recognises it; the other fields are those of `Finding`."""
 
-    condition: Callable[[Log], Evidence]  # returns the evidence for the fault, or None
+    name: str
+    condition: Callable[[Log], Evidence | None]  # returns the evidence for the fault, or None
     source: str
     causes: tuple[str, ...]
     remedies: tuple[str, ...]
 
-    @property
-    def name(self) -> str:
-        return self.condition.__name__
-
 
 def _make_rule(fault: str, *, source: str, causes: list[str], remedies: list[str]) -> Rule:
-    return Rule(CONDITIONS[fault], source, tuple(causes), tuple(remedies))
+    return Rule(fault, CONDITIONS[fault], source, tuple(causes), tuple(remedies))
 
 
 FAULTS_FILE = Path(__file__).with_name("faults.toml")
@@ -102,7 +99,7 @@ def diagnose(source, settings: dict | None = None) -> list[Finding]:
 def notes(log: Log) -> list[str]:
     """Return a sentence for each thing in a log that looks like a fault but is not."""
     sentences = []
-    loss, norms, clipped = (log.points(metric)[1] for metric in ("loss", GRADIENT, CLIPPED))
+    loss, norms, clipped = (log.points(metric)[1] for metric in ("loss", GRAD_NORM, CLIP_RATIO))
     if len(loss) and len(norms) and np.median(np.abs(loss)) < 1e-3 < np.median(norms):
         sentences.append(
             f"loss is {np.median(loss):.1g} in the median step, which is not a fault: the advantages of a group sum to "
@@ -111,6 +108,6 @@ def notes(log: Log) -> list[str]:
         )
     if updates_per_rollout(log) == 1 and len(clipped) and not clipped.any():
         sentences.append(
-            f"{CLIPPED} is 0 in all steps, which is not a fault: with one update of each rollout the ratio is 1"
+            f"{CLIP_RATIO} is 0 in all steps, which is not a fault: with one update of each rollout the ratio is 1"
         )
     return sentences

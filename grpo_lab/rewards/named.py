@@ -89,10 +89,10 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     if unknown := next((name for name in short_names if name not in REWARD_FUNCTIONS and ":" not in name), None):
         expected = f"expected {', '.join(REWARD_FUNCTIONS)}, or FILE:function of your own"
         raise InputError("reward_funcs", unknown, expected, found=f"has {unknown!r}")
-    return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _own_reward(name) for name in short_names]
+    return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _user_reward(name) for name in short_names]
 
 
-def _own_reward(name: str) -> Callable:
+def _user_reward(name: str) -> Callable:
     function = load("reward_funcs", name, "my_rewards:brief")
     check_function("reward_funcs", name, function)
     return function
@@ -122,7 +122,7 @@ def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Seque
     Raises:
         RunError: if a reward runs programs and no sandbox is available. This is checked first.
     """
-    is_own_data = locations is not None
+    is_user_data = locations is not None
     locations = locations or [f"row {index}" for index in range(len(rows))]
     functions = find_rewards(names)
     for function in functions:
@@ -130,7 +130,7 @@ def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Seque
     needs = {short_name(name): _required_parameters(function) for name, function in zip(names, functions, strict=True)}
     # Counted as available: whether a run has environments is checked later, when the environment is loaded.
     available = {"prompts", "completions", "completion_ids", "environments", *TRAINER_ARGUMENTS, *rows[0]}
-    errors = _missing_columns(needs, available, rows[0], locations[0], is_own_data)
+    errors = _missing_columns(needs, available, rows[0], locations[0], is_user_data)
     if not errors:
         errors += _column_errors(needs, rows, locations)
     errors += _answer_errors(needs, rows, locations)
@@ -139,7 +139,7 @@ def check_reward_columns(names: list[str], rows: Sequence[Row], locations: Seque
 
 
 def _missing_columns(
-    needs: dict[str, set[str]], available: set[str], first_row: Row, location: str, is_own_data: bool
+    needs: dict[str, set[str]], available: set[str], first_row: Row, location: str, is_user_data: bool
 ) -> list[InputError]:
     """Return an error for each reward that needs a column which the first row does not have."""
     errors = []
@@ -148,7 +148,7 @@ def _missing_columns(
             need = f"has {name!r}, which needs the column {' and '.join(map(repr, missing))}"
             other_columns = ", ".join(sorted(first_row.keys() - {"prompt"}))
             explanation = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
-            if is_own_data and "answer" in missing:
+            if is_user_data and "answer" in missing:
                 explanation += "; another column with the answers is named as --answer_column"
             errors.append(InputError("reward_funcs", name, explanation, found=need))
     return errors

@@ -17,7 +17,7 @@ class DataOptions:
 
     dataset_config: The configuration of a hub data set, or the name of a subfolder of a folder; None for none.
     dataset_split: The split to train on, in a folder the files whose names begin with it; None for "train".
-    dataset_test_split: The split that is held out; None for the default of the source (`grpo_lab.tasks.own`).
+    dataset_test_split: The split that is held out; None for the default of the source (`grpo_lab.tasks.user_data`).
     prompt_column: The column with the prompts; None for "prompt".
     answer_column: The column with the answers; None for "answer". Rewards get it as `answer` and under its own name.
     prompt_template: The prompt as a text with names of columns, such as "{question} Answer:", with {{ for a brace;

@@ -17,10 +17,10 @@ from grpo_lab.tasks.chats import ANSWER_ONLY, chat_tasks
 from grpo_lab.tasks.data_options import DataOptions
 from grpo_lab.tasks.gsm8k import GSM8K_HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import GYM_PREFIX, gym_problems, make_generator
-from grpo_lab.tasks.own import OwnProblems, own_problems
 from grpo_lab.tasks.records import FILE_SUFFIXES, HUB_ID_PATTERN
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row
 from grpo_lab.tasks.short import short_sums
+from grpo_lab.tasks.user_data import UserData, read_user_data
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 
 NUM_TRAINING_SUMS = 20_000
@@ -47,7 +47,7 @@ class Task:
     default_counts: The usual number of problems of a split, by split; a split without an entry has no usual number.
     respond: A function that returns an environment's replies within completions; None without an environment.
     stop_strings: The strings after which the environment replies.
-    own_data: The problems of a file, a folder or a hub data set of the user's own; None for other tasks.
+    user_data: The problems of a file, a folder or a hub data set of the user's own; None for other tasks.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Task:
     default_counts: dict[str, int] = field(default_factory=dict)
     respond: Callable[[list[str]], list[str]] | None = None
     stop_strings: tuple[str, ...] = ()
-    own_data: OwnProblems | None = None
+    user_data: UserData | None = None
 
     def rows(self, split: str = "train", n: int | None = None, seed: int = 0) -> Sequence[Row]:
         """Return `n` problems of a split; None for the usual number."""
@@ -88,10 +88,10 @@ def _gsm8k_rows(split: str, n: int | None, seed: int, source: str | os.PathLike)
     return rows[:MAX_EVALUATED] if n is None and split == "test" else rows
 
 
-def _own_rows(split: str, n: int | None, seed: int, own_data: OwnProblems, name: str) -> Sequence[Row]:
-    rows = own_data.rows(split)
+def _user_rows(split: str, n: int | None, seed: int, user_data: UserData, name: str) -> Sequence[Row]:
+    rows = user_data.rows(split)
     if not rows:
-        raise InputError(own_data.notes[-1])
+        raise InputError(user_data.notes[-1])
     return rows[:MAX_EVALUATED] if n is None and split == "test" else _first_rows(rows, n, name)
 
 
@@ -160,9 +160,9 @@ def find_task(name: str, **options: str | None) -> Task:
     if not is_ours and (path.suffix in FILE_SUFFIXES or path.is_dir()):
         if not path.exists():
             raise InputFileError("task", name, f"there is no such file in {Path.cwd()}")
-        return own_task(path, data_options)
+        return user_task(path, data_options)
     if HUB_ID_PATTERN.fullmatch(name) and not path.exists():
-        return own_task(name, data_options)
+        return user_task(name, data_options)
     data_options.check_unused("it is for data of your own: a file, a folder, or a data set of the hub")
     if name in TASKS:
         return TASKS[name]
@@ -178,12 +178,12 @@ def find_task(name: str, **options: str | None) -> Task:
     raise InputError("task", name, expected + "or OWNER/NAME, a data set of the Hugging Face hub")
 
 
-def own_task(source: Path | str, options: DataOptions) -> Task:
+def user_task(source: Path | str, options: DataOptions) -> Task:
     """Return the task of the user's own data; its system prompt is in the language of most problems.
 
     source: The path of a file or a folder, or as a string the name of a data set on the hub.
     """
-    own_data = own_problems(source, options)
+    user_data = read_user_data(source, options)
     name = source if isinstance(source, str) else source.name
     settings = {
         "reward_funcs": ("accuracy",),
@@ -191,5 +191,5 @@ def own_task(source: Path | str, options: DataOptions) -> Task:
         "max_completion_length": 256,
         "prompt_length": 256,
     }
-    problems = partial(_own_rows, own_data=own_data, name=name)
-    return Task(str(source), "", problems, **settings, language=own_data.language, own_data=own_data)
+    problems = partial(_user_rows, user_data=user_data, name=name)
+    return Task(str(source), "", problems, **settings, language=user_data.language, user_data=user_data)

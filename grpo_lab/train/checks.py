@@ -114,14 +114,14 @@ def check_rows(plan: RunPlan) -> None:
 
     Without an environment an episode is a completion. The tokens of the tools count as part of the prompt.
     """
-    model_config, tokenizer = plan.model_parts
+    model_config, tokenizer = plan.config_and_tokenizer
     datasets = {"dataset": plan.rows} | ({} if plan.eval_rows is None else {"eval_dataset": plan.eval_rows})
     check_prompts_of_run(ModelWithoutWeights(model_config), tokenizer, datasets, plan.config, plan.environment)
 
 
 def check_adapter(plan: RunPlan) -> None:
     """Raise InputError if the model does not have the layers that LoRA is to adapt, without reading its weights."""
-    model_config, _ = plan.model_parts
+    model_config, _ = plan.config_and_tokenizer
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config)
     lora_config(model, plan.engine.lora)
@@ -134,7 +134,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     """
     precision = plan.precision
     plan, fitting_lines = plan.fitted_to_memory()
-    device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.model_parts
+    device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.config_and_tokenizer
     schemas = tool_schemas(plan.environment)
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
     if not is_planned_for_gpu:

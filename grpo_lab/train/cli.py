@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
-from grpo_lab.code_in_files import OPTIONS_THAT_IMPORT, options_to_type
+from grpo_lab.file_trust import OPTIONS_THAT_IMPORT, options_naming_code
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.engines.processes import only_main_prints
@@ -81,7 +81,7 @@ def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
         if "eval/reward" in last:
             yield rewards_in_words(last, "eval/")
     yield f"saved to {plan.config.output_dir}"
-    if task.own_data is None or task.own_data.rows_by_split["test"]:
+    if task.user_data is None or task.user_data.rows_by_split["test"]:
         problems = "held-out" if task.has_held_out else "the same"
         yield f"measure it on {problems} problems: {_evaluation_command(plan)}"
 
@@ -109,6 +109,6 @@ def _evaluation_command(plan: RunPlan) -> str:
 def _resuming_command(plan: RunPlan) -> str:
     """Return the command that resumes the run, with the options that have to be typed again because they name code."""
     words = [*command_name("train").split(), "--resume_from_checkpoint", plan.config.output_dir]
-    for typed_words in options_to_type(plan.options).values():
+    for typed_words in options_naming_code(plan.options).values():
         words += typed_words
     return shell_line(words)

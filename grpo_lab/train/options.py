@@ -7,15 +7,15 @@ from pathlib import Path
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.names import SETTINGS_FILE
-from grpo_lab.code_in_files import check_no_code_named
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
+from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.train.engines.options import TRL, add_engine_options
 from grpo_lab.train.engines.trl_settings import settings_on_trl
-from grpo_lab.train.plan import SETTING_IN_STEPS
+from grpo_lab.train.plan import STEP_SETTING_OF_OPTION
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
@@ -72,7 +72,7 @@ def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
     else:
         saved = {}
     # A typed option replaces the other one of its pair, such as max_steps and num_train_epochs.
-    for pair in SETTING_IN_STEPS.items():
+    for pair in STEP_SETTING_OF_OPTION.items():
         for name, other in (pair, pair[::-1]):
             if name in typed and other not in typed:
                 saved.pop(other, None)

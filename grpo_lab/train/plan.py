@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # needs transformers
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 # Options that are converted to steps once the number of rows is known, and the setting that each replaces.
-SETTING_IN_STEPS = {"num_train_epochs": "max_steps", "warmup_ratio": "warmup_steps"}
+STEP_SETTING_OF_OPTION = {"num_train_epochs": "max_steps", "warmup_ratio": "warmup_steps"}
 MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
@@ -64,7 +64,7 @@ class RunPlan:
     @property
     def saved_options(self) -> dict:
         """The options of the command that are not settings, such as model and task, which the run saves with them."""
-        return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *SETTING_IN_STEPS)}
+        return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *STEP_SETTING_OF_OPTION)}
 
     @property
     def precision(self) -> str | None:
@@ -72,7 +72,7 @@ class RunPlan:
         return self.engine.precision(self.config, self.device, self.has_tiny_model)
 
     @cached_property
-    def model_parts(self) -> tuple[Any, Any]:
+    def config_and_tokenizer(self) -> tuple[Any, Any]:
         """The configuration and the tokenizer of the model, loaded without its weights."""
         from grpo_lab.models.without_weights import open_config_and_tokenizer
 
@@ -100,11 +100,11 @@ class RunPlan:
         if self.device.type == "cpu":
             precision = self.precision or "fp32"
             config, lines = enlarge_micro_batches(
-                *self.model_parts, self.rows, self.config, precision, self.options, self.environment
+                *self.config_and_tokenizer, self.rows, self.config, precision, self.options, self.environment
             )
         else:
             config, lines = fit_to_gpu(
-                *self.model_parts, self.rows, self.config, self.device, self.options, self.environment
+                *self.config_and_tokenizer, self.rows, self.config, self.device, self.options, self.environment
             )
         return replace(self, config=config), lines
 
@@ -164,7 +164,7 @@ def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(parameters))
     defaults = default_settings(parameters, task_spec.task, device_type, settings)
-    for name, setting in SETTING_IN_STEPS.items():
+    for name, setting in STEP_SETTING_OF_OPTION.items():
         if name in options and setting in options:
             raise InputError(name, options[name], f"leave it out, or {setting}")
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
@@ -188,7 +188,7 @@ def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOCo
 
     num_rows: Number of problems to train on.
     """
-    epochs, ratio = (options.get(name) for name in SETTING_IN_STEPS)
+    epochs, ratio = (options.get(name) for name in STEP_SETTING_OF_OPTION)
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
         config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.parser import as_typed
+from grpo_lab.base.parser import as_option_text
 from grpo_lab.base.setting import unused_settings
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.schedules import SCHEDULES
@@ -68,7 +68,7 @@ class Translation:
     def take(self, name: str, value: Any, text: str | None = None) -> None:
         """Set an option and note it; a text says what the name means here if that differs from TRL's meaning."""
         self.options[name] = value
-        self.note(SAME_MEANING if text is None else OTHER_MEANING, name, text or as_typed(value))
+        self.note(SAME_MEANING if text is None else OTHER_MEANING, name, text or as_option_text(value))
 
     @property
     def problems(self) -> list[str]:
@@ -87,7 +87,7 @@ class Translation:
             else:
                 lines += [line for name, text in notes.items() for line in _wrapped(kind, [f"{name}: {text}"])]
         if self.trl_defaults:
-            values = [f"{name} {as_typed(value)}" for name, value in self.trl_defaults.items()]
+            values = [f"{name} {as_option_text(value)}" for name, value in self.trl_defaults.items()]
             lines += _wrapped("not in it: TRL's defaults", values)
         return "\n".join(lines)
 
@@ -144,7 +144,7 @@ def _current_names(values: dict, translation: Translation) -> dict:
         origin, successor = trl_names.OTHER_VERSIONS[name]
         value = values.pop(name)
         translation.note(
-            ANOTHER_VERSION, name, f"{as_typed(value)}; {origin}" + (f"; now {successor}" if successor else "")
+            ANOTHER_VERSION, name, f"{as_option_text(value)}; {origin}" + (f"; now {successor}" if successor else "")
         )
         if successor is not None:
             values.setdefault(successor, value)
@@ -290,7 +290,7 @@ def _drop_switched_off(values: dict, typed: dict, translation: Translation) -> N
         for needed, value in ({switch: True} | NEEDED_OPTIONS.get(name, {})).items():
             if name in values and everything.get(needed) != value:
                 del values[name]
-                translation.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_typed(value)}")
+                translation.note(NO_EFFECT, name, f"nothing reads it without {needed} {as_option_text(value)}")
 
 
 def _translate_rest(values: dict, options: Container[str], translation: Translation) -> None:
@@ -312,7 +312,7 @@ def _translate_rest(values: dict, options: Container[str], translation: Translat
         elif name in trl_names.UNSUPPORTED:
             neutral, remedy = trl_names.UNSUPPORTED[name]
             if value not in neutral:
-                translation.note(UNSUPPORTED, name, f"{as_typed(value)}; {remedy}")
+                translation.note(UNSUPPORTED, name, f"{as_option_text(value)}; {remedy}")
         elif name in trl_names.WHY_NO_EFFECT:
             translation.note(NO_EFFECT, name, trl_names.WHY_NO_EFFECT[name])
         elif name not in trl_names.DATASETS:

@@ -356,14 +356,14 @@ TUNING = {
         patch=other_reference,
     ),
     "hidden top_p": Plant(
-        "sampler_trainer_apart",
+        "train_inference_mismatch",
         "the sampler has a top_p of 0.8 that no setting shows",
         settings=SHORT,
         patch=sampled_with(top_p=0.8),
         engines=(OURS,),
     ),
     "bf16 AdamW": Plant(
-        "updates_swallowed",
+        "updates_rounded_away",
         "AdamW on bf16 weights at 5e-5",
         settings={"learning_rate": 5e-5},
         rewards=(even,),
@@ -399,7 +399,7 @@ TUNING = {
     "rate 1e-7": Plant(
         "learning_rate_too_low", "learning rate 1e-7", settings={"learning_rate": 1e-7}, rewards=(even,)
     ),
-    "a box, too": Plant("reward_component_still", "one of two rewards is never earned", rewards=(even, boxed)),
+    "a box, too": Plant("reward_component_flat", "one of two rewards is never earned", rewards=(even, boxed)),
     "odd outvotes even": Plant(
         "reward_component_falls",
         "odd numbers earn three times what even ones do",
@@ -407,10 +407,12 @@ TUNING = {
         rewards=(even, odd),
     ),
     "own reference": Plant(
-        "kl_still", "the reference is the policy", settings=KL, rewards=(even,), patch=reference_is_policy
+        "kl_flat", "the reference is the policy", settings=KL, rewards=(even,), patch=reference_is_policy
     ),
     "k1": Plant("kl_negative", "k1 in place of k3", settings=KL, rewards=(even,), patch=k1_for_k3, engines=(OURS,)),
-    "no mean": Plant("not_centred", "no mean is subtracted", rewards=(even,), patch=no_mean, engines=(OURS,)),
+    "no mean": Plant(
+        "advantages_not_centred", "no mean is subtracted", rewards=(even,), patch=no_mean, engines=(OURS,)
+    ),
 }
 
 
@@ -529,7 +531,7 @@ HELD_OUT = {
         patch=reference_of_another_run,
     ),
     "sampler at 0.7": Plant(
-        "sampler_trainer_apart",
+        "train_inference_mismatch",
         "the sampler's temperature is 0.7, the trainer's 1",
         settings={"max_steps": 20, "max_completion_length": 32, "generation_batch_size": 32},
         task="sums",
@@ -538,14 +540,14 @@ HELD_OUT = {
         engines=(OURS,),
     ),
     "stale sampler": Plant(
-        "sampler_trainer_apart",
+        "train_inference_mismatch",
         "the sampler keeps the first weights",
         rewards=(even,),
         patch=stale_sampler,
         engines=(OURS,),
     ),
     "bf16 AdamW, sevens": Plant(
-        "updates_swallowed",
+        "updates_rounded_away",
         "AdamW on bf16 weights at 3e-5",
         settings={"learning_rate": 3e-5, "num_generations": 16, "max_steps": 40},
         rewards=(has_seven,),
@@ -600,13 +602,13 @@ HELD_OUT = {
         rewards=(near, two_digits),
     ),
     "own reference, four updates": Plant(
-        "kl_still", "the reference is the policy", settings=KL | FOUR, rewards=(has_seven,), patch=reference_is_policy
+        "kl_flat", "the reference is the policy", settings=KL | FOUR, rewards=(has_seven,), patch=reference_is_policy
     ),
     "k1, four updates": Plant(
         "kl_negative", "k1 in place of k3", settings={"beta": 0.1} | FOUR, patch=k1_for_k3, engines=(OURS,)
     ),
     "no mean, sums": Plant(
-        "not_centred",
+        "advantages_not_centred",
         "no mean is subtracted",
         settings={"max_completion_length": 32, "generation_batch_size": 32},
         task="sums",
@@ -615,7 +617,7 @@ HELD_OUT = {
         engines=(OURS,),
     ),
     "format of a rest": Plant(
-        "reward_component_still",
+        "reward_component_flat",
         "the format is asked of a reply that had begun",
         settings={"max_steps": 20, "max_completion_length": 32, "generation_batch_size": 32},
         task="work",
@@ -732,10 +734,15 @@ RESEEDED_MISSES = {
 WIDE, HALF, SLOW = {"generation_batch_size": 128}, {"learning_rate": 1e-4}, {"learning_rate": 5e-5, "max_steps": 16}
 FOURTH_EDITION = {
     "no mean, sevens": Plant(
-        "not_centred", "no mean is subtracted", settings=HALF, rewards=(has_seven,), patch=no_mean, engines=(OURS,)
+        "advantages_not_centred",
+        "no mean is subtracted",
+        settings=HALF,
+        rewards=(has_seven,),
+        patch=no_mean,
+        engines=(OURS,),
     ),
     "own reference, wide": Plant(
-        "kl_still",
+        "kl_flat",
         "the reference is the policy",
         settings={"beta": 0.1} | WIDE,
         rewards=(odd,),
@@ -765,7 +772,7 @@ FOURTH_EDITION = {
         engines=(TRL,),
     ),
     "hidden top_k": Plant(
-        "sampler_trainer_apart",
+        "train_inference_mismatch",
         "the sampler has a top_k of 5",
         settings=SHORT,
         rewards=(odd,),
@@ -818,7 +825,7 @@ FOURTH_EDITION |= {
 # the same rule was changed to wait for the end of a warm-up, and this part was recorded.
 FINAL = {
     "no mean, two digits": Plant(
-        "not_centred",
+        "advantages_not_centred",
         "no mean is subtracted",
         settings={"learning_rate": 2.5e-4, "max_steps": 20, "generation_batch_size": 96},
         rewards=(two_digits,),
@@ -826,7 +833,7 @@ FINAL = {
         engines=(OURS,),
     ),
     "own reference, near": Plant(
-        "kl_still",
+        "kl_flat",
         "the reference is the policy",
         settings={"beta": 0.07, "learning_rate": 3e-4, "max_steps": 26},
         patch=reference_is_policy,
@@ -857,7 +864,7 @@ FINAL = {
         rewards=(two_digits, near),
     ),
     "hidden temperature": Plant(
-        "sampler_trainer_apart",
+        "train_inference_mismatch",
         "the sampler's temperature is 0.6",
         settings={"max_steps": 14},
         rewards=(odd,),
@@ -888,14 +895,14 @@ FINAL = {
         engines=(OURS,),
     ),
     "bf16 AdamW, two digits": Plant(
-        "updates_swallowed",
+        "updates_rounded_away",
         "AdamW on bf16 weights at 1e-5",
         settings={"learning_rate": 1e-5, "max_steps": 28},
         rewards=(two_digits,),
         precision="bf16-naive",
     ),
     "two digits, a box, too": Plant(
-        "reward_component_still",
+        "reward_component_flat",
         "one of two rewards is never earned",
         settings={"learning_rate": 1.5e-4, "max_steps": 18},
         rewards=(two_digits, boxed),

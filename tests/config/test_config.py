@@ -13,7 +13,7 @@ from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.setting import check_type, setting_specs
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions, settings_parser
-from grpo_lab.config.defaults import BY_SIZE, default_settings, describe_defaults
+from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS, default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
 from grpo_lab.tasks import TASKS
@@ -204,6 +204,6 @@ def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters
 
 
 def test_nothing_that_is_given_is_chosen():
-    everything = {name: getattr(default_config(HALF_A_BILLION), name) for name in BY_SIZE}
+    everything = {name: getattr(default_config(HALF_A_BILLION), name) for name in SIZE_DEPENDENT_SETTINGS}
     assert default_settings(HALF_A_BILLION, WORDS, "cuda", everything) == {}
     assert describe_defaults({}, HALF_A_BILLION) == "chosen for 494.0 million parameters: nothing; all of it is given"

@@ -15,7 +15,7 @@ from grpo_lab.trainer import collecting, train
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
 from tests.support.text_episodes import STOPS, answers
 
-OF_TOKENS = {"world_trained", "ids_encoded_again"}
+TOKEN_FAULTS = {"environment_tokens_in_loss", "completions_reencoded"}
 
 
 def named(history) -> set[str]:
@@ -50,7 +50,7 @@ def test_the_worlds_tokens_in_the_loss_are_named(monkeypatch, forget):
     environment = TextEnvironment(answers, STOPS)
     history = train(model, tokenizer, ROWS, letter_reward, config, environment=environment)
     assert max(metrics["tools/frac_trained"] for metrics in history) == float(forget is not None)
-    assert named(history) & OF_TOKENS == ({"world_trained"} if forget else set())
+    assert named(history) & TOKEN_FAULTS == ({"environment_tokens_in_loss"} if forget else set())
 
 
 @pytest.mark.slow
@@ -58,9 +58,9 @@ def test_the_worlds_tokens_in_the_loss_are_named(monkeypatch, forget):
     ("fault", "expected"),
     [
         (None, set()),
-        ("retokenised", {"ids_encoded_again", "sampler_trainer_apart"}),
-        ("off-by-one", {"sampler_trainer_apart"}),
-        ("temperature-mismatch", {"sampler_trainer_apart"}),
+        ("retokenised", {"completions_reencoded", "train_inference_mismatch"}),
+        ("off-by-one", {"train_inference_mismatch"}),
+        ("temperature-mismatch", {"train_inference_mismatch"}),
     ],
 )
 def test_ids_that_were_encoded_again_are_told_from_other_mismatches(fault, expected):
@@ -71,5 +71,5 @@ def test_ids_that_were_encoded_again_are_told_from_other_mismatches(fault, expec
     )  # fmt: skip
     with planted(fault) if fault else nullcontext():
         history = train(model, tokenizer, addition_problems("train", 24), accuracy_reward, config)
-    assert named(history) & (OF_TOKENS | {"sampler_trainer_apart"}) == expected
+    assert named(history) & (TOKEN_FAULTS | {"train_inference_mismatch"}) == expected
     assert "tools/frac_trained" not in history[0]

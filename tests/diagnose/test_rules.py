@@ -33,25 +33,25 @@ ITERATED = {"num_iterations": 2}
 FP32 = {"precision": "fp32"}
 SILENT = {"frac_reward_zero_std": 1.0}
 # {fault: (metrics beyond the threshold, metrics within it)}, or with the settings of each as well.
-LINES = {
+THRESHOLD_CASES = {
     "nonfinite_steps": ({"loss": only_at(5, None)}, {"loss": only_at(5, 99.0)}),
-    "world_trained": ({"tools/frac_trained": only_at(9, 0.1, 0.0)}, {"tools/frac_trained": 0.0}),
-    "ids_encoded_again": (
+    "environment_tokens_in_loss": ({"tools/frac_trained": only_at(9, 0.1, 0.0)}, {"tools/frac_trained": 0.0}),
+    "completions_reencoded": (
         {"sampling/logp_difference_max": 6.0, "sampling/frac_logp_difference": 0.45},
         {"sampling/logp_difference_max": 6.0, "sampling/frac_logp_difference": 0.55},
     ),
-    "sampler_trainer_apart": (
+    "train_inference_mismatch": (
         {"sampling/logp_difference_max": 0.7}, {"sampling/logp_difference_max": 0.5},
     ),
     "kl_not_zero_at_start": ({"kl": (0.01, 0.3)}, {"kl": (0.00005, 0.3)}),
     "kl_negative": ({"kl": only_at(9, -0.002, 0.1)}, {"kl": only_at(9, -0.0005, 0.1)}),
-    "kl_still": ({"kl": 0.001}, {"kl": (0.0, 0.05)}, {"beta": 0.05}),
-    "not_centred": ({"loss": -0.9}, {"loss": [-0.9] * 16 + [-0.6] * 16}),
+    "kl_flat": ({"kl": 0.001}, {"kl": (0.0, 0.05)}, {"beta": 0.05}),
+    "advantages_not_centred": ({"loss": -0.9}, {"loss": [-0.9] * 16 + [-0.6] * 16}),
     "learning_rate_too_high": (
         {"reward": [0.5] * 16 + [0.3] * 16}, {"reward": [0.5] * 16 + [0.4] * 16},
     ),
     "kl_explosion": (FLAT | {"kl": (0.0, 0.7)}, FLAT | {"kl": (0.0, 0.5)}),
-    "updates_swallowed": (STILL, STILL | {"reward": (0.2, 0.8)}, {"precision": "bf16-naive"}),
+    "updates_rounded_away": (STILL, STILL | {"reward": (0.2, 0.8)}, {"precision": "bf16-naive"}),
     "learning_rate_too_low": (STILL, STILL | {"entropy": (1.0, 0.9)}),
     "gradient_spikes": ({"grad_norm": only_at(20, 21.0)}, {"grad_norm": only_at(20, 19.0)}),
     "clip_never": (
@@ -63,7 +63,7 @@ LINES = {
     "no_spread_all_wrong": (SILENT | {"reward": 0.0}, {"frac_reward_zero_std": 0.94, "reward": 0.0}),
     "no_spread_all_right": (SILENT | {"reward": 1.0}, SILENT | {"reward": (0.2, 1.0)}),
     "no_spread_equal": (SILENT | {"reward": 0.5}, {"frac_reward_zero_std": 0.94, "reward": 0.5}),
-    "reward_component_still": (
+    "reward_component_flat": (
         {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": 0.0},
         {"rewards/right/mean": (0.2, 0.8), "rewards/format/mean": only_at(9, 0.1, 0.0)},
     ),
@@ -84,9 +84,9 @@ def named(*arguments) -> list[str]:
     return [finding.name for finding in diagnose(*arguments)]
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", THRESHOLD_CASES)
 def test_a_rule_fires_beyond_its_line_and_not_before(name):
-    beyond, below, settings = (*LINES[name], {})[:3]
+    beyond, below, settings = (*THRESHOLD_CASES[name], {})[:3]
     assert name in named(history(**beyond), settings)
     assert name not in named(history(**below), settings)
 
@@ -95,12 +95,12 @@ def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
     nothing = read_log([{"step": 1, "num_tokens": 1.0}])
     findings, blind = examine(nothing)
     assert not findings and blind["kl_explosion"] == "kl"
-    assert {rule.name for rule in RULES} - set(blind) == {"updates_swallowed"}  # looks only at bf16 weights
+    assert {rule.name for rule in RULES} - set(blind) == {"updates_rounded_away"}  # looks only at bf16 weights
     assert examine(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
 
 
 def test_a_finding_says_when_what_why_and_what_to_try():
-    assert [rule.name for rule in RULES] == list(LINES)
+    assert [rule.name for rule in RULES] == list(THRESHOLD_CASES)
     (finding,) = diagnose(history(grad_norm=only_at(20, 1e3)))
     assert finding.step == 20 and "grad_norm is 1e+03 at step 20, 1 in the median step" in finding.evidence
     assert all(len(rule.causes) > 1 and len(rule.remedies) > 1 and rule.source for rule in RULES)
@@ -170,7 +170,7 @@ def test_a_short_run_is_not_judged():
 
 def test_settings_draw_the_line_where_they_say_more():
     apart = history(**{"sampling/logp_difference_max": 0.01})
-    assert not diagnose(apart) and named(apart, FP32) == ["sampler_trainer_apart"]
+    assert not diagnose(apart) and named(apart, FP32) == ["train_inference_mismatch"]
     overflows = [row | {"nonfinite_steps": min(row["step"], 3)} for row in history()]
     assert named(overflows) == ["nonfinite_steps"] and not diagnose(overflows, {"precision": "fp16"})
     one_update = history(**{"clip_ratio/region_mean": 0.0, "ratio": 1.0})
@@ -178,7 +178,7 @@ def test_settings_draw_the_line_where_they_say_more():
     parts = {"num_iterations": 1, "generation_batch_size": 64, "per_device_train_batch_size": 16}
     assert named(one_update, parts) == ["clip_never"]
     measured = history(**{"rewards/right/mean": (0.2, 0.8), "rewards/thinks/mean": 0.0})
-    assert named(measured) == ["reward_component_still"] and not diagnose(measured, {"reward_weights": [1.0, 0.0]})
+    assert named(measured) == ["reward_component_flat"] and not diagnose(measured, {"reward_weights": [1.0, 0.0]})
     assert not diagnose(history(**{"clip_ratio/region_mean": 0.3}), {"importance_sampling_level": "sequence"})
     wide = history(**{"clip_ratio/region_mean": 0.0, "ratio": waves(1.0, 0.05)})
     assert named(wide, ITERATED) == ["clip_never"] and not diagnose(wide)

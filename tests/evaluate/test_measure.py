@@ -5,11 +5,12 @@ import json
 import pytest
 import torch
 
-from grpo_lab.evaluate import evaluate, evaluation_metrics, sample_problems, sample_records, thinking_probability
+from grpo_lab.evaluate import evaluate, evaluation_metrics, sample_records, thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems
+from grpo_lab.trainer import sample_and_reward
 from tests.support.planted_texts import PLANTED_ROWS, TEXTS, plant
 from tests.support.small_policy import ROWS, make_policy
 
@@ -21,7 +22,7 @@ def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
         return [None if not text else float(len(text)) for text in completions]
 
     measure = {"num_generations": 4, "max_completion_length": 3, "reward_funcs": [accuracy_reward, length]}
-    scored = sample_problems(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
+    scored = sample_and_reward(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
     result, samples = evaluation_metrics(scored, 4, has_reward_weights=True), sample_records(PLANTED_ROWS, scored)
     assert result == evaluate(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
     planted_texts = [text for texts in TEXTS.values() for text in texts]

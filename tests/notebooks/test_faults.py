@@ -10,7 +10,7 @@ from tests.support.scripts import load_script
 recorder = load_script("notebooks/runs/record_faults.py")
 RECORD = recorder.read()
 # No recorded run has an environment: these two are planted in tests/diagnose/test_planted.py.
-NOT_RECORDED = {"world_trained", "ids_encoded_again"}
+NOT_RECORDED = {"environment_tokens_in_loss", "completions_reencoded"}
 # What the rules miss: run, engine and seeds.
 MISSED = {
     ("answers shifted", "trl"): (41,),

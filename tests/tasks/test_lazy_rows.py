@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import with_system
 from grpo_lab.tasks.lazy_rows import Column, LazyRows, Locations
-from grpo_lab.tasks.own import own_problems
 from grpo_lab.tasks.rows import Rows, in_parts, mapped
+from grpo_lab.tasks.user_data import read_user_data
 from grpo_lab.trainer.fingerprints import _hash, _rows_fingerprint
 from grpo_lab.trainer.run_checks import check_dataset
 from grpo_lab.trainer.run_inputs import RunInputs
@@ -43,7 +43,7 @@ def rows(tmp_path):
     file = tmp_path / "mine.jsonl"
     records = [{"prompt": f"{n}+1=?", "answer": n + 1, "level": [n]} for n in range(40)]
     file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    lazy = own_problems(file).rows("train")
+    lazy = read_user_data(file).rows("train")
     return lazy, [*lazy]
 
 
@@ -89,13 +89,13 @@ def test_a_row_of_a_file_takes_a_few_bytes_more_than_its_text(tmp_path):
     file, count = tmp_path / "mine.csv", 20_000
     lines = (f"What is {n:06} plus 1?,{n + 1:06}\n" for n in range(count))
     file.write_text("prompt,answer\n" + "".join(lines), encoding="utf-8")
-    own_problems(file)  # a first call, so that imports and caches are not measured
+    read_user_data(file)  # a first call, so that imports and caches are not measured
     tracemalloc.start()
     try:
-        own = own_problems(file)
+        data = read_user_data(file)
         current, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(own.rows("train")) + len(own.rows("test")) == count
+    assert len(data.rows("train")) + len(data.rows("test")) == count
     assert current < 100 * count, (current / count, peak / count)
     assert peak < 300 * count, (current / count, peak / count)

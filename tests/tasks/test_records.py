@@ -15,8 +15,8 @@ from grpo_lab.rewards import named
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.data_options import DataOptions
-from grpo_lab.tasks.own import own_problems
 from grpo_lab.tasks.records import FILE_SUFFIXES, file_records, hub_records
+from grpo_lab.tasks.user_data import read_user_data
 
 RECORDS = [{"prompt": f"{n} + 1 = ?", "answer": str(n + 1), "level": str(n % 3)} for n in range(40)]
 
@@ -39,23 +39,23 @@ def write(file, records):
     return file
 
 
-def all_rows(own):
-    return sorted(own.rows("train") + own.rows("test"), key=lambda row: row["prompt"][-1]["content"])
+def all_rows(data):
+    return sorted(data.rows("train") + data.rows("test"), key=lambda row: row["prompt"][-1]["content"])
 
 
 @pytest.mark.parametrize("kind", FILE_SUFFIXES)
 def test_each_form_holds_the_same_problems_and_the_same_tenth_is_held_out(kind, tmp_path):
     """Every format gives the rows of JSON Lines, and a text that looks like a number stays a text."""
-    own = own_problems(write(tmp_path / f"mine{kind}", RECORDS))
-    oracle = own_problems(write(tmp_path / "oracle.jsonl", RECORDS))
-    assert [own.rows(split) for split in ("train", "test")] == [oracle.rows(split) for split in ("train", "test")]
-    numbers = [int(location.rpartition(" ")[2]) for split in ("train", "test") for location in own.locations(split)]
+    data = read_user_data(write(tmp_path / f"mine{kind}", RECORDS))
+    oracle = read_user_data(write(tmp_path / "oracle.jsonl", RECORDS))
+    assert [data.rows(split) for split in ("train", "test")] == [oracle.rows(split) for split in ("train", "test")]
+    numbers = [int(location.rpartition(" ")[2]) for split in ("train", "test") for location in data.locations(split)]
     assert min(numbers) == (2 if kind in (".csv", ".tsv") else 1)
     assert len(set(numbers)) == 40
     beside = write(tmp_path / f"mine.test{kind}", [{"prompt": "0 + 0 = ?", "answer": "0", "level": "0"}])
-    own = own_problems(tmp_path / f"mine{kind}")
-    assert len(own.rows("train")) == 40
-    assert own.locations("test")[0].startswith(f"{beside.name}, ")
+    data = read_user_data(tmp_path / f"mine{kind}")
+    assert len(data.rows("train")) == 40
+    assert data.locations("test")[0].startswith(f"{beside.name}, ")
 
 
 cells = st.text(st.characters(blacklist_categories=("Cs", "Cc"), whitelist_characters="\n\",';\t"), max_size=12)
@@ -82,14 +82,14 @@ def test_columns_under_other_names_and_a_template(tmp_path):
     file = write(tmp_path / "mine.jsonl", records)
 
     def row(**options):
-        return all_rows(own_problems(file, DataOptions(**options)))[0]
+        return all_rows(read_user_data(file, DataOptions(**options)))[0]
 
     assert row(prompt_column="question") == records[0] | {"prompt": [{"role": "user", "content": "Who?"}]}
     named = row(prompt_column="question", answer_column="solution")
     assert (named["answer"], named["solution"]) == ("I", "I"), "rewards find it under both names"
     assert row(prompt_template="{{{hint}}} {question}\n")["prompt"][0]["content"] == "{3} Who?\n"
     task = find_task(str(file), prompt_column="question", answer_column="solution")
-    assert [row["answer"] for split in task.own_data.rows_by_split for row in task.own_data.rows(split)] == ["I"]
+    assert [row["answer"] for split in task.user_data.rows_by_split for row in task.user_data.rows(split)] == ["I"]
 
 
 def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
@@ -106,12 +106,12 @@ def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):
         folder = tmp_path / f"{names[0]} {options}".replace("/", " ")
         for name, records in zip(names, parts, strict=True):
             write(folder / name, records)
-        own = own_problems(folder, DataOptions(**options))
-        counts_read = tuple(len(own.rows(split)) for split in ("train", "test"))
+        data = read_user_data(folder, DataOptions(**options))
+        counts_read = tuple(len(data.rows(split)) for split in ("train", "test"))
         expected = 10 if "dataset_split" in options else 40
         assert counts_read == counts if counts else sum(counts_read) == expected, names
-        assert [line for line in own.notes if "left out" in line] == [note] * bool(note)
-        assert find_task(str(folder), **options).own_data.rows("train") == own.rows("train")
+        assert [line for line in data.notes if "left out" in line] == [note] * bool(note)
+        assert find_task(str(folder), **options).user_data.rows("train") == data.rows("train")
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------
@@ -156,12 +156,12 @@ def test_what_is_wrong_with_a_csv_file_is_said_with_line_and_column(message, tmp
     content, options = WRONG[message]
     (tmp_path / "mine.csv").write_bytes(content)
     with pytest.raises(InputError, match=message):
-        own_problems(tmp_path / "mine.csv", DataOptions(**options))
+        read_user_data(tmp_path / "mine.csv", DataOptions(**options))
 
 
 def test_the_index_that_pandas_writes_is_no_column(tmp_path):
     (tmp_path / "mine.csv").write_text(",prompt,answer\n0,1 + 1 = ?,2\n", encoding="utf-8")
-    assert all_rows(own_problems(tmp_path / "mine.csv"))[0].keys() == {"prompt", "answer"}
+    assert all_rows(read_user_data(tmp_path / "mine.csv"))[0].keys() == {"prompt", "answer"}
 
 
 @pytest.mark.parametrize(
@@ -178,29 +178,29 @@ def test_the_index_that_pandas_writes_is_no_column(tmp_path):
 def test_what_is_wrong_with_a_json_file(content, message, tmp_path):
     (tmp_path / "mine.json").write_bytes(content)
     with pytest.raises(InputError, match=message):
-        own_problems(tmp_path / "mine.json")
+        read_user_data(tmp_path / "mine.json")
 
 
 def test_numbers_nested_columns_and_names_of_the_trainer_in_parquet(tmp_path):
     talk = [{"role": "system", "content": "Kurz."}, {"role": "user", "content": "Hm?"}]
     records = [{"prompt": talk, "answer": 3, "completion": "x", "tests": [{"in": [1, 2], "out": 3.5}]}]
-    own = own_problems(write(tmp_path / "mine.parquet", records))
-    (row,) = all_rows(own)
+    data = read_user_data(write(tmp_path / "mine.parquet", records))
+    (row,) = all_rows(data)
     assert row == {"prompt": talk, "answer": 3, "tests": [{"in": [1, 2], "out": 3.5}]}
-    assert own.notes[0] == "left out: completion, since the trainer has other things of that name"
+    assert data.notes[0] == "left out: completion, since the trainer has other things of that name"
     task = write(tmp_path / "nested.parquet", [{"prompt": "a", "tests": {"in": 1}}])
     with pytest.raises(InputError, match=r"nested.parquet, row 1: tests is {'in': 1}; expected a text or a number"):
-        own_problems(task, DataOptions(prompt_template="{prompt} {tests}"))
+        read_user_data(task, DataOptions(prompt_template="{prompt} {tests}"))
     content = (tmp_path / "mine.parquet").read_bytes()
     for broken in (b"", content[:-40], b"PAR1" + b"x" * 60 + b"PAR1"):
         (tmp_path / "broken.parquet").write_bytes(broken)
         with pytest.raises(InputError, match="broken.parquet is not a readable parquet file: .*; restore it, or"):
-            own_problems(tmp_path / "broken.parquet")
+            read_user_data(tmp_path / "broken.parquet")
     pa = sys.modules["pyarrow"]
     twice = pa.table([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"])
     sys.modules["pyarrow.parquet"].write_table(twice, tmp_path / "twice.parquet")
     with pytest.raises(InputError, match="twice.parquet has several columns with the name 'prompt'"):
-        own_problems(tmp_path / "twice.parquet")
+        read_user_data(tmp_path / "twice.parquet")
 
 
 def test_a_folder_that_is_none_of_data(tmp_path):
@@ -227,7 +227,7 @@ def test_a_folder_that_is_none_of_data(tmp_path):
         ),
     ]:
         with pytest.raises(InputError, match=message):
-            own_problems(tmp_path / name, DataOptions(**options))
+            read_user_data(tmp_path / name, DataOptions(**options))
 
 
 def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
@@ -239,7 +239,7 @@ def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
     with pytest.raises(InputError, match="answer is ") as caught:
         make_task_spec(str(file), ["accuracy"], for_tiny_model=True).rows("train", None, 0)
     wrong_answers = re.findall(r"mine.jsonl, line (\d+): answer is (4.0|None|''|True)", str(caught.value))
-    train = [int(location.rpartition(" ")[2]) for location in own_problems(file).locations("train")]
+    train = [int(location.rpartition(" ")[2]) for location in read_user_data(file).locations("train")]
     expected = [(str(n + 1), repr(lines[n]["answer"])) for n in (3, 5, 8, 20) if n + 1 in train]
     assert wrong_answers == expected
     assert len(expected) > 2
@@ -306,12 +306,12 @@ def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
     pytest.importorskip("pyarrow")
     _, loads = hub
     task = find_task("them/sums", dataset_config="main", dataset_split="train")
-    assert len(task.own_data.rows("train")) + len(task.own_data.rows("test")) == 30
+    assert len(task.user_data.rows("train")) + len(task.user_data.rows("test")) == 30
     assert task.name == "them/sums"
     assert set(loads) == {("them/sums", "main")}
-    assert {location.split(", row ")[0] for location in task.own_data.locations("train")} == {"them/sums, train"}
-    own = find_task("them/sums", dataset_config="other", dataset_test_split="test").own_data
-    rows = own.rows("train") + own.rows("test")
+    assert {location.split(", row ")[0] for location in task.user_data.locations("train")} == {"them/sums, train"}
+    data = find_task("them/sums", dataset_config="other", dataset_test_split="test").user_data
+    rows = data.rows("train") + data.rows("test")
     messages = [[{"role": "user", "content": record["prompt"]}] for record in RECORDS]
     assert rows == [record | {"prompt": prompt} for record, prompt in zip(RECORDS, messages, strict=True)]
     with pytest.raises(InputError, match="them/sums, train has the columns answer, level, prompt; expected 'q', which"):

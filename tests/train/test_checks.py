@@ -139,7 +139,7 @@ def test_a_dry_run_shows_and_counts_the_tools_in_the_prompt(tool_arguments, caps
     assert train_command.main([*words, "--dry_run", "--tools", "tools_of_a_run.py:add"]) == 0
     output = capsys.readouterr().out
     plan = plan_of([*words, "--tools", "tools_of_a_run.py:add"])
-    _, tokenizer = plan.model_parts
+    _, tokenizer = plan.config_and_tokenizer
     chat = plan.rows[0]["prompt"]
     text = tokenizer.apply_chat_template(chat, plan.environment.schemas, add_generation_prompt=True, tokenize=False)
     tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -169,7 +169,7 @@ def test_the_tokens_of_a_dry_run_are_those_of_the_first_rollout(tool_arguments, 
 
 def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused(tool_arguments, capsys, monkeypatch):
     plan = plan_of([*tool_arguments, "--tools", "tools_of_a_run.py:add"])
-    model_config, tokenizer = plan.model_parts
+    model_config, tokenizer = plan.config_and_tokenizer
     without_tools = longest_prompt(tokenizer, plan.rows)
     assert longest_prompt(tokenizer, plan.rows, plan.environment.schemas) > without_tools
     length = str(model_config.max_position_embeddings - without_tools)

@@ -1,30 +1,20 @@
-"""What the conditions of the faults share: their registry, the names of metrics, and summaries of a log.
+"""What the conditions of the faults share: the names of metrics, and summaries of a log.
 
 Most conditions do not look at single steps. They compare the means over the first and over the last quarter of the
 steps, and a change counts if it exceeds the noise between steps.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from grpo_lab.diagnose.logs import Log
 
-Evidence = str | None
+Evidence = str  # a sentence with the metrics that show a fault
 MIN_STEPS = 8  # smallest number of steps from which a trend is computed
-ZERO_STD, GRADIENT, CLIPPED = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
+ZERO_STD, GRAD_NORM, CLIP_RATIO = "frac_reward_zero_std", "grad_norm", "clip_ratio/region_mean"
 LOGP_DIFFERENCE_MEAN = "sampling/sampling_logp_difference/mean"  # a metric of TRL
-LENGTH, TRUNCATED = "completions/mean_length", "completions/clipped_ratio"
-
-
-CONDITIONS: dict[str, Callable[[Log], Evidence]] = {}  # the functions that `condition` has registered, by name
-
-
-def condition(function: Callable[[Log], Evidence]) -> Callable[[Log], Evidence]:
-    """Register a function in `CONDITIONS`, as the condition of the fault with the same name in faults.toml."""
-    CONDITIONS[function.__name__] = function
-    return function
+MEAN_LENGTH, TRUNCATED = "completions/mean_length", "completions/clipped_ratio"
 
 
 class Trend(NamedTuple):
@@ -45,7 +35,7 @@ def trend(log: Log, metric: str) -> Trend:
     """Compare the mean of a metric over the first quarter of the steps with its mean over the last quarter."""
     values = log.points(metric, MIN_STEPS)[1]
     if metric == ZERO_STD:  # for TRL, rounding errors of equal rewards count as a spread; here they do not
-        is_rounding = (log.column("reward_std") < 1e-6) | (log.column(GRADIENT) < 1e-3)
+        is_rounding = (log.column("reward_std") < 1e-6) | (log.column(GRAD_NORM) < 1e-3)
         values = np.where(is_rounding[np.isfinite(log.column(metric))], 1.0, values)
     quarter = len(values) // 4
     first, last = values[:quarter].mean(), values[-quarter:].mean()
@@ -58,7 +48,7 @@ def metric_names(log: Log) -> list[str]:
     return list(dict.fromkeys(name for row in log.rows for name in row))
 
 
-def components(log: Log) -> list[str]:
+def reward_mean_metrics(log: Log) -> list[str]:
     """Return the metrics of the reward functions with a nonzero weight, such as "rewards/format_reward/mean".
 
     If none of them has a number in `MIN_STEPS` steps, return ["reward"].
@@ -71,7 +61,7 @@ def components(log: Log) -> list[str]:
 
 def last_rewards(log: Log) -> list[float]:
     """Return the mean of each reward function over the last quarter of the steps."""
-    return [trend(log, name).last for name in components(log)]
+    return [trend(log, name).last for name in reward_mean_metrics(log)]
 
 
 def is_solved(log: Log) -> bool:
@@ -93,7 +83,7 @@ def updates_per_rollout(log: Log) -> int | None:
     return settings["num_iterations"] * max(updates_per_pass, 1)
 
 
-def usually_above(log: Log, metric: str, limit: float) -> Evidence:
+def usually_above(log: Log, metric: str, limit: float) -> Evidence | None:
     """Return the evidence that a metric is above a limit in the median step; None if it is not."""
     median = np.median(log.points(metric, 3)[1])
     return f"{metric} is {median:.2g} in the median step (at most {limit:g} expected)" if median > limit else None
@@ -107,12 +97,12 @@ def policy_unchanged(log: Log) -> bool:
     share, reward = trend(log, ZERO_STD), trend(log, "reward")
     if share.last > 0.9 or reward.change > 2 * reward.error or reward.change < -3 * reward.error:
         return False
-    if np.median(log.points(CLIPPED)[1] if log.has(CLIPPED) else 0) > 0.01:
+    if np.median(log.points(CLIP_RATIO)[1] if log.has(CLIP_RATIO) else 0) > 0.01:
         return False
     if log.points("kl")[1].any():
         kl = trend(log, "kl")
         return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.points("kl")[1][1:MIN_STEPS]))
-    trends = [trend(log, name) for name in ("entropy", LENGTH) if log.has(name)]
+    trends = [trend(log, name) for name in ("entropy", MEAN_LENGTH) if log.has(name)]
     for metric_trend in trends:
         first = metric_trend.first
         detectable = max(3 * metric_trend.error, 0.02 * first)  # smallest change that the noise does not hide

@@ -4,11 +4,10 @@ import numpy as np
 
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
 from grpo_lab.diagnose.conditions.evidence import (
-    CLIPPED,
+    CLIP_RATIO,
     LOGP_DIFFERENCE_MEAN,
     MIN_STEPS,
     Evidence,
-    condition,
     is_solved,
     policy_unchanged,
     trend,
@@ -18,8 +17,7 @@ from grpo_lab.diagnose.conditions.evidence import (
 from grpo_lab.diagnose.logs import Log
 
 
-@condition
-def world_trained(log: Log) -> Evidence:
+def environment_tokens_in_loss(log: Log) -> Evidence | None:
     """Detect that tokens written by the environment are in the loss."""
     steps, share = log.points(TRAINED_REPLIES, 1)
     if not share.any():
@@ -28,19 +26,22 @@ def world_trained(log: Log) -> Evidence:
     return f"{TRAINED_REPLIES} is {share.max():.2g} at step {step} (0 expected: the environment's tokens are only read)"
 
 
-@condition
-def ids_encoded_again(log: Log) -> Evidence:
+def completions_reencoded(log: Log) -> Evidence | None:
     """Detect that token ids were made by encoding the text of a completion again.
 
     Some of these ids differ from the sampled ones, and there the log-probabilities differ by many nats, while all other
     tokens agree. Other faults look different: a wrong temperature does not cause differences above five nats, and with
     shifted logits 9 of 10 tokens differ. Tokens that the environment wrote look the same, because their recorded
-    log-probability is 0; such logs are left to `world_trained`.
+    log-probability is 0; such logs are left to `environment_tokens_in_loss`.
     """
     log.points(FRAC_LOGP_DIFFERENCE, 3)
     share, difference = log.column(FRAC_LOGP_DIFFERENCE), log.column(LOGP_DIFFERENCE_MAX)
     is_large = difference > 5
-    if is_large.sum() < 3 or np.median(share[is_large]) > 0.5 or (log.has(TRAINED_REPLIES) and world_trained(log)):
+    if (
+        is_large.sum() < 3
+        or np.median(share[is_large]) > 0.5
+        or (log.has(TRAINED_REPLIES) and environment_tokens_in_loss(log))
+    ):
         return None
     differing = f"{FRAC_LOGP_DIFFERENCE} is {np.median(share[is_large]):.2g} there"
     num_large = is_large.sum()
@@ -48,8 +49,7 @@ def ids_encoded_again(log: Log) -> Evidence:
     return f"{evidence}: most tokens are those that were sampled, and some are not"
 
 
-@condition
-def sampler_trainer_apart(log: Log) -> Evidence:
+def train_inference_mismatch(log: Log) -> Evidence | None:
     """Detect that the log-probabilities of sampler and trainer differ by more than rounding explains.
 
     Rounding explains up to 0.1 nats in the mean over tokens. In the worst token of a step it explains up to 0.6 nats in
@@ -60,20 +60,18 @@ def sampler_trainer_apart(log: Log) -> Evidence:
     return usually_above(log, LOGP_DIFFERENCE_MAX, 1e-3 if log.settings.get("precision") == "fp32" else 0.6)
 
 
-@condition
-def kl_not_zero_at_start(log: Log) -> Evidence:
+def kl_not_zero_at_start(log: Log) -> Evidence | None:
     """Detect a KL other than 0 before the first update, when policy and reference should be the same."""
     steps, kl = log.points("kl", 1)
     rounding = 1e-6 if log.settings.get("precision") == "fp32" else 1e-4
-    has_moved = log.column(CLIPPED)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4
+    has_moved = log.column(CLIP_RATIO)[0] > 0 or abs(log.column("ratio")[0] - 1) > 1e-4
     several_updates = (updates_per_rollout(log) or 1) > 1
     if steps[0] != 1 or has_moved or several_updates or abs(kl[0]) < rounding:
         return None
     return f"kl is {kl[0]:.2g} nats a token before the first update (0 expected: policy and reference are the same)"
 
 
-@condition
-def kl_negative(log: Log) -> Evidence:
+def kl_negative(log: Log) -> Evidence | None:
     """Detect a negative KL from the estimator k2 or k3, which are at least 0 for each token."""
     steps, kl = log.points("kl", 1)
     rounding = 1e-6 if log.settings.get("precision") == "fp32" else 1e-3
@@ -82,8 +80,7 @@ def kl_negative(log: Log) -> Evidence:
     return f"kl is {kl.min():.2g} at step {int(steps[kl.argmin()])} (at least 0 expected of k2 and k3)"
 
 
-@condition
-def kl_still(log: Log) -> Evidence:
+def kl_flat(log: Log) -> Evidence | None:
     """Detect that the reward rises although the KL to the reference stays near 0."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
     if not log.settings.get("beta") or not reward.rises or kl.last > min(0.005, 1.5 * kl.first + 1e-9):
@@ -91,8 +88,7 @@ def kl_still(log: Log) -> Evidence:
     return f"{kl} (nats a token), while {reward}"
 
 
-@condition
-def kl_explosion(log: Log) -> Evidence:
+def kl_explosion(log: Log) -> Evidence | None:
     """Detect that the policy moves far from its reference without a higher reward, or by 10 nats a token with one."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
     if kl.last < max(0.5, 2 * log.points("kl")[1][0]) or (reward.rises and kl.last < 10):
@@ -102,8 +98,7 @@ def kl_explosion(log: Log) -> Evidence:
     return f"{kl} (nats a token), without gain: {reward}"
 
 
-@condition
-def entropy_collapse(log: Log) -> Evidence:
+def entropy_collapse(log: Log) -> Evidence | None:
     """Detect that the policy has nearly stopped exploring before its task is solved."""
     entropy, reward = trend(log, "entropy"), trend(log, "reward")
     quarter_of_first = 0.25 * entropy.first
@@ -114,25 +109,23 @@ def entropy_collapse(log: Log) -> Evidence:
     return f"{entropy} (nats a token) before the task is solved: {reward}"
 
 
-@condition
-def clip_always(log: Log) -> Evidence:
+def clip_always(log: Log) -> Evidence | None:
     """Detect that in the median step the ratio of many tokens, or of many sequences, is outside the clip range."""
-    return usually_above(log, CLIPPED, 0.5 if log.settings.get("importance_sampling_level") == "sequence" else 0.2)
+    return usually_above(log, CLIP_RATIO, 0.5 if log.settings.get("importance_sampling_level") == "sequence" else 0.2)
 
 
-@condition
-def clip_never(log: Log) -> Evidence:
+def clip_never(log: Log) -> Evidence | None:
     """Detect that no ratio is clipped in any step although each rollout serves several updates.
 
     It is not a fault if the ratio moves by less than 0.02, or, without a logged ratio, if the policy does not change. A
     ratio that is exactly 1 in all steps is one.
     """
     updates = updates_per_rollout(log) or 1
-    clipped = log.points(CLIPPED, MIN_STEPS)[1]
+    clipped = log.points(CLIP_RATIO, MIN_STEPS)[1]
     ratio = log.points("ratio")[1]
     largest = np.abs(ratio - 1).max(initial=0)
     moves_little = 1e-6 < largest < 0.02  # a ratio that moves so little cannot reach the clip range
     if updates < 2 or clipped.any() or moves_little or (not len(ratio) and policy_unchanged(log)):
         return None
     detail = f", and ratio is off 1 by {largest:.2g} at most" if len(ratio) else ", though the policy moves"
-    return f"{CLIPPED} is 0 in all steps with {updates} updates of each rollout{detail}"
+    return f"{CLIP_RATIO} is 0 in all steps with {updates} updates of each rollout{detail}"

@@ -3,21 +3,20 @@
 import numpy as np
 
 from grpo_lab.diagnose.conditions.evidence import (
-    LENGTH,
+    MEAN_LENGTH,
     MIN_STEPS,
     TRUNCATED,
     ZERO_STD,
     Evidence,
-    components,
-    condition,
     is_solved,
     last_rewards,
+    reward_mean_metrics,
     trend,
 )
 from grpo_lab.diagnose.logs import Log
 
 
-def no_spread(log: Log) -> Evidence:
+def no_spread(log: Log) -> Evidence | None:
     """Detect that nearly all groups have equal rewards at the end.
 
     This is not a fault if the policy has learnt the task: the reward has risen, and the task is solved.
@@ -28,28 +27,24 @@ def no_spread(log: Log) -> Evidence:
     return f"{ZERO_STD} is {share.last:.2f} in the last quarter (below 0.95 expected), at a reward of {reward.last:.3g}"
 
 
-@condition
-def no_spread_all_wrong(log: Log) -> Evidence:
+def no_spread_all_wrong(log: Log) -> Evidence | None:
     """Detect that nearly all groups have equal rewards because all completions are wrong."""
     return no_spread(log) if max(last_rewards(log)) <= 0.05 else None
 
 
-@condition
-def no_spread_all_right(log: Log) -> Evidence:
+def no_spread_all_right(log: Log) -> Evidence | None:
     """Detect that nearly all groups have equal rewards because all completions are right, without having improved."""
     return no_spread(log) if is_solved(log) else None
 
 
-@condition
-def no_spread_equal(log: Log) -> Evidence:
+def no_spread_equal(log: Log) -> Evidence | None:
     """Detect that nearly all groups have equal rewards, with completions that are neither all wrong nor all right."""
     return no_spread(log) if max(last_rewards(log)) > 0.05 and not is_solved(log) else None
 
 
-@condition
-def reward_component_still(log: Log) -> Evidence:
+def reward_component_flat(log: Log) -> Evidence | None:
     """Detect that one reward function gives the same reward, below 0.95, in all steps while another one changes."""
-    values = {name: log.points(name, MIN_STEPS)[1] for name in components(log)}
+    values = {name: log.points(name, MIN_STEPS)[1] for name in reward_mean_metrics(log)}
     moving = [name for name in values if np.ptp(values[name])]
     if not moving:
         return None
@@ -60,10 +55,9 @@ def reward_component_still(log: Log) -> Evidence:
     return None
 
 
-@condition
-def reward_component_falls(log: Log) -> Evidence:
+def reward_component_falls(log: Log) -> Evidence | None:
     """Detect that one reward function falls while the total reward rises."""
-    trends = [trend(log, name) for name in components(log)]
+    trends = [trend(log, name) for name in reward_mean_metrics(log)]
     reward = trend(log, "reward")
     falling = [part for part in trends if part.change < -max(3 * part.error, 0.2 * abs(part.first))]
     if not falling or len(trends) < 2 or not reward.rises:
@@ -71,8 +65,7 @@ def reward_component_falls(log: Log) -> Evidence:
     return f"{falling[0]}, while {reward}"
 
 
-@condition
-def not_centred(log: Log) -> Evidence:
+def advantages_not_centred(log: Log) -> Evidence | None:
     """Detect by a loss far below 0 that advantages do not sum to 0 in their group.
 
     If they do, the loss differs from 0 only because advantages vary with length, and by less than 1.
@@ -88,8 +81,7 @@ def not_centred(log: Log) -> Evidence:
     )
 
 
-@condition
-def truncation(log: Log) -> Evidence:
+def truncation(log: Log) -> Evidence | None:
     """Detect that many completions are still cut off at the end, and not many fewer than at the start."""
     truncated = trend(log, TRUNCATED)
     if truncated.last < 0.3 or not (truncated.rises or truncated.last > max(0.5, 0.8 * truncated.first)):
@@ -97,18 +89,16 @@ def truncation(log: Log) -> Evidence:
     return f"{truncated} (below 0.3 expected)"
 
 
-@condition
-def length_without_gain(log: Log) -> Evidence:
+def length_without_gain(log: Log) -> Evidence | None:
     """Detect that completions grow longer while the first reward function does not rise."""
-    log.points(LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
-    length, gain = trend(log, LENGTH), trend(log, components(log)[0])
+    log.points(MEAN_LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
+    length, gain = trend(log, MEAN_LENGTH), trend(log, reward_mean_metrics(log)[0])
     if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
         return None
     return f"{length}, while {gain}"
 
 
-@condition
-def held_out_falls_behind(log: Log) -> Evidence:
+def held_out_falls_behind(log: Log) -> Evidence | None:
     """Detect that the training reward is above the held-out reward in the later half of the evaluations.
 
     In addition, the gap must be larger than in the earlier half, or the held-out reward must not have risen since.

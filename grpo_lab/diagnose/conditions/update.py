@@ -4,11 +4,10 @@ import numpy as np
 
 from grpo_lab.base.names import LOGP_DIFFERENCE_MAX
 from grpo_lab.diagnose.conditions.evidence import (
-    GRADIENT,
+    GRAD_NORM,
     LOGP_DIFFERENCE_MEAN,
     MIN_STEPS,
     Evidence,
-    condition,
     metric_names,
     policy_unchanged,
     trend,
@@ -19,14 +18,13 @@ from grpo_lab.diagnose.logs import Log, MissingMetric
 MUST_BE_FINITE = ("kl", "entropy", "ratio", LOGP_DIFFERENCE_MAX, LOGP_DIFFERENCE_MEAN, "reward")
 
 
-@condition
-def nonfinite_steps(log: Log) -> Evidence:
+def nonfinite_steps(log: Log) -> Evidence | None:
     """Detect a metric that is not finite, or else updates with a loss or gradient that was not finite."""
     if evidence := _nonfinite_metric(log):
         return evidence
-    if not any(log.has(metric) for metric in ("loss", GRADIENT, "nonfinite_steps")):
+    if not any(log.has(metric) for metric in ("loss", GRAD_NORM, "nonfinite_steps")):
         raise MissingMetric("loss")
-    nonfinite_rows = [row for row in log.rows if not np.isfinite([row.get("loss", 0), row.get(GRADIENT, 0)]).all()]
+    nonfinite_rows = [row for row in log.rows if not np.isfinite([row.get("loss", 0), row.get(GRAD_NORM, 0)]).all()]
     cumulative_count = log.points("nonfinite_steps")[1]  # our trainer counts these updates over all steps so far
     count = max(len(nonfinite_rows), int(cumulative_count.max(initial=0)))
     has_loss_scale = log.settings.get("precision") == "fp16" or log.settings.get("fp16")
@@ -37,7 +35,7 @@ def nonfinite_steps(log: Log) -> Evidence:
     return f"{count} updates in {len(log.rows)} steps had a loss or gradient that was NaN or infinite"
 
 
-def _nonfinite_metric(log: Log) -> Evidence:
+def _nonfinite_metric(log: Log) -> Evidence | None:
     """Detect a metric that is NaN or infinite.
 
     For a metric of tokens one such step is enough. A reward is NaN in a step in which it applies to no completion, so
@@ -56,23 +54,22 @@ def _nonfinite_metric(log: Log) -> Evidence:
     return None
 
 
-@condition
-def gradient_spikes(log: Log) -> Evidence:
+def gradient_spikes(log: Log) -> Evidence | None:
     """Detect that the gradient is far larger in one step than in the median step."""
-    steps, norms = log.points(GRADIENT)
+    steps, norms = log.points(GRAD_NORM)
     steps, norms = steps[norms > 0], norms[norms > 0]
     if len(norms) < MIN_STEPS:
-        raise MissingMetric(GRADIENT)
+        raise MissingMetric(GRAD_NORM)
     early_norms = norms[: len(norms) // 4]
     is_larger_early = np.median(early_norms) > np.median(norms)
     typical_norm = np.median(early_norms if is_larger_early else norms)
     if norms.max() <= max(20 * typical_norm, 1):  # a norm below 1 may come from the first group with a spread
         return None
     median_step = "the median step" + (" of the first quarter" if is_larger_early else "")
-    return f"{GRADIENT} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {typical_norm:.3g} in {median_step}"
+    return f"{GRAD_NORM} is {norms.max():.3g} at step {int(steps[norms.argmax()])}, {typical_norm:.3g} in {median_step}"
 
 
-def no_weight_moves(log: Log) -> Evidence:
+def no_weight_moves(log: Log) -> Evidence | None:
     """Detect learning rates too low to change any weight: Adam moves a weight by about the rate per update."""
     rates = log.points("learning_rate")[1]
     largest_move = rates.sum() * (updates_per_rollout(log) or 1)
@@ -83,7 +80,7 @@ def no_weight_moves(log: Log) -> Evidence:
     return f"learning_rate is {np.median(rates):.2g}: {steps}"
 
 
-def nothing_moves(log: Log) -> Evidence:
+def nothing_moves(log: Log) -> Evidence | None:
     """Detect that the weights cannot have moved, or that the policy does not change."""
     if evidence := no_weight_moves(log):
         return evidence
@@ -95,22 +92,20 @@ def nothing_moves(log: Log) -> Evidence:
     return f"the policy stays as it was{at_rate}: {reward}"
 
 
-@condition
-def updates_swallowed(log: Log) -> Evidence:
+def updates_rounded_away(log: Log) -> Evidence | None:
     """Detect that a policy with bf16 weights does not change: its updates are rounded away."""
     has_bf16_weights = log.settings.get("precision") == "bf16-naive" or log.settings.get("dtype") == "bfloat16"
     return nothing_moves(log) if has_bf16_weights else None
 
 
-@condition
-def learning_rate_too_low(log: Log) -> Evidence:
+def learning_rate_too_low(log: Log) -> Evidence | None:
     """Detect that the policy does not change, for which a low learning rate is the likeliest cause.
 
     If the log has no KL, this is reported only for very low rates, because entropy and length show a change late.
     """
     sum_of_rates = log.points("learning_rate")[1].sum() * (updates_per_rollout(log) or 1)
     is_uncertain = sum_of_rates > 5e-4 and not log.points("kl")[1].any()
-    return None if is_uncertain or updates_swallowed(log) else nothing_moves(log)
+    return None if is_uncertain or updates_rounded_away(log) else nothing_moves(log)
 
 
 def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
@@ -119,13 +114,12 @@ def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
     return np.convolve(values, np.ones(width) / width, "valid"), width
 
 
-@condition
-def learning_rate_too_high(log: Log) -> Evidence:
+def learning_rate_too_high(log: Log) -> Evidence | None:
     """Detect that the reward falls far below its best, or is lost while the entropy halves or doubles."""
     return falls_from_its_best(log) or reward_lost_from_the_start(log)
 
 
-def falls_from_its_best(log: Log) -> Evidence:
+def falls_from_its_best(log: Log) -> Evidence | None:
     """Detect that the reward ends far below its best running mean."""
     steps, reward = log.points("reward", MIN_STEPS)
     means, width = running_mean(reward)
@@ -137,7 +131,7 @@ def falls_from_its_best(log: Log) -> Evidence:
     return f"reward falls from {best:.3g} around step {step} to {last_mean:.3g} at the end"
 
 
-def reward_lost_from_the_start(log: Log) -> Evidence:
+def reward_lost_from_the_start(log: Log) -> Evidence | None:
     """Detect that the reward loses more than three quarters of its first value while the entropy halves or doubles."""
     reward, entropy = log.points("reward", MIN_STEPS)[1], log.points("entropy")[1]
     if len(entropy) != len(reward) or not entropy[0]:

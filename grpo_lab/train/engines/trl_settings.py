@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.parser import as_typed
+from grpo_lab.base.parser import as_option_text
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings
@@ -151,7 +151,9 @@ def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None
             our_value = config.rows_at_once if name == "per_device_train_batch_size" else getattr(config, name)
             rows[name] = (our_value, f"{value} in each of {processes} processes")
     rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
-    typed = [(name, as_typed(our_value), as_typed(trl_value)) for name, (our_value, trl_value) in rows.items()]
+    typed = [
+        (name, as_option_text(our_value), as_option_text(trl_value)) for name, (our_value, trl_value) in rows.items()
+    ]
     lines = [("setting", "here", "on TRL"), *typed]
     names, our_values, _ = zip(*lines, strict=True)
     name_width, value_width = max(map(len, names)), max(map(len, our_values))

@@ -25,7 +25,7 @@ class Source:
     train: The records to train on.
     held_out: The held-out records; None if a hash of each problem decides.
     advice: A sentence on how the user can choose the held-out problems.
-    notes: Lines for the user, as in `OwnProblems`.
+    notes: Lines for the user, as in `UserData`.
     """
 
     name: str

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.tasks import find_task
-from grpo_lab.tasks.own import own_problems
 from grpo_lab.tasks.table import MAX_EVALUATED
+from grpo_lab.tasks.user_data import read_user_data
 
 
 def lines_of(*rows) -> bytes:
@@ -36,18 +36,18 @@ def questions(rows):
 def test_texts_become_chat_messages_every_column_is_kept_and_rows_are_copies(file):
     talk = [{"role": "system", "content": "Kurz."}, {"role": "user", "content": "你好"}]
     rows = [{"prompt": "1 + 1 = ?", "answer": 2, "level": 1}, {"prompt": talk, "answer": None, "level": None}]
-    own = own_problems(written(file, lines_of(*rows)))
+    data = read_user_data(written(file, lines_of(*rows)))
     expected = rows[0] | {"prompt": [{"role": "user", "content": "1 + 1 = ?"}]}
-    assert own.rows("train") + own.rows("test") == [expected, rows[1]]
-    own.rows("train")[0]["answer"] = "changed"
-    assert "changed" not in {row["answer"] for row in own.rows("train")}
+    assert data.rows("train") + data.rows("test") == [expected, rows[1]]
+    data.rows("train")[0]["answer"] = "changed"
+    assert "changed" not in {row["answer"] for row in data.rows("train")}
 
 
 def test_marks_and_ends_of_lines_of_other_systems_and_empty_lines(file):
     content = b"\xef\xbb\xbf\r\n" + lines_of(problem(1)).replace(b"\n", b"\r\n") + b"   \n" + lines_of(problem(2))[:-1]
-    own = own_problems(written(file, content))
-    assert questions(own.rows("train") + own.rows("test")) == ["1 + 1 = ?", "2 + 1 = ?"]
-    assert own.locations("train") + own.locations("test") == ["mine.jsonl, line 2", "mine.jsonl, line 4"]
+    data = read_user_data(written(file, content))
+    assert questions(data.rows("train") + data.rows("test")) == ["1 + 1 = ?", "2 + 1 = ?"]
+    assert data.locations("train") + data.locations("test") == ["mine.jsonl, line 2", "mine.jsonl, line 4"]
 
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1).filter(str.strip)
@@ -62,76 +62,76 @@ def test_no_problem_is_both_trained_and_held_out_whatever_else_is_in_the_file(tm
         some = prompts if name == "a" else [f"  {text} " for text in rng.sample(prompts, k=len(prompts))][:20]
         path = written(tmp_path_factory.mktemp(name) / "f.jsonl", lines_of(*({"prompt": text} for text in some)))
         try:
-            own = own_problems(path)
+            data = read_user_data(path)
         except ValueError as error:  # a small file may have no problem to train on
             assert "has no problem to train on" in str(error)
             continue
         for split in ("train", "test"):
-            for text in questions(own.rows(split)):
+            for text in questions(data.rows(split)):
                 assert sides.setdefault(" ".join(text.split()), split) == split
 
 
 def test_a_tenth_is_held_out_or_what_a_file_beside_it_holds(file):
-    own = own_problems(written(file, lines_of(*map(problem, range(1000)))))
-    train, test = own.rows("train"), own.rows("test")
+    data = read_user_data(written(file, lines_of(*map(problem, range(1000)))))
+    train, test = data.rows("train"), data.rows("test")
     assert sorted(questions(train + test)) == sorted(f"{n} + 1 = ?" for n in range(1000))
-    assert own.notes == []
+    assert data.notes == []
     assert 0.08 < len(test) / 1000 < 0.12
-    assert len(own.locations("test")) == len(test)
+    assert len(data.locations("test")) == len(test)
     beside = written(file.with_name("mine.test.jsonl"), lines_of(*map(problem, range(1000, 1003))))
-    own = own_problems(file)
-    assert len(own.rows("train")) == 1000
-    assert questions(own.rows("test")) == [f"{n} + 1 = ?" for n in range(1000, 1003)]
-    assert own.locations("test")[0] == "mine.test.jsonl, line 1"
+    data = read_user_data(file)
+    assert len(data.rows("train")) == 1000
+    assert questions(data.rows("test")) == [f"{n} + 1 = ?" for n in range(1000, 1003)]
+    assert data.locations("test")[0] == "mine.test.jsonl, line 1"
     written(beside, lines_of(problem(3000), problem(1)))
     with pytest.raises(ValueError, match="line 2 has the problem of mine.test.jsonl, line 2, which is held out"):
-        own_problems(file)
+        read_user_data(file)
     written(beside, lines_of({"prompt": "a"}))
     with pytest.raises(ValueError, match="mine.test.jsonl, line 1 has the columns prompt; expected those of mine.json"):
-        own_problems(file)
+        read_user_data(file)
 
 
 def test_a_problem_that_repeats_is_taken_once_and_that_is_said(file):
     rows = [problem(1), problem(2), problem(1), {"prompt": " 1  + 1 = ? ", "answer": "2"}]
-    own = own_problems(written(file, lines_of(*rows)))
-    assert len(own.rows("train") + own.rows("test")) == 2
-    assert own.notes[0] == "2 rows repeat an earlier problem and are left out (first: mine.jsonl, line 3)"
+    data = read_user_data(written(file, lines_of(*rows)))
+    assert len(data.rows("train") + data.rows("test")) == 2
+    assert data.notes[0] == "2 rows repeat an earlier problem and are left out (first: mine.jsonl, line 3)"
 
 
 def test_without_an_expected_column_all_columns_identify_a_problem(file):
     """An environment of TRL can have rows with one prompt and different seeds or secrets, which `reset` reads."""
     rows = [{"prompt": "Play.", "seed": seed} for seed in range(200)]
-    own = own_problems(written(file, lines_of(*rows, rows[3])))
-    seeds = {split: {row["seed"] for row in own.rows(split)} for split in ("train", "test")}
+    data = read_user_data(written(file, lines_of(*rows, rows[3])))
+    seeds = {split: {row["seed"] for row in data.rows(split)} for split in ("train", "test")}
     assert seeds["train"] | seeds["test"] == {*range(200)}
     assert not seeds["train"] & seeds["test"]
     assert 5 < len(seeds["test"]) < 40
-    assert own.notes == [
+    assert data.notes == [
         "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 201)",
         "199 rows have an earlier row's prompt but other columns, and count as problems (first: mine.jsonl, line 2)",
     ]
     written(file.with_name("mine.test.jsonl"), lines_of({"prompt": "Play.", "seed": 500}))
-    assert [row["seed"] for row in own_problems(file).rows("test")] == [500]
+    assert [row["seed"] for row in read_user_data(file).rows("test")] == [500]
     written(file.with_name("mine.test.jsonl"), lines_of({"prompt": "Play.", "seed": 7}))
     with pytest.raises(ValueError, match="line 8 has the problem of mine.test.jsonl, line 1, which is held out"):
-        own_problems(file)
+        read_user_data(file)
 
 
 def test_a_prompt_that_occurs_once_is_in_the_same_split_whatever_columns_there_are(file):
-    alone = own_problems(written(file, lines_of(*({"prompt": f"{n}?"} for n in range(300)))))
-    with_column = own_problems(written(file, lines_of(*({"prompt": f"{n}?", "seed": 1} for n in range(300)))))
+    alone = read_user_data(written(file, lines_of(*({"prompt": f"{n}?"} for n in range(300)))))
+    with_column = read_user_data(written(file, lines_of(*({"prompt": f"{n}?", "seed": 1} for n in range(300)))))
     assert questions(alone.rows("test")) == questions(with_column.rows("test"))
 
 
 def test_a_repeated_problem_with_its_answer_is_a_repeat_whatever_the_other_columns(file):
-    own = own_problems(written(file, lines_of(*({**problem(n), "id": i} for i, n in enumerate((1, 2, 1))))))
-    assert own.notes[0] == "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 3)"
+    data = read_user_data(written(file, lines_of(*({**problem(n), "id": i} for i, n in enumerate((1, 2, 1))))))
+    assert data.notes[0] == "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 3)"
 
 
 def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(file):
     task = find_task(str(written(file, lines_of(problem(1)))))
     assert len(task.rows("train")) == 1
-    assert "has no held-out problem" in task.own_data.notes[0]
+    assert "has no held-out problem" in task.user_data.notes[0]
     with pytest.raises(ValueError, match=r"mine.jsonl has no held-out problem.*others in a file mine.test.jsonl besid"):
         task.rows("test")
 
@@ -156,7 +156,7 @@ WRONG = {
 def test_what_is_wrong_with_a_file_is_said_with_its_line(file):
     for message, content in WRONG.items():
         with pytest.raises(ValueError, match=f"mine.jsonl.*{message}"):
-            own_problems(written(file, content))
+            read_user_data(written(file, content))
 
 
 def test_the_task_of_a_file(file):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.code_in_files import check_no_code_named
+from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.rewards.named import REWARD_FUNCTIONS
 from grpo_lab.tasks import TASKS
 

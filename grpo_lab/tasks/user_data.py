@@ -18,10 +18,10 @@ from typing import Any
 from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.tasks.data_options import DEFAULT_DATA_OPTIONS, EXAMPLE_RECORD, DataOptions
 from grpo_lab.tasks.lazy_rows import LazyRows, Table
-from grpo_lab.tasks.own_sources import RESERVED, Source, hub_source, local_source
 from grpo_lab.tasks.problem_index import ProblemIndex
 from grpo_lab.tasks.records import Record
 from grpo_lab.tasks.rows import Row, as_text, row_with_messages
+from grpo_lab.tasks.user_sources import RESERVED, Source, hub_source, local_source
 
 ROLES = ("system", "user", "assistant", "tool")
 MAX_COLLECTED_ERRORS = 100  # errors that are stored; further ones are only counted
@@ -29,7 +29,7 @@ RowsBySplit = dict[str, tuple[Table, Sequence[int]]]  # for each split, a table 
 
 
 @dataclass(frozen=True)
-class OwnProblems:
+class UserData:
     """The problems of the user's own data without repetitions.
 
     rows_by_split: The rows of each split.
@@ -52,7 +52,7 @@ class OwnProblems:
         return [*self.locations_by_split[split]]
 
 
-def own_problems(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS) -> OwnProblems:
+def read_user_data(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS) -> UserData:
     """Read problems from a file, a folder or a hub data set, and split them into training and held-out problems.
 
     A prompt is a text, which becomes a message of the user, or a list of chat messages. All rows must have the same
@@ -78,7 +78,7 @@ def own_problems(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS
         data.notes.append(
             f"{data.name} has no held-out problem, since a hash of the problem picks about one in ten; {data.advice}"
         )
-    return OwnProblems(
+    return UserData(
         {name: LazyRows(indices, partial(row_with_messages, table)) for name, (table, indices) in split.items()},
         {name: _Locations(indices, table.locations) for name, (table, indices) in split.items()},
         data.notes,

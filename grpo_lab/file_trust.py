@@ -29,13 +29,13 @@ def check_no_code_named(options: dict[str, Any], file: Path) -> None:
     options: The options in the file, without those that were also typed.
     file: The file of settings, for the error message.
     """
-    for option, words in options_to_type(options).items():
+    for option, words in options_naming_code(options).items():
         expected = "from a file only names of this package and problems on this machine are taken, since others may "
         expected += f"run code; if you trust it, type {shell_line(words)}"
         raise InputError(option, options[option], expected, found=f"is {options[option]!r:.200} in {str(file)!r}")
 
 
-def options_to_type(options: dict[str, Any]) -> dict[str, list[str]]:
+def options_naming_code(options: dict[str, Any]) -> dict[str, list[str]]:
     """Return the options that name code and so have to be typed: for each, its words on a command line."""
     words_by_option = {}
     for option, may_be_in_file in _MAY_BE_IN_FILE.items():
