@@ -8,7 +8,7 @@ from grpo_lab.memory.planning import (
     MemoryPlan,
     all_candidates,
     choose_candidate,
-    enlarge_micro_batches,
+    enlarge_microbatches,
     fit_to_gpu,
     plan_memory,
 )
@@ -19,7 +19,7 @@ __getattr__ = renamed_in_module(
     {
         "plan": "plan_memory",
         "choice": "choose_candidate",
-        "fit_to_cpu": "enlarge_micro_batches",
+        "fit_to_cpu": "enlarge_microbatches",
         "MODES": "GPU_PRECISIONS",
         "RESERVE": "RESERVE_BYTES",
     },
