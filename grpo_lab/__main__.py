@@ -74,7 +74,7 @@ def copy_lessons(arguments: list[str]) -> None:
         raise InputFileError(f"{str(FOLDER)!r} has no notebooks; install grpo-lab anew, or clone it")
     if existing := next((name for name in names if (folder / name).exists()), None):
         state = f"is {str(folder)!r}, which has {existing} already"
-        raise InputError("folder", folder, "expected one without notebooks", found=state)
+        raise InputError("folder", folder, "expected one without notebooks", problem=state)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(FOLDER / name, folder / name)

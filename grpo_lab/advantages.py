@@ -398,31 +398,31 @@ class Advantage:
 
 
 # The following functions pass tensors of the batch and settings to the formulas above.
-def group_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def batch_group_advantages(batch: RewardBatch, config: Any) -> Tensor:
     return group_advantages_where_rewarded(batch.rewards, batch.has_reward, config.scale_rewards)
 
 
-def rloo_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def batch_rloo_advantages(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(rloo_advantages, batch.has_reward, batch.rewards)
 
 
-def best_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def batch_best_of_group(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(best_of_group, batch.has_reward, batch.rewards)
 
 
-def rewards_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def batch_rewards(batch: RewardBatch, config: Any) -> Tensor:
     return torch.where(batch.has_reward, batch.rewards, 0)
 
 
-def turn_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def batch_turn_advantages(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask)
 
 
-def state_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def batch_state_advantages(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
 
 
-def gigpo_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+def batch_gigpo_advantages(batch: RewardBatch, config: Any) -> Tensor:
     compute = partial(gigpo_advantages, scale=config.scale_rewards)
     return advantages_where_rewarded(compute, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
 
@@ -433,11 +433,13 @@ def check_gigpo(config: Any) -> None:
 
 
 ADVANTAGES = {
-    "group": Advantage(group_of_batch, reads=("scale_rewards",)),
-    "rloo": Advantage(rloo_of_batch),
-    "best_of_group": Advantage(best_of_batch),
-    "none": Advantage(rewards_of_batch, smallest_group=1),
-    "turn": Advantage(turn_of_batch, per_turn=True),
-    "state": Advantage(state_of_batch, per_turn=True, reads_states=True),
-    "gigpo": Advantage(gigpo_of_batch, reads=("scale_rewards",), per_turn=True, reads_states=True, check=check_gigpo),
+    "group": Advantage(batch_group_advantages, reads=("scale_rewards",)),
+    "rloo": Advantage(batch_rloo_advantages),
+    "best_of_group": Advantage(batch_best_of_group),
+    "none": Advantage(batch_rewards, smallest_group=1),
+    "turn": Advantage(batch_turn_advantages, per_turn=True),
+    "state": Advantage(batch_state_advantages, per_turn=True, reads_states=True),
+    "gigpo": Advantage(
+        batch_gigpo_advantages, reads=("scale_rewards",), per_turn=True, reads_states=True, check=check_gigpo
+    ),
 }

@@ -50,7 +50,7 @@ def reply(
     """
     from transformers import GenerationConfig, TextStreamer
 
-    from grpo_lab.rollout import encode_prompts, end_token_ids, evaluating, pad_token_id
+    from grpo_lab.rollout import encode_prompts, end_token_ids, evaluation_mode, pad_token_id
     from grpo_lab.rollout.forward.fast_paths import context_length
     from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
@@ -62,13 +62,16 @@ def reply(
     if ids.shape[1] + max_new_tokens > context:
         limit = f"together they must be at most {context}, the model's context"
         lengths = f"has {ids.shape[1]} tokens and max_new_tokens is {max_new_tokens}"
-        raise InputError("prompt", prompt, limit, found=lengths)
+        raise InputError("prompt", prompt, limit, problem=lengths)
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     special_ids = {"eos_token_id": end_token_ids(model, tokenizer), "pad_token_id": pad_token_id(tokenizer)}
     settings = GenerationConfig(**sampling, **special_ids, max_new_tokens=max_new_tokens)
     streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     streamer.on_finalized_text = lambda text, stream_end=False: write(text) if write else None
-    with evaluating(model), set_aside_generation_config(model):  # penalties of the checkpoint would change the reply
+    with (
+        evaluation_mode(model),
+        set_aside_generation_config(model),
+    ):  # penalties of the checkpoint would change the reply
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
 
@@ -204,7 +207,7 @@ class _Chat:
         Returns:
             The messages of the episode, or its text if the environment has no messages.
         """
-        from grpo_lab.rollout.environments.environment import abilities
+        from grpo_lab.rollout.environments.environment import capabilities
         from grpo_lab.rollout.rollout import turns_as_text
 
         if self.forgets_questions:
@@ -224,7 +227,7 @@ class _Chat:
         print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
         if self.reward_spec is not None:
             print(_reward_line(rollout, row, self.reward_spec))
-        elif abilities(self.environment).has_reward:
+        elif capabilities(self.environment).has_reward:
             print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
         sys.stdout.flush()
         return rollout.texts[0] if episode.messages is None else episode.messages

@@ -32,7 +32,7 @@ def check_no_code_named(options: dict[str, Any], file: Path) -> None:
     for option, words in options_naming_code(options).items():
         expected = "from a file only names of this package and problems on this machine are taken, since others may "
         expected += f"run code; if you trust it, type {shell_line(words)}"
-        raise InputError(option, options[option], expected, found=f"is {options[option]!r:.200} in {str(file)!r}")
+        raise InputError(option, options[option], expected, problem=f"is {options[option]!r:.200} in {str(file)!r}")
 
 
 def options_naming_code(options: dict[str, Any]) -> dict[str, list[str]]:

@@ -78,7 +78,7 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
         raise InputPackageError("plot needs matplotlib, which is not installed: python -m pip install matplotlib")
     if not 1 <= len(runs) <= len(OKABE_ITO):
         expected = f"expected 1 to {len(OKABE_ITO)} runs, as many as can be told apart"
-        raise InputError("runs", runs, expected, found=f"are {len(runs)}")
+        raise InputError("runs", runs, expected, problem=f"are {len(runs)}")
     logs = [read_log(run) for run in runs]
     names = run_names([log.name for log in logs])
     panels = PANELS if metrics is None else [_panel(metric) for metric in metrics]

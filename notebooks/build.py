@@ -57,7 +57,7 @@ def texts(names: list[str]) -> list[Path]:
     if missing := [name for name in names if not any(path.stem.startswith(name) for path in all_texts)]:
         raise InputError(
             "names", missing, f"expected one of {', '.join(path.stem.partition('_')[0] for path in all_texts)}",
-            found=f"is {', '.join(missing)}",
+            problem=f"is {', '.join(missing)}",
         )  # fmt: skip
     return chosen
 

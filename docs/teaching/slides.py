@@ -63,7 +63,7 @@ def figure(lesson: str, words: str, chinese: bool = False) -> tuple[str, str]:
     matches = [position for position, alt in _alternatives(path).items() if words in alt]
     if len(matches) != 1:
         count = f"is that of {len(matches)}"
-        raise InputError("figure", f"{lesson}: {words}", "expected the words of one", found=count)
+        raise InputError("figure", f"{lesson}: {words}", "expected the words of one", problem=count)
     cell, output = matches[0]
     page = NOTEBOOKS / "zh" / path.name if chinese else path
     shown = json.loads(page.read_text(encoding="utf-8"))["cells"][cell]["outputs"][output]

@@ -18,15 +18,15 @@ class InputError(ValueError):
     argument: The name of the argument. Without the other arguments it is the whole message.
     value: The value of the argument.
     allowed: What is allowed, for the end of the message.
-    found: A text that replaces "is" and the value in the message, such as "has shape (2, 3)".
+    problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)".
     """
 
-    def __init__(self, argument: str, value: Any = None, allowed: str = "", *, found: str | None = None):
+    def __init__(self, argument: str, value: Any = None, allowed: str = "", *, problem: str | None = None):
         self.argument = argument
         self.value = value
         self.allowed = allowed
-        found = found or (f"is {value!r}" if allowed else "")
-        self.details = (f" {found}" if found else "") + (f"; {allowed}" if allowed else "")
+        problem = problem or (f"is {value!r}" if allowed else "")
+        self.details = (f" {problem}" if problem else "") + (f"; {allowed}" if allowed else "")
         super().__init__(argument + self.details)
 
 
@@ -59,7 +59,7 @@ def combine_errors(errors: Sequence[InputError], count: int | None = None) -> In
     omitted = "" if further < MAX_SHOWN_ERRORS else f"; and {further + 1 - MAX_SHOWN_ERRORS:,} more"
     problem = first.details.partition("; ")[0].strip() or first.argument
     allowed = f"{first.allowed}. And: {excerpts}{omitted}" if first.allowed else f"and: {excerpts}{omitted}"
-    error = type(first)(first.argument, first.value, allowed, found=problem)
+    error = type(first)(first.argument, first.value, allowed, problem=problem)
     error.__cause__ = first.__cause__
     return error
 
@@ -89,7 +89,7 @@ def check_dtype(name: str, values: Any, kind: str) -> None:
 def check_all_finite(name: str, values: Any) -> None:
     """Raise InputError unless all elements of a tensor are finite."""
     if not values.isfinite().all():
-        raise InputError(name, values, "all of them must be finite", found="holds NaN or infinite values")
+        raise InputError(name, values, "all of them must be finite", problem="holds NaN or infinite values")
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -124,11 +124,11 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
             continue
         if not hasattr(tensor, "is_floating_point"):
             expected = f"expected a tensor of shape {_expected(forms, sizes)}, such as torch.tensor({name})"
-            raise InputTypeError(name, tensor, expected, found=f"is a {type(tensor).__name__}")
+            raise InputTypeError(name, tensor, expected, problem=f"is a {type(tensor).__name__}")
         axes = next((axes for form in forms.split("|") if len(axes := form.split()) == tensor.ndim), None)
         if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):
             shape = f"has shape {tuple(tensor.shape)}"
-            raise InputError(name, tensor, f"expected {_expected(forms, sizes)}", found=shape)
+            raise InputError(name, tensor, f"expected {_expected(forms, sizes)}", problem=shape)
 
 
 def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:

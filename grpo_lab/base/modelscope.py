@@ -8,7 +8,7 @@ def modelscope_cache() -> Path:
     return Path(os.environ.get("MODELSCOPE_CACHE") or Path.home() / ".cache" / "modelscope").expanduser()
 
 
-def in_modelscope(hub_id: str, kind: str = "models") -> Path | None:
+def modelscope_folder(hub_id: str, kind: str = "models") -> Path | None:
     """Return the folder of a model or a data set in ModelScope's cache; None if it is not there.
 
     All layouts of the cache so far are searched: with and without hub/ and models/, with dots as ___, and with

@@ -26,9 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputPackageError("against", args.against, f"{args.against} is not installed; pip install trl==1.16.0")
     from grpo_lab.bench import measure
     from grpo_lab.models import pick_device
-    from grpo_lab.models.folders import usable_folder
+    from grpo_lab.models.folders import base_model_folder
 
-    usable_folder(args.model, pick_device(args.device).type)
+    base_model_folder(args.model, pick_device(args.device).type)
     setup = {name: getattr(args, name) for name in ("model", "precision", "device", "steps")}
     setup["threads"] = 1 if on_cpu else None
     report = {"machine": describe_machine(args.device)}

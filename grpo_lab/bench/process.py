@@ -37,7 +37,7 @@ def peak_memory() -> int:
             import psutil
         except ImportError as error:
             needs = 'is measured by psutil on Windows, which is not installed: pip install "grpo-lab[bench]"'
-            raise InputPackageError("peak memory", found=needs) from error
+            raise InputPackageError("peak memory", problem=needs) from error
         return psutil.Process().memory_info().peak_wset
     status = Path("/proc/self/status")
     if status.is_file():

@@ -59,7 +59,7 @@ def read_settings(file: Path) -> dict:
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=SettingsLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("config", file, found=f"is {str(file)!r}, which is not YAML: {error}") from None
+        raise InputError("config", file, problem=f"is {str(file)!r}, which is not YAML: {error}") from None
     if not isinstance(content, dict) or all(value is None for value in content.values()):
         raise InputError("config", str(file), "expected a file with lines such as `beta: 0.04`")
     return content
@@ -97,7 +97,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
             suggestion = f"did you mean {close_names[0]}? Or," if close_names else "--help lists what there is;"
             otherwise = "if another version of grpo_lab wrote it, leave it out"
             origin = f"is {str(file)!r}, which has {name!r}"
-            raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", found=origin)
+            raise InputError("config", name, f"that is not known here; {suggestion} {otherwise}", problem=origin)
         if actions[name].nargs is None:
             # A file written by TRL stores "no tracker" as an empty list.
             text = value if not isinstance(value, list) else ",".join(map(str, value)) or "none"

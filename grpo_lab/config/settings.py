@@ -221,7 +221,7 @@ class GRPOConfig(LossSettings, RunSettings):
         return "fp16" if self.fp16 else None
 
     @property
-    def rows_at_once(self) -> int:
+    def microbatch_size(self) -> int:
         """Number of rows of a micro-batch.
 
         This is `per_device_train_batch_size`, or, if that is None, generation_batch_size / gradient_accumulation_steps.
@@ -232,7 +232,7 @@ class GRPOConfig(LossSettings, RunSettings):
     @property
     def update_batch_size(self) -> int:
         """Number of rows of one optimizer update."""
-        return self.rows_at_once * self.gradient_accumulation_steps
+        return self.microbatch_size * self.gradient_accumulation_steps
 
     @property
     def updates_per_step(self) -> int:

@@ -112,7 +112,7 @@ def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError("variants", str(file), "expected YAML", found=f"cannot be read ({error})") from None
+        raise InputError("variants", str(file), "expected YAML", problem=f"cannot be read ({error})") from None
     if not isinstance(content, dict):
         raise InputError("variants", str(file), "expected a list of entries for each function")
     known_names = [name for names in exercises.NAMES.values() for name in names]
@@ -229,7 +229,7 @@ def class_variant(results: str) -> None:
         outcomes = {name: tuple(from_bytes(base64.b64decode(entry["outcomes"]))) for name, entry in content.items()}
     except (ValueError, zlib.error, TypeError, KeyError, AttributeError):
         allowed = "copy this cell again from the notebook that was handed out"
-        raise InputError("results", None, allowed, found="are not as they were handed out") from None
+        raise InputError("results", None, allowed, problem="are not as they were handed out") from None
     for name, recorded in outcomes.items():
         lesson = exercises.lesson_exercise(name)
         exercise = _as_variant(lesson, inspect.unwrap(lesson.function), content[name]["hints"])

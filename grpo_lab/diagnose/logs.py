@@ -79,7 +79,7 @@ def read_log(source, settings: dict | None = None) -> Log:
         saved_settings = {}
         name = "run"
     else:
-        raise InputTypeError("source", source, f"expected {KINDS}", found=f"is of type {type(source).__name__}")
+        raise InputTypeError("source", source, f"expected {KINDS}", problem=f"is of type {type(source).__name__}")
     return Log(_by_step(rows, name), saved_settings | (settings or {}), name)
 
 
@@ -88,7 +88,7 @@ def _from_path(path: Path) -> tuple[list, dict]:
     if path.is_dir():
         return _from_folder(path)
     if not path.is_file():
-        raise InputFileError("source", path, f"expected {KINDS}", found=f"{str(path)!r} does not exist")
+        raise InputFileError("source", path, f"expected {KINDS}", problem=f"{str(path)!r} does not exist")
     if path.suffix not in (".json", ".jsonl"):
         raise InputError("source", str(path), f"expected {KINDS}")
     try:
@@ -96,10 +96,10 @@ def _from_path(path: Path) -> tuple[list, dict]:
             return [json.loads(line) for line in complete_lines(path.read_bytes())], {}
         return json.loads(path.read_bytes())["log_history"], {}
     except ValueError as error:
-        raise InputError("source", path, found=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
+        raise InputError("source", path, problem=f"is {str(path)!r}, which cannot be read as JSON: {error}") from error
     except (KeyError, TypeError) as error:
         problem = f"{str(path)!r} has no 'log_history'"
-        raise InputError("source", path, f"expected a {STATE_FILE}", found=problem) from error
+        raise InputError("source", path, f"expected a {STATE_FILE}", problem=problem) from error
 
 
 def complete_lines(data: bytes) -> list[bytes]:
@@ -123,7 +123,7 @@ def _from_folder(folder: Path) -> tuple[list, dict]:
     if state_files := [*folder.glob(STATE_FILE), *folder.glob(f"checkpoint-*/{STATE_FILE}")]:
         return _from_path(max(state_files, key=lambda path: path.stat().st_mtime))
     expected = f"expected {METRICS_FILE} or {STATE_FILE}"
-    raise InputFileError("source", folder, expected, found=f"is {str(folder)!r}, which holds no log")
+    raise InputFileError("source", folder, expected, problem=f"is {str(folder)!r}, which holds no log")
 
 
 def _by_step(rows: list, name: str) -> list[dict]:
@@ -131,7 +131,7 @@ def _by_step(rows: list, name: str) -> list[dict]:
     steps: dict[int, dict] = {}
     for row in rows:
         if not isinstance(row, dict) or row.get("step") is None:
-            raise InputError("source", row, "expected 'step'", found=f"{name!r} has a row without: {str(row)[:80]}")
+            raise InputError("source", row, "expected 'step'", problem=f"{name!r} has a row without: {str(row)[:80]}")
         # TRL's names of held-out metrics become ours.
         values = {
             re.sub("^eval_", "eval/", metric): _number(value) for metric, value in row.items() if metric != "step"
@@ -139,7 +139,7 @@ def _by_step(rows: list, name: str) -> list[dict]:
         steps.setdefault(row["step"], {}).update({metric: x for metric, x in values.items() if x is not None})
     if not any(math.isfinite(value) for values in steps.values() for value in values.values()):
         raise InputError(
-            "source", name, "expected the metrics of at least one step", found=f"{name!r} holds no numbers"
+            "source", name, "expected the metrics of at least one step", problem=f"{name!r} holds no numbers"
         )
     return [{"step": step} | steps[step] for step in sorted(steps)]
 

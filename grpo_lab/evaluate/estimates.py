@@ -15,7 +15,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
     """
     if not (0 <= c <= n and 1 <= k <= n):
-        raise InputError("n, c, k", (n, c, k), "expected 0 <= c <= n and 1 <= k <= n", found=f"are {n}, {c}, {k}")
+        raise InputError("n, c, k", (n, c, k), "expected 0 <= c <= n and 1 <= k <= n", problem=f"are {n}, {c}, {k}")
     estimate = 1 - math.comb(n - c, k) / math.comb(n, k)  # scalar (7.2)
     return estimate
 
@@ -34,7 +34,7 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> list[float]:
     Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
     """
     if n < 1 or not 0 <= share <= 1:
-        raise InputError("share", share, "expected 0 <= share <= 1 and n >= 1", found=f"is {share} and n is {n}")
+        raise InputError("share", share, "expected 0 <= share <= 1 and n >= 1", problem=f"is {share} and n is {n}")
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)  # scalar (7.5)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))  # scalar (7.6)
     # The exact interval contains the share; at 0 and 1, rounding could exclude it.

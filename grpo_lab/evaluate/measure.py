@@ -107,20 +107,20 @@ def thinking_probability(model, tokenizer, rows: Rows, *, batch_size: int = 512)
     sampling variance. For a model whose first token decides whether it reasons, this is the expected share of
     completions with reasoning.
     """
-    from grpo_lab.rollout import compute_logprobs, encode_prompts, evaluating
+    from grpo_lab.rollout import compute_logprobs, encode_prompts, evaluation_mode
 
     if len(rows) == 0:
-        raise InputError("rows", rows, "expected at least one problem", found="is empty")
+        raise InputError("rows", rows, "expected at least one problem", problem="is empty")
     ids = tokenizer("<think>", add_special_tokens=False).input_ids
     if len(ids) != 1:
-        raise InputError("tokenizer", ids, "expected one", found=f"writes '<think>' as {len(ids)} tokens")
+        raise InputError("tokenizer", ids, "expected one", problem=f"writes '<think>' as {len(ids)} tokens")
     total = 0.0
     for part in in_parts(rows, batch_size):
         prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in part])
         think_ids = torch.full((len(part), 1), ids[0], device=model.device)
         prompts = prompt_ids.to(model.device), prompt_mask.to(model.device)
         prompt_of_row = torch.arange(len(part), device=model.device)
-        with evaluating(model), autocast(model):
+        with evaluation_mode(model), autocast(model):
             logp, _ = compute_logprobs(
                 model, *prompts, think_ids, torch.ones_like(think_ids).bool(), prompt_of_row, with_entropy=False
             )

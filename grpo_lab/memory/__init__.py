@@ -7,7 +7,7 @@ from grpo_lab.memory.planning import (
     MemoryPlan,
     all_candidates,
     choose_candidate,
-    enlarge_micro_batches,
+    enlarge_microbatches,
     fit_to_gpu,
     plan_memory,
 )

@@ -13,8 +13,8 @@ from grpo_lab.config.arguments import settings_parser
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choose_candidate, plan_memory
-from grpo_lab.models.folders import usable_folder
-from grpo_lab.models.loading import open_part
+from grpo_lab.models.folders import base_model_folder
+from grpo_lab.models.loading import load_component
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.environment import tool_schemas
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = vars(_parser().parse_args(arguments))
     model, task, budget, precision = (options.pop(name) for name in ("model", "task", "budget", "precision"))
     check_positive("budget", budget)
-    folder = None if model in SHAPES else usable_folder(model, "cuda")[0]
-    model_config = shape_config(model) if folder is None else open_part(AutoConfig, folder)
+    folder = None if model in SHAPES else base_model_folder(model, "cuda")[0]
+    model_config = shape_config(model) if folder is None else load_component(AutoConfig, folder)
     parameters = shape_of(model_config).parameters
     has_tiny_model = is_tiny(parameters)
     data_options = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         rows = task_spec.rows("train", None, seed=0)
-        prompt_length = longest_prompt(open_part(AutoTokenizer, folder), rows, schemas)
+        prompt_length = longest_prompt(load_component(AutoTokenizer, folder), rows, schemas)
     elif schemas:
         expected = "with tools, expected a model on this machine, whose chat template writes them into each prompt"
         raise InputError("model", model, expected)

@@ -40,9 +40,9 @@ class RunSizes:
     has_environment: bool = False  # True if an environment replies; all episodes are then sampled in one part
 
     @cached_property
-    def rows(self) -> int:
-        """R, the rows of a micro-batch of an update."""
-        return self.config.rows_at_once
+    def microbatch_size(self) -> int:
+        """R, the number of completions in a micro-batch of an update."""
+        return self.config.microbatch_size
 
     @cached_property
     def row_length(self) -> int:
@@ -70,20 +70,18 @@ class RunSizes:
 
         Rows of the same prompt lie next to each other in a batch (trainer/experience_logprobs.py).
         """
-        config = self.config
-        rows = self.rows
-        group = self.config.num_generations
+        config, size, group = self.config, self.microbatch_size, self.config.num_generations
         if not self.shares_prompts:
-            return rows
+            return size
         whole_groups = config.update_batch_size == config.generation_batch_size
-        if whole_groups and (rows % group == 0 or group % rows == 0):
-            return max(rows // group, 1)
-        return min(config.prompts_per_step, rows)
+        if whole_groups and (size % group == 0 or group % size == 0):
+            return max(size // group, 1)
+        return min(config.prompts_per_step, size)
 
     @cached_property
     def completion_inputs(self) -> int:
         """Tokens of completions that pass the layers: all but the last of each, which predicts nothing."""
-        return self.rows * (self.config.max_completion_length - 1)
+        return self.microbatch_size * (self.config.max_completion_length - 1)
 
     @cached_property
     def layer_tokens(self) -> int:
@@ -93,7 +91,7 @@ class RunSizes:
     @cached_property
     def head_tokens(self) -> int:
         """Tokens of a micro-batch that the head predicts."""
-        return self.rows * self.config.max_completion_length
+        return self.microbatch_size * self.config.max_completion_length
 
     @cached_property
     def chunk_tokens(self) -> int | None:
@@ -136,7 +134,7 @@ class RunSizes:
         """Bytes that one layer keeps for the backward pass, with keys and values for each row that attends to them."""
         copies = 3 if self.precision.autocast else 0
         token_bytes = parts.layer_token_bytes(self.shape, self.matmul_itemsize, self.weight_itemsize, copies=copies)
-        completions = self.rows * self.row_length * self._key_copies(self.row_length - 1)
+        completions = self.microbatch_size * self.row_length * self._key_copies(self.row_length - 1)
         columns = completions + self.num_prompts * self.prompt_length * self._key_copies(self.prompt_length)
         cache = parts.cache_bytes(self.shape, columns, self.matmul_itemsize) // self.shape.layers
         return self.layer_tokens * token_bytes + cache + self._padding_bytes
@@ -150,7 +148,7 @@ class RunSizes:
     def _padding_bytes(self) -> int:
         """Bytes of the zero queries that pad long rows, and of their outputs, if the kernel computes a row per call."""
         is_padded = kernel_of_long_rows(self.device_type, self.matmul_dtype) == BY_ROW
-        queries = self.rows * self.prompt_length if is_padded and self.row_length - 1 > LONGEST_MASKED else 0
+        queries = self.microbatch_size * self.prompt_length if is_padded and self.row_length - 1 > LONGEST_MASKED else 0
         return 2 * queries * self.shape.query_width * self.matmul_itemsize
 
     @cached_property
@@ -189,7 +187,7 @@ class RunSizes:
         return self.matmul_itemsize * (self.shape.query_width // self.shape.key_width) * entries
 
 
-def resident(run: RunSizes) -> BytesByPart:
+def resident_bytes(run: RunSizes) -> BytesByPart:
     """Return the bytes that stay allocated for the whole run: weights, Adam's moments and the reference model.
 
     Adam's moments have the precision of the weights, or 8 bits.
@@ -204,7 +202,7 @@ def resident(run: RunSizes) -> BytesByPart:
     return {"weights": weights, "Adam's moments": adam_moments, "reference": weights if has_reference else 0}
 
 
-def rollout(run: RunSizes) -> list[BytesByPart]:
+def rollout_snapshots(run: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part.
 
     Decoding uses a cache of fixed size, and on a GPU a captured graph.
@@ -242,14 +240,14 @@ def _decoding_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
     }
 
 
-def logprobs(run: RunSizes) -> list[BytesByPart]:
+def logprob_snapshots(run: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of computing log-probabilities without gradient: in the layers, and in the head.
 
     They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
     or a KL is logged that the loss does not contain.
     """
     is_policy_scored = run.config.updates_per_step > 1 or (run.config.log_kl and run.config.beta == 0)
-    if not is_policy_scored and not resident(run)["reference"]:
+    if not is_policy_scored and not resident_bytes(run)["reference"]:
         return [{}]
     copies = run.layer_copy_bytes if is_policy_scored else 0
     working_memory = parts.forward_bytes(run.shape, run.layer_tokens, run.matmul_itemsize, run.weight_itemsize)
@@ -259,18 +257,18 @@ def logprobs(run: RunSizes) -> list[BytesByPart]:
     return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy_bytes}]
 
 
-def update(run: RunSizes) -> list[BytesByPart]:
+def update_snapshots(run: RunSizes) -> list[BytesByPart]:
     """Return the snapshots of the first micro-batch of an update, and of a later one, if there is one.
 
     In a later micro-batch the gradients of the earlier ones are alive as well.
     """
-    snapshots = _micro_batch(run, 0)
-    if run.config.update_batch_size > run.rows:
-        snapshots += _micro_batch(run, run.gradient_bytes)
+    snapshots = _microbatch_snapshots(run, 0)
+    if run.config.update_batch_size > run.microbatch_size:
+        snapshots += _microbatch_snapshots(run, run.gradient_bytes)
     return snapshots
 
 
-def _micro_batch(run: RunSizes, gradients_before: int) -> list[BytesByPart]:
+def _microbatch_snapshots(run: RunSizes, gradients_before: int) -> list[BytesByPart]:
     """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
     The four are in the head, in the last layer, in the first layer, and at the end, in the input embedding.
@@ -321,8 +319,8 @@ def _snapshot(gradients: int, activations: int, autocast_cache: int, head: int) 
     return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
 
 
-def optimizer_step(run: RunSizes) -> list[BytesByPart]:
-    r"""Compute the bytes alive in an optimizer step, with the optimizer's working memory for n weights.
+def optimizer_snapshots(run: RunSizes) -> list[BytesByPart]:
+    r"""Return the one snapshot of an optimizer step, with the optimizer's working memory for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}
 
@@ -334,4 +332,10 @@ def optimizer_step(run: RunSizes) -> list[BytesByPart]:
     return [{"gradients": run.gradient_bytes, "Adam at work": working_memory}]
 
 
-PHASES = {"rollout": rollout, "logprobs": logprobs, "update": update, "optimizer": optimizer_step}
+# Functions that return the snapshots of each phase, by its name.
+PHASES = {
+    "rollout": rollout_snapshots,
+    "logprobs": logprob_snapshots,
+    "update": update_snapshots,
+    "optimizer": optimizer_snapshots,
+}

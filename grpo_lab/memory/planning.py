@@ -19,7 +19,7 @@ from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS, SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.phases import PHASES, RunSizes, resident
+from grpo_lab.memory.phases import PHASES, RunSizes, resident_bytes
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout.environments.environment import Environment, tool_schemas
@@ -38,8 +38,8 @@ class MemoryPlan:
     @cached_property
     def snapshots(self) -> dict[str, list[dict[str, int]]]:
         """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
-        resident_bytes = resident(self.run)
-        return {name: [resident_bytes | snapshot for snapshot in phase(self.run)] for name, phase in PHASES.items()}
+        always_alive = resident_bytes(self.run)
+        return {name: [always_alive | snapshot for snapshot in phase(self.run)] for name, phase in PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -78,7 +78,7 @@ class MemoryPlan:
             f"{run.shape.parameters:,} parameters, {run.precision}; "
             f"{config.generation_batch_size} completions per step x "
             f"({run.prompt_length} prompt + {config.max_completion_length} response) tokens, "
-            f"{run.rows} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
+            f"{run.microbatch_size} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
         sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
@@ -135,12 +135,13 @@ class Candidate(NamedTuple):
     plan: MemoryPlan
     precision: str
     gradient_checkpointing: bool
-    rows: int  # R, rows of a micro-batch
+    microbatch_size: int  # R, number of completions in a micro-batch
 
     def __str__(self) -> str:
         layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
         parts = self.plan.run.rollout_parts
-        return f"{self.precision}, {layers}, {self.rows} rows at a time{f', rollout in {parts} parts' * (parts > 1)}"
+        in_parts = f", rollout in {parts} parts" * (parts > 1)
+        return f"{self.precision}, {layers}, {self.microbatch_size} rows at a time{in_parts}"
 
     def with_rollout_within(self, budget: int) -> "Candidate":
         """Return this candidate with its rollout split into the fewest parts with which it fits into `budget` bytes.
@@ -161,57 +162,61 @@ class Candidate(NamedTuple):
 
 
 def all_candidates(
-    memory_plan: MemoryPlan, precisions: tuple[str, ...], fixed: Container[str] = ()
+    memory_plan: MemoryPlan, precisions: tuple[str, ...], fixed_settings: Container[str] = ()
 ) -> Iterator[Candidate]:
     """Yield the candidates, best first: exact ones before ones that round more, and fast ones before slow ones.
 
     These are, for each precision, a candidate that keeps all activations and a candidate with checkpointing; then the
-    last of these with fewer rows per micro-batch.
+    last of these with smaller micro-batches.
 
     Args:
         memory_plan: The plan of the run as it is configured.
         precisions: Names in `PRECISIONS`, best first.
-        fixed: Names of settings that must not change.
+        fixed_settings: Names of settings that must not change.
     """
-    config, configured_rows = memory_plan.run.config, memory_plan.run.rows
-    checkpointing_choices = (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed else (False, True)
+    config, configured_size = memory_plan.run.config, memory_plan.run.microbatch_size
+    checkpointing_choices = (
+        (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed_settings else (False, True)
+    )
     combinations = [
-        (precision, checkpointing, configured_rows)
+        (precision, checkpointing, configured_size)
         for precision in precisions
         for checkpointing in checkpointing_choices
     ]
-    if not any(name in fixed for name in MICROBATCH_SETTINGS):
+    if not any(name in fixed_settings for name in MICROBATCH_SETTINGS):
         last_precision, last_checkpointing, _ = combinations[-1]
-        divisors = [rows for rows in range(configured_rows - 1, 0, -1) if configured_rows % rows == 0]
-        combinations += [(last_precision, last_checkpointing, rows) for rows in divisors]
-    for precision, checkpointing, rows in combinations:
+        divisors = [size for size in range(configured_size - 1, 0, -1) if configured_size % size == 0]
+        combinations += [(last_precision, last_checkpointing, size) for size in divisors]
+    for precision, checkpointing, size in combinations:
         batch_settings = {
-            "per_device_train_batch_size": rows,
-            "gradient_accumulation_steps": config.update_batch_size // rows,
+            "per_device_train_batch_size": size,
+            "gradient_accumulation_steps": config.update_batch_size // size,
         }
         changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
         new_config = replace(config, **changes, **batch_settings)
         plan = memory_plan.with_changes(config=new_config, precision=PRECISIONS[precision])
-        yield Candidate(plan, precision, checkpointing, rows)
+        yield Candidate(plan, precision, checkpointing, size)
 
 
 def choose_candidate(
-    memory_plan: MemoryPlan, budget: int, precisions: tuple[str, ...], fixed: Container[str] = ()
+    memory_plan: MemoryPlan, budget: int, precisions: tuple[str, ...], fixed_settings: Container[str] = ()
 ) -> tuple[Candidate, list[str]]:
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
 
     Args:
-        memory_plan: The plan of the run as it is configured; this, `precisions` and `fixed` are passed to
+        memory_plan: The plan of the run as it is configured; this, `precisions` and `fixed_settings` are passed to
             `all_candidates`.
         budget: Bytes that are free on the device.
 
     Returns:
         The chosen candidate, and lines to print: a table of the candidates, and the choice.
     """
-    candidates = [candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, precisions, fixed)]
+    candidates = [
+        candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, precisions, fixed_settings)
+    ]
     fitting = [candidate for candidate in candidates if candidate.plan.fits(budget)]
-    if fitting:  # candidates with fewer rows than the chosen one are not shown
-        candidates = [candidate for candidate in candidates if candidate.rows >= fitting[0].rows]
+    if fitting:  # candidates with smaller micro-batches than the chosen one are not shown
+        candidates = [candidate for candidate in candidates if candidate.microbatch_size >= fitting[0].microbatch_size]
     table_rows = [
         [str(candidate), f"{candidate.plan.peak / GIB:.2f}", "fits" if candidate.plan.fits(budget) else "-"]
         for candidate in candidates
@@ -233,7 +238,7 @@ def fit_to_gpu(
     rows,
     config: GRPOConfig,
     device: torch.device,
-    fixed: Container[str],
+    fixed_settings: Container[str],
     environment: Environment | None = None,
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose precision, checkpointing and micro-batch size so that a run fits a GPU.
@@ -246,7 +251,7 @@ def fit_to_gpu(
         rows: The rows of the data set, each a dict with a "prompt".
         config: The settings of the run. A precision that they request is kept.
         device: The device of the run.
-        fixed: Names of settings that must not change.
+        fixed_settings: Names of settings that must not change.
         environment: The environment that replies to the policy; None without one.
 
     Returns:
@@ -265,17 +270,17 @@ def fit_to_gpu(
         )
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"]
-    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions, fixed)
+    chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions, fixed_settings)
     return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
 
 
-def enlarge_micro_batches(
+def enlarge_microbatches(
     model_config,
     tokenizer,
     rows,
     config: GRPOConfig,
     precision: str,
-    fixed: Container[str] = (),
+    fixed_settings: Container[str] = (),
     environment: Environment | None = None,
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose larger micro-batches for short completions, which saves time on a CPU and needs no more memory.
@@ -289,7 +294,7 @@ def enlarge_micro_batches(
     Arguments and results are those of `fit_to_gpu`, with a `precision`, a name in `PRECISIONS`, in place of the device.
     There are no lines if nothing has changed.
     """
-    has_fixed_batches = any(name in fixed for name in MICROBATCH_SETTINGS)
+    has_fixed_batches = any(name in fixed_settings for name in MICROBATCH_SETTINGS)
     loss_depends_on_size = LOSSES[config.loss_type].depends_on_microbatches
     if has_fixed_batches or loss_depends_on_size or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
@@ -305,13 +310,13 @@ def enlarge_micro_batches(
         )
     except InputError:
         return config, []
-    for micro_batch in range(config.update_batch_size, config.rows_at_once, -1):
-        if config.update_batch_size % micro_batch:
+    for size in range(config.update_batch_size, config.microbatch_size, -1):
+        if config.update_batch_size % size:
             continue
-        steps = config.update_batch_size // micro_batch
-        larger = replace(config, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps)
+        steps = config.update_batch_size // size
+        larger = replace(config, per_device_train_batch_size=size, gradient_accumulation_steps=steps)
         if memory_plan.with_changes(config=larger).totals["update"] <= memory_plan.totals["update"]:
-            default_rows = f"{config.rows_at_once} of {SHORT_COMPLETION_TOKENS} tokens"
-            why = f"{micro_batch} short completions need no more memory than {default_rows}"
-            return larger, [f"per_device_train_batch_size {micro_batch}, gradient_accumulation_steps {steps}: {why}"]
+            default_size = f"{config.microbatch_size} of {SHORT_COMPLETION_TOKENS} tokens"
+            why = f"{size} short completions need no more memory than {default_size}"
+            return larger, [f"per_device_train_batch_size {size}, gradient_accumulation_steps {steps}: {why}"]
     return config, []

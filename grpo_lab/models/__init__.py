@@ -10,5 +10,5 @@ from grpo_lab.models.device import (
     pick_device_and_precision,
 )
 from grpo_lab.models.folders import QWEN2
-from grpo_lab.models.frozen import frozen_copy, silence_dropout
+from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.models.loading import load_policy

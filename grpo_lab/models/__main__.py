@@ -55,7 +55,7 @@ def _save_merged(adapter: str, output_dir: Path) -> None:
     model, tokenizer = load_policy(adapter, "cpu", "fp32")
     if origin_of(model).merged_adapter is None:
         raise InputError(
-            "adapter", adapter, "expected a folder with an adapter", found=f"is {adapter!r}, a whole model"
+            "adapter", adapter, "expected a folder with an adapter", problem=f"is {adapter!r}, a whole model"
         )
     for part in (model, tokenizer):
         part.save_pretrained(output_dir)

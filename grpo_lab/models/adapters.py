@@ -42,7 +42,7 @@ def lora_config(model, settings: dict[str, Any]):
     check_lora(settings)
     if has_adapter(model) or origin_of(model).merged_adapter:
         remedy = "merge it into another folder first (`python -m grpo_lab.models merge`), or resume its run"
-        raise InputError("use_peft", True, remedy, found="is on, and the model has an adapter already")
+        raise InputError("use_peft", True, remedy, problem="is on, and the model has an adapter already")
     targets = settings["lora_target_modules"]
     if targets is not None and targets != [ALL_LINEAR]:
         names = _linear_names(model)
@@ -123,7 +123,7 @@ def load_adapter_weights(folder: Path, model) -> None:
     }
     if differing := sorted(saved.keys() ^ get_peft_model_state_dict(model).keys()):
         problem = f"in {readable(folder)} is that of other maps than the model's: {differing[0]}"
-        raise InputError("adapter", differing[0], "expected that of the same run", found=problem)
+        raise InputError("adapter", differing[0], "expected that of the same run", problem=problem)
     set_peft_model_state_dict(model, saved)
 
 
@@ -138,17 +138,17 @@ def base_of(adapter: Path) -> str:
         settings = dict(json.loads((adapter / ADAPTER_CONFIG_FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
         problem = f"is {readable(adapter)}, whose {ADAPTER_CONFIG_FILE} is damaged"
-        raise InputError("name", str(adapter), expected, found=problem) from None
+        raise InputError("name", str(adapter), expected, problem=problem) from None
     base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
     if kind != "LORA" or not isinstance(base, str) or not base:
         problem = f"is {readable(adapter)}, which holds a {kind} adapter for {base!r} and not a whole model"
-        raise InputError("name", str(adapter), expected, found=problem)
+        raise InputError("name", str(adapter), expected, problem=problem)
     if whole_modules := settings.get("modules_to_save") or settings.get("trainable_token_indices"):
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which holds {whole_modules} as well"
-        raise InputError("name", str(adapter), "merge it with peft, and save that", found=problem)
+        raise InputError("name", str(adapter), "merge it with peft, and save that", problem=problem)
     if not (adapter / ADAPTER_WEIGHTS_FILE).is_file():
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which has no {ADAPTER_WEIGHTS_FILE}"
-        raise InputError("name", str(adapter), "pickled files are not opened", found=problem)
+        raise InputError("name", str(adapter), "pickled files are not opened", problem=problem)
     return base
 
 
@@ -166,7 +166,7 @@ def merge_adapter(model, adapter: Path) -> None:
         if isinstance(error, MemoryError):
             raise
         problem = f"is {readable(adapter)}, whose adapter does not fit its model: {' '.join(str(error).split()):.300}"
-        raise InputError("name", str(adapter), "take the model that it was trained with", found=problem) from error
+        raise InputError("name", str(adapter), "take the model that it was trained with", problem=problem) from error
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for name, module in list(model.named_modules()):

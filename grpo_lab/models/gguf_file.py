@@ -74,7 +74,7 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
         from gguf import GGUFReader
     except ImportError as error:
         needs = 'are read with the package gguf, which is not installed: pip install "grpo-lab[gguf]"'
-        raise InputPackageError("GGUF files", found=needs) from error
+        raise InputPackageError("GGUF files", problem=needs) from error
 
     expected = f'expected a GGUF file of architecture "{architecture or " or ".join(PRE_TOKENIZERS)}"'
     if not file.is_file():
@@ -83,21 +83,21 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
         reader = GGUFReader(str(file))
     except Exception as error:  # for a damaged file the reader may raise an error of any type
         problem = f"is {readable(file)}, which is not a GGUF file, or is damaged ({type(error).__name__})"
-        raise InputError("gguf", file, "download it again", found=problem) from error
+        raise InputError("gguf", file, "download it again", problem=problem) from error
     header = Header(file, reader.fields, {tensor.name: tensor for tensor in reader.tensors})
     if header.architecture not in ([architecture] if architecture else PRE_TOKENIZERS):
         problem = f"is {readable(file)}, a model of the architecture {header.architecture!r}"
-        raise InputError("gguf", file, expected, found=problem)
+        raise InputError("gguf", file, expected, problem=problem)
     missing_fields = [name for name in TOKENIZER_FIELDS if f"tokenizer.{name}" not in header.fields]
     if missing_fields:
         part = "chat template" if missing_fields[0] == "chat_template" else "tokenizer"
         problem = f"is {readable(file)}, which has no {part} (tokenizer.{missing_fields[0]})"
-        raise InputError("gguf", file, "expected an instruct model's file with both", found=problem)
+        raise InputError("gguf", file, "expected an instruct model's file with both", problem=problem)
     pre_tokenizer = header.value("tokenizer.ggml.pre")
     if pre_tokenizer not in PRE_TOKENIZERS[header.architecture]:
         readable_names = ", ".join(map(repr, PRE_TOKENIZERS[header.architecture]))
         problem = f"is {readable(file)}, whose tokenizer cuts text into words as {pre_tokenizer!r}"
-        raise InputError("gguf", file, f"known: {readable_names}", found=problem)
+        raise InputError("gguf", file, f"known: {readable_names}", problem=problem)
     return header
 
 

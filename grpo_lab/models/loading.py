@@ -76,7 +76,7 @@ def load_policy(
     if _has_small_weights(folder):
         _, chosen_precision = pick_device_and_precision(chosen_device, precision, exact_only=True)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
-    open_part(AutoConfig, folder)
+    load_component(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
     model = _load_model(folder, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
@@ -98,7 +98,7 @@ def load_policy(
     return model, tokenizer
 
 
-def open_part(auto_class: Any, folder: Path, **settings: Any) -> Any:
+def load_component(auto_class: Any, folder: Path, **settings: Any) -> Any:
     """Load the configuration, the tokenizer or the model in a folder with transformers.
 
     Args:
@@ -190,7 +190,7 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTr
     # For small weights the progress bar would be full at once, and would stay in every notebook.
     with without_progress_bars() if _has_small_weights(folder) else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
-        model, report = open_part(AutoModelForCausalLM, folder, **options)
+        model, report = load_component(AutoModelForCausalLM, folder, **options)
     if missing := sorted(report["missing_keys"]):
         further = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         lacking = f"whose weights lack {missing[0]}{further}, which would begin at random"
@@ -248,7 +248,7 @@ def without_progress_bars() -> Iterator[None]:
 
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Open the tokenizer in a folder, with padding on the left; one without an end token is refused."""
-    tokenizer = open_part(AutoTokenizer, folder, padding_side="left")
+    tokenizer = load_component(AutoTokenizer, folder, padding_side="left")
     if tokenizer.eos_token_id is None:
         raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
     return tokenizer
@@ -265,4 +265,4 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def _unusable_folder(folder: Path, problem: str, advice: str = "") -> InputError:
-    return InputError("name", folder, advice, found=f"is {readable(folder)}, {problem}")
+    return InputError("name", folder, advice, problem=f"is {readable(folder)}, {problem}")

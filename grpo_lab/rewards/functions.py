@@ -92,7 +92,7 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
         except TypeError as error:
             expected = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
             mismatch = f"does not fit the batch: {error}"
-            raise InputTypeError(f"reward function {name!r}", function, expected, found=mismatch) from error
+            raise InputTypeError(f"reward function {name!r}", function, expected, problem=mismatch) from error
         _check_defaults(function, name, [name for name in names if name not in TRAINER_ARGUMENTS])
 
 
@@ -119,7 +119,7 @@ def _check_defaults(function: Callable, name: str, columns: Iterable[str]) -> No
         if column in parameters and isinstance(default := parameters[column].default, numbers.Number | str):
             expected = "rename one of them, bind the setting with functools.partial, or give it no default"
             conflict = f"has the setting {column}={default!r}, and the data a column {column!r}"
-            raise InputTypeError(f"reward function {name!r}", function, expected, found=conflict)
+            raise InputTypeError(f"reward function {name!r}", function, expected, problem=conflict)
 
 
 def settings_of(function: Callable) -> set[str]:

@@ -34,7 +34,7 @@ class RewardLog:
         number = value.item() if hasattr(value, "item") else value
         if not isinstance(name, str) or not isinstance(number, numbers.Real):
             problem = f"was called with {name!r:.60} and {value!r:.60}"
-            raise InputError("log_metric", value, "expected a text and a number", found=problem)
+            raise InputError("log_metric", value, "expected a text and a number", problem=problem)
         self._values.setdefault(name, []).append(float(number))
 
     def log_extra(self, column: str, values: Sequence[Any]) -> None:
@@ -45,7 +45,7 @@ class RewardLog:
         except (TypeError, ValueError) as error:
             problem = f"was called with {column!r:.60} and {values!r:.60}"
             expected = "expected a text and a list of numbers, texts, or lists of these, one for each completion"
-            raise InputError("log_extra", values, expected, found=problem) from error
+            raise InputError("log_extra", values, expected, problem=problem) from error
         self._columns.setdefault(str(column), []).extend(values)
 
     def metrics(self) -> dict[str, float | None]:
@@ -62,7 +62,7 @@ class RewardLog:
         for name, values in self._columns.items():
             if len(values) != count:
                 problem = f"got {len(values)} values for {name!r}"
-                raise RunError("log_extra", values, f"expected {count}, one for each completion", found=problem)
+                raise RunError("log_extra", values, f"expected {count}, one for each completion", problem=problem)
         return Columns(self._columns)
 
 

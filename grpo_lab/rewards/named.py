@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.base.own_code import check_function, load
+from grpo_lab.base.user_code import check_function, import_user_object
 from grpo_lab.rewards.answers import last_number_reward, number_reward
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
@@ -85,15 +85,15 @@ def find_rewards(names: Iterable[str]) -> list[Callable]:
     short_names = [short_name(name) for name in names]
     if duplicate := next((name for name in short_names if short_names.count(name) > 1), None):
         expected = "expected each once: reward_weights says how much it counts"
-        raise InputError("reward_funcs", duplicate, expected, found=f"has {duplicate!r} twice")
+        raise InputError("reward_funcs", duplicate, expected, problem=f"has {duplicate!r} twice")
     if unknown := next((name for name in short_names if name not in REWARD_FUNCTIONS and ":" not in name), None):
         expected = f"expected {', '.join(REWARD_FUNCTIONS)}, or FILE:function of your own"
-        raise InputError("reward_funcs", unknown, expected, found=f"has {unknown!r}")
+        raise InputError("reward_funcs", unknown, expected, problem=f"has {unknown!r}")
     return [REWARD_FUNCTIONS[name] if name in REWARD_FUNCTIONS else _user_reward(name) for name in short_names]
 
 
 def _user_reward(name: str) -> Callable:
-    function = load("reward_funcs", name, "my_rewards:brief")
+    function = import_user_object("reward_funcs", name, "my_rewards:brief")
     check_function("reward_funcs", name, function)
     return function
 
@@ -150,7 +150,7 @@ def _missing_columns(
             explanation = f"{location} lacks it, and has {other_columns or 'a prompt alone'}"
             if is_user_data and "answer" in missing:
                 explanation += "; another column with the answers is named as --answer_column"
-            errors.append(InputError("reward_funcs", name, explanation, found=need))
+            errors.append(InputError("reward_funcs", name, explanation, problem=need))
     return errors
 
 
@@ -168,7 +168,7 @@ def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Seque
                 check(row)
         except InputError as error:
             problem = error.details.partition("; ")[0].strip()
-            errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, found=problem))
+            errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, problem=problem))
     return errors
 
 

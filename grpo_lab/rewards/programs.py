@@ -105,7 +105,7 @@ def read_tests(tests: Any) -> list[ProgramTest]:
     if isinstance(value, dict):
         value = _pairs(value)
     if not isinstance(value, list | tuple) or not value:
-        raise InputError("tests", tests, _EXPECTED_FORMS, found=f"is {shortened(tests)}")
+        raise InputError("tests", tests, _EXPECTED_FORMS, problem=f"is {shortened(tests)}")
     return [_program_test(test) for test in value]
 
 
@@ -167,9 +167,9 @@ def _parsed(tests: Any) -> Any:
 def _pairs(tests: dict) -> list[dict]:
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if tests.get("fn_name") is not None:
-        raise InputError("tests", tests, "write calls of a function as assert statements", found="has an fn_name")
+        raise InputError("tests", tests, "write calls of a function as assert statements", problem="has an fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-        raise InputError("tests", tests, _EXPECTED_FORMS, found=f"is {shortened(tests)}")
+        raise InputError("tests", tests, _EXPECTED_FORMS, problem=f"is {shortened(tests)}")
     return [{"input": stdin, "output": stdout} for stdin, stdout in zip(inputs, outputs, strict=True)]
 
 
@@ -180,7 +180,7 @@ def _program_test(test: Any) -> ProgramTest:
         stdin, stdout = test.get("input"), test.get("output")
         if isinstance(stdin, str) and isinstance(stdout, str):
             return ProgramTest(None, stdin, stdout)
-    raise InputError("tests", test, _EXPECTED_FORMS, found=f"has {shortened(test)}")
+    raise InputError("tests", test, _EXPECTED_FORMS, problem=f"has {shortened(test)}")
 
 
 def _score_query(completion: Any, database: str, expected: list[tuple], is_ordered: bool) -> float:

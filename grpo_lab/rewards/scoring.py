@@ -18,7 +18,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
-from grpo_lab.base.own_code import location_in_own_code
+from grpo_lab.base.user_code import location_in_user_code
 from grpo_lab.rewards.concurrent import Pending, is_async, start_coroutine
 from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
@@ -41,9 +41,9 @@ _MESSAGES_HINT = 'a completion is a list of messages here: completion[0]["conten
 class RewardError(RunError):
     """A reward function failed, or returned something that is not a reward; `name` is the name of the function."""
 
-    def __init__(self, name: str, found: str, allowed: str = ""):
+    def __init__(self, name: str, problem: str, allowed: str = ""):
         self.name = name
-        super().__init__(f"reward function {name!r}", name, allowed, found=found)
+        super().__init__(f"reward function {name!r}", name, allowed, problem=problem)
 
 
 class Rewards(NamedTuple):
@@ -108,7 +108,7 @@ def _keyword_arguments(prompts: Any, completions: Any, completion_ids: Any, colu
     """Return the keyword arguments of reward functions for this batch, after checking their lengths and names."""
     if clash := next((name for name in ("prompts", "completions") if name in columns), None):
         problem = f"has {clash!r}, which is the trainer's own keyword"
-        raise InputError("columns", clash, "expected another name", found=problem)
+        raise InputError("columns", clash, "expected another name", problem=problem)
     passed_columns = {name: values for name, values in columns.items() if name not in REPLACED_COLUMNS}
     keywords = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **passed_columns}
     for name, values in keywords.items():
@@ -152,7 +152,7 @@ def _checked_result(function: Callable, name: str, get_result: Callable[[], Any]
     try:
         rewards = get_result()
     except (Exception, SystemExit) as error:  # SystemExit: a library that exits would end the run silently
-        location = location_in_own_code(error)
+        location = location_in_user_code(error)
         is_bug_of_this_package = is_of_this_package(function) and not location
         if is_bug_of_this_package and not isinstance(error, InputError | OSError):
             raise  # not wrapped, so that the traceback is shown

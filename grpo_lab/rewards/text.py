@@ -42,7 +42,7 @@ def _text_of(value: Any, role: str, argument: str) -> str:
     contents = [message.get("content") for message in messages if message.get("role", role) == role]
     if not messages or not all(isinstance(content, str) for content in contents):
         expected = "expected a string, or a non-empty list of chat messages whose contents are strings"
-        raise InputTypeError(argument, value, expected, found=f"is {shortened(value)}")
+        raise InputTypeError(argument, value, expected, problem=f"is {shortened(value)}")
     return "\n".join(contents)
 
 
@@ -134,7 +134,7 @@ def check_expected(name: str, completions: Any, answer: Any) -> None:
         if expected is not None and not is_text_or_int:
             description = f"is {shortened(expected)}"
             raise InputTypeError(
-                f"{name}: answer[{row}]", expected, "expected a str, an int or None", found=description
+                f"{name}: answer[{row}]", expected, "expected a str, an int or None", problem=description
             )
 
 
@@ -142,7 +142,7 @@ def check_number_setting(name: str, value: Any) -> None:
     """Raise TypeError unless the setting of a reward is a number: a column of the same name may have replaced it."""
     if not isinstance(value, numbers.Real):
         expected = "expected a number; a column of the data must have another name than this setting"
-        raise InputTypeError(name, value, expected, found=f"is {shortened(value)}")
+        raise InputTypeError(name, value, expected, problem=f"is {shortened(value)}")
 
 
 def check_column(name: str, values: Any, completions: Any) -> None:
@@ -151,7 +151,7 @@ def check_column(name: str, values: Any, completions: Any) -> None:
     if is_not_list or len(values) != len(completions):
         description = f"is {shortened(values)}" if is_not_list else f"has {len(values)} entries"
         raise InputError(
-            name, values, f"expected one entry for each of {len(completions)} completions", found=description
+            name, values, f"expected one entry for each of {len(completions)} completions", problem=description
         )
 
 

@@ -99,7 +99,7 @@ class VerifierProcess:
             reward, library, extra = LIBRARIES[function]
             needs = f"needs {library}, which did not start ({status})"
             remedy = f'install it with: pip install "grpo-lab[{extra}]"'
-            raise InputPackageError(reward, None, remedy, found=needs)
+            raise InputPackageError(reward, None, remedy, problem=needs)
         self._ready_functions.add(function)
 
     def _start_process(self) -> None:

@@ -11,7 +11,7 @@ from grpo_lab.base.checks import check_at_least, check_choice
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
-from grpo_lab.rollout.forward.modes import evaluating
+from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
@@ -60,7 +60,7 @@ def sample_completions(
         model, tokenizer, encoded, num_generations, max_completion_length, cache_implementation,
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty,
     )  # fmt: skip
-    with evaluating(model):
+    with evaluation_mode(model):
         samples = sample_sequences(model, request)
     eos_token_ids = list(request.sampling.eos_token_ids)
     prompt_length = request.prompts.ids.shape[1]
@@ -112,8 +112,8 @@ def make_sampling_request(
     for index, tokens in enumerate(encoded.mask.sum(-1).tolist()):
         check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
     prompts = encoded.to(model.device)
-    by_generate = cache_implementation == "dynamic"
-    return SamplingRequest(prompts, num_generations, max_completion_length, sampling, by_generate=by_generate)
+    use_generate = cache_implementation == "dynamic"
+    return SamplingRequest(prompts, num_generations, max_completion_length, sampling, use_generate=use_generate)
 
 
 def read_sequences(

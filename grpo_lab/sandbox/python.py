@@ -78,7 +78,7 @@ def check_sandbox(argument: str, function: Callable) -> None:
         function = function.func
     if getattr(function, "needs_sandbox", False) and not machine_sandbox()[0]:
         name = getattr(function, "__name__", "a function")
-        raise RunError(argument, function, NO_SANDBOX.format(machine_sandbox()[1]), found=f"has {name!r}")
+        raise RunError(argument, function, NO_SANDBOX.format(machine_sandbox()[1]), problem=f"has {name!r}")
 
 
 @functools.cache
@@ -104,7 +104,7 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
     check_positive("seconds", seconds)
     sandbox, why_missing = machine_sandbox()
     if not sandbox:
-        raise RunError("sandbox", found=f"is missing: {NO_SANDBOX.format(why_missing)}")
+        raise RunError("sandbox", problem=f"is missing: {NO_SANDBOX.format(why_missing)}")
     name, token = f"grpo-lab-{uuid.uuid4().hex}", uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="grpo-lab-program-", ignore_cleanup_errors=True) as folder_name:
         folder = Path(folder_name).resolve()

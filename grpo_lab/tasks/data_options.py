@@ -84,7 +84,7 @@ class DataOptions:
             if name is not None:
                 if isinstance(value := record[name], bool) or not isinstance(value, str | int | float):
                     expected = f"expected a text or a number, for prompt_template {self.prompt_template!r}"
-                    raise InputError(f"{location}: {name}", value, expected, found=f"is {value!r:.80}")
+                    raise InputError(f"{location}: {name}", value, expected, problem=f"is {value!r:.80}")
                 text += str(value)
         return text
 
@@ -101,7 +101,7 @@ class DataOptions:
             expected += "several in --prompt_template"
         else:
             expected = " and ".join(f"{name!r}, which {option} names" for name, option in missing.items())
-        raise InputError(location, record, f"expected {expected}", found=f"has the columns {names}")
+        raise InputError(location, record, f"expected {expected}", problem=f"has the columns {names}")
 
     def check_unused(self, reason: str, names: Iterable[str] = ()) -> None:
         """Raise InputError if an option was given that nothing reads.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError, InputFileError, check_at_least, check_choice
-from grpo_lab.base.modelscope import in_modelscope
+from grpo_lab.base.modelscope import modelscope_folder
 from grpo_lab.tasks.records import parquet_records
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages, json_lines
 
@@ -55,7 +55,7 @@ def _row(record: object, origin: str) -> Row:
     final_number = _FINAL.search(texts[-1]) if all(isinstance(text, str) for text in texts) else None
     if final_number is None:
         expected = "expected an object with the texts question and answer, which ends in '#### <number>'"
-        raise InputError(f"source: {origin}", record, expected, found=f"is {record!r:.200}")
+        raise InputError(f"source: {origin}", record, expected, problem=f"is {record!r:.200}")
     answer = re.sub(r"[,$]", "", final_number["number"])
     return {"prompt": chat_messages(record["question"], THINK_SYSTEM_PROMPT, WORKED_EXAMPLE), "answer": answer}
 
@@ -67,7 +67,7 @@ def _local_folder(source: str | os.PathLike, split: str) -> Path:
     """
     path, name = Path(source).expanduser(), str(source)
     if name == GSM8K_HUB_ID and not path.exists():
-        folders = filter(None, (in_modelscope(hub_id, "datasets") for hub_id in MODELSCOPE_IDS))
+        folders = filter(None, (modelscope_folder(hub_id, "datasets") for hub_id in MODELSCOPE_IDS))
         if folder := next((folder for folder in folders if _files_in(folder, split)), None):
             return folder
     if path.exists() or name.endswith(FILE_SUFFIXES) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
@@ -78,7 +78,7 @@ def _local_folder(source: str | os.PathLike, split: str) -> Path:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{split}*", f"{CONFIG}/{split}*"]))
     except Exception as error:  # a failed download can raise many types of exceptions
         failed = f"is {name!r}, which could not be loaded ({type(error).__name__}: {error})"
-        raise InputFileError("source", name, f"without a network, {_advice(split)}", found=failed) from error
+        raise InputFileError("source", name, f"without a network, {_advice(split)}", problem=failed) from error
 
 
 def _files(folder: Path, split: str) -> list[Path]:
@@ -87,7 +87,7 @@ def _files(folder: Path, split: str) -> list[Path]:
         return files
     verb = "holds" if folder.exists() else "is not there, so it has"
     message = f"is {os.fspath(folder)!r}, which {verb} no file of the split {split!r}"
-    raise InputFileError("source", folder, _advice(split), found=message)
+    raise InputFileError("source", folder, _advice(split), problem=message)
 
 
 def _files_in(folder: Path, split: str) -> list[Path]:

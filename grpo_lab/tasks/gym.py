@@ -100,5 +100,5 @@ def _reasoning_gym() -> Any:
         import reasoning_gym
     except ImportError as error:
         message = f'is {GYM_PREFIX}..., and reasoning-gym is not installed: pip install "grpo-lab[gym]"'
-        raise InputPackageError("task", GYM_PREFIX, found=message) from error
+        raise InputPackageError("task", GYM_PREFIX, problem=message) from error
     return reasoning_gym

@@ -94,7 +94,7 @@ def _contradiction(table: Table, index: int, first: int, column: str) -> InputEr
         table.locations[index],
         row_with_messages(table, index),
         f"expected one of them{environment_hint if column == 'answer' else ''}",
-        found=f"has the problem of {table.locations[first]} with another {column}",
+        problem=f"has the problem of {table.locations[first]} with another {column}",
     )
 
 

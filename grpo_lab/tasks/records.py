@@ -51,12 +51,14 @@ def files_in(folder: Path) -> list[Path]:
             break
     else:
         problem = f"is {str(folder)!r}, " + ("which holds no file of data" if folder.exists() else "which is not there")
-        raise InputFileError("task", folder, f"expected files that end in {', '.join(FILE_SUFFIXES)}", found=problem)
+        raise InputFileError("task", folder, f"expected files that end in {', '.join(FILE_SUFFIXES)}", problem=problem)
     name_by_suffix = {file.suffix: file.name for file in reversed(files)}
     if len(name_by_suffix) > 1:
         names = ", ".join(sorted(name_by_suffix.values()))
         problem = f"is {str(folder)!r}, which holds files of several kinds: {names}"
-        raise InputError("task", folder, "expected one kind; name one of the files, or move the others", found=problem)
+        raise InputError(
+            "task", folder, "expected one kind; name one of the files, or move the others", problem=problem
+        )
     return files
 
 
@@ -66,7 +68,7 @@ def parquet_records(file: Path) -> Iterator[dict]:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         message = f"is {file.name}, and pyarrow, which reads parquet files, is not installed: pip install pyarrow"
-        raise InputPackageError("task", file, found=message) from error
+        raise InputPackageError("task", file, problem=message) from error
     try:
         with ParquetFile(file) as content:
             check_column_names(file.name, content.schema_arrow.names)
@@ -76,7 +78,7 @@ def parquet_records(file: Path) -> Iterator[dict]:
         raise
     except Exception as error:  # Arrow raises errors of several classes
         message = f"is not a readable parquet file: {type(error).__name__}: {error}"
-        raise InputError(file.name, file, "restore it, or download it again", found=message) from error
+        raise InputError(file.name, file, "restore it, or download it again", problem=message) from error
 
 
 def hub_records(name: str, config: str | None, split: str) -> Iterator[Record]:
@@ -88,10 +90,10 @@ def hub_records(name: str, config: str | None, split: str) -> Iterator[Record]:
         import datasets
     except ImportError as error:
         message = f"is {name!r}, and `datasets`, which reads it, is not installed: {INSTALL}"
-        raise InputPackageError("task", name, found=message) from error
+        raise InputPackageError("task", name, problem=message) from error
     if int(datasets.__version__.split(".")[0]) < 4:  # earlier versions run scripts of data sets
         message = f"is {name!r}, and `datasets` {datasets.__version__} is too old: {INSTALL}"
-        raise InputPackageError("task", name, found=message)
+        raise InputPackageError("task", name, problem=message)
     try:
         builder = datasets.load_dataset_builder(name, config)
         reader = type(builder).__module__.removeprefix("datasets.packaged_modules.").split(".")[0]
@@ -103,10 +105,10 @@ def hub_records(name: str, config: str | None, split: str) -> Iterator[Record]:
         message = f"is {name!r}, no folder here, and on the hub its {where} could not be loaded"
         expected = "the name must be OWNER/NAME, and --dataset_config and --dataset_split must be among those it has"
         message += f" ({type(error).__name__}: {' '.join(str(error).split())[:400]})"
-        raise InputFileError("task", name, expected, found=message) from error
+        raise InputFileError("task", name, expected, problem=message) from error
     if data is None:
         message = f"is {name!r}, which `datasets` reads by {reader!r}"
-        raise InputError("task", name, f"expected one of {', '.join(READERS)}: others may run code", found=message)
+        raise InputError("task", name, f"expected one of {', '.join(READERS)}: others may run code", problem=message)
     check_column_names(name, data.column_names)
     return _numbered(f"{name}, {split}", iter(data))
 
@@ -116,7 +118,7 @@ def check_column_names(name: str, columns: Iterable[str]) -> None:
     columns = list(columns)
     if duplicates := [column for column in dict.fromkeys(columns) if columns.count(column) > 1]:
         problem = f"has several columns with the name {', '.join(map(repr, duplicates))}"
-        raise InputError(name, columns, "expected another name for each", found=problem)
+        raise InputError(name, columns, "expected another name for each", problem=problem)
 
 
 def _numbered(name: str, values: Iterable[Any]) -> Iterator[Record]:
@@ -137,7 +139,7 @@ def _csv_records(file: Path) -> Iterator[Record]:
         except StopIteration:
             values = None
         except csv.Error as error:
-            raise InputError(where, found=f"is not a line of CSV separated by {separator!r}: {error}") from error
+            raise InputError(where, problem=f"is not a line of CSV separated by {separator!r}: {error}") from error
         if decoding_errors and names is None:
             raise decoding_errors[0]
         yield from ((error.argument, error) for error in decoding_errors)
@@ -153,7 +155,7 @@ def _csv_records(file: Path) -> Iterator[Record]:
             problem = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
             expected = f"expected {len(names)}, for {', '.join(filter(None, names))}; a value with {separator!r} or an "
             expected += "end of line in it must be in quotes"
-            yield where, InputError(where, values, expected, found=problem)
+            yield where, InputError(where, values, expected, problem=problem)
         elif values:  # a column without a name, the index that pandas writes, is left out
             yield where, {name: value for name, value in zip(names, values, strict=True) if name}
 
@@ -165,7 +167,7 @@ def _check_separator(file: Path, names: list[str]) -> None:
         problem = f"has one column, {names[0]!r:.80}"
         expected = f"expected {separator!r} between columns, and not {dividers[0]!r}; save it that way"
         expected += ", or as .tsv" * (dividers[0] == "\t") + ", or as .csv" * (dividers[0] == ",")
-        raise InputError(file.name, names, expected, found=problem)
+        raise InputError(file.name, names, expected, problem=problem)
 
 
 def _decodable_lines(file: Path, decoding_errors: list[InputError]) -> Iterator[str]:
@@ -190,9 +192,9 @@ def _json_list(file: Path) -> Iterator[Record]:
         values = json.loads(file.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(f"{file.name}{line}", found=f"{problem}{getattr(error, 'msg', error)}") from error
+        raise InputError(f"{file.name}{line}", problem=f"{problem}{getattr(error, 'msg', error)}") from error
     for where, value in _numbered(file.name, values):
         try:
             yield where, checked_json(value)
         except ValueError as error:
-            yield where, InputError(where, found=f"{problem}{error}")
+            yield where, InputError(where, problem=f"{problem}{error}")

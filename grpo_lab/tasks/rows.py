@@ -171,7 +171,7 @@ def checked_json(value: Any) -> Any:
 def _not_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
     form = "UTF-8" if file.suffix in (".csv", ".tsv") else "JSON in UTF-8"
     refusal = InputError(
-        f"{file.name}, line {number}", found=f"is not {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"
+        f"{file.name}, line {number}", problem=f"is not {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"
     )
     refusal.__cause__ = error
     return refusal

@@ -73,7 +73,9 @@ def read_user_data(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIO
     else:
         split = _split_of_source(data, data.held_out, problems, options)
     if not split["train"][1]:
-        raise InputError(data.name, found="has no problem to train on; expected at least one, and better some hundreds")
+        raise InputError(
+            data.name, problem="has no problem to train on; expected at least one, and better some hundreds"
+        )
     if not split["test"][1]:
         data.notes.append(
             f"{data.name} has no held-out problem, since a hash of the problem picks about one in ten; {data.advice}"
@@ -140,7 +142,7 @@ def _read_table(
         expected = (
             f"expected one per line, such as {EXAMPLE_RECORD}" if data.suffix == ".jsonl" else "expected at least one"
         )
-        raise InputError(data.name, data.name, expected, found="has no row")
+        raise InputError(data.name, data.name, expected, problem="has no row")
     return table
 
 
@@ -148,7 +150,7 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
     if row.keys() != first_row.keys():
         names, expected_names = (", ".join(sorted(columns)) for columns in (row, first_row))
         expected = f"expected those of {first_location}: {expected_names}"
-        raise InputError(location, names, expected, found=f"has the columns {names}")
+        raise InputError(location, names, expected, problem=f"has the columns {names}")
 
 
 def _hashed_split(problems: ProblemIndex) -> RowsBySplit:
@@ -167,7 +169,9 @@ def _split_of_source(
     for problem_hash, index in problems.first_rows.items():
         if problem_hash in held_out.first_rows:
             location = held_out_table.locations[held_out.first_rows[problem_hash]]
-            errors.append(InputError(table.locations[index], found=f"has the problem of {location}, which is held out"))
+            errors.append(
+                InputError(table.locations[index], problem=f"has the problem of {location}, which is held out")
+            )
     if errors:
         raise combine_errors(errors)
     return {
@@ -185,7 +189,7 @@ def _row_of_record(record: Any, location: str, options: DataOptions) -> Row:
         raise record
     if not isinstance(record, dict):
         expected = f"expected an object with a prompt, such as {EXAMPLE_RECORD}"
-        raise InputError(location, record, expected, found=f"is {record!r:.80}")
+        raise InputError(location, record, expected, problem=f"is {record!r:.80}")
     options.check_needed_columns(record, location)
     prompt = options.prompt_of(record, location)
     if isinstance(prompt, str):
@@ -196,7 +200,7 @@ def _row_of_record(record: Any, location: str, options: DataOptions) -> Row:
     if not is_well_formed:
         expected = "a text, or chat messages {'role': ..., 'content': ...} of which the assistant's is not the last"
         name = f"{location}: {options.prompt_name}"
-        raise InputError(name, prompt, f"expected {expected}", found=f"is {prompt!r:.80}")
+        raise InputError(name, prompt, f"expected {expected}", problem=f"is {prompt!r:.80}")
     row = dict(record)
     for name in row.keys() & RESERVED:
         del row[name]

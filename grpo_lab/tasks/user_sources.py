@@ -48,7 +48,7 @@ class Source:
             self.notes.append(f"left out: {', '.join(reserved)}, since the trainer has other things of that name")
         elif reserved:
             expected = "expected another name, since this one is the trainer's"
-            raise InputError(location, reserved[0], expected, found=f"has the column {reserved[0]!r}")
+            raise InputError(location, reserved[0], expected, problem=f"has the column {reserved[0]!r}")
 
 
 def hub_source(name: str, options: DataOptions) -> Source:
@@ -93,10 +93,12 @@ def _files_of_folder(folder: Path, options: DataOptions) -> tuple[list[Path], li
         if split is not None and not files_of_split(split):
             names = ", ".join(file.name for file in files)
             problem = f"is {split!r}, and no name of a file in {str(folder)!r} begins with it"
-            raise InputError(option, split, f"expected the beginning of {names:.300}", found=problem)
+            raise InputError(option, split, f"expected the beginning of {names:.300}", problem=problem)
     held_out = files_of_split(test)
     training = files_of_split(train) or [file for file in files if file not in held_out]
     if not training:
-        raise InputError("task", str(folder), f"expected a file {train}{files[0].suffix}", found="has test files alone")
+        raise InputError(
+            "task", str(folder), f"expected a file {train}{files[0].suffix}", problem="has test files alone"
+        )
     left_out = [file.name for file in files if file not in (*training, *held_out)]
     return training, held_out, [f"left out: {', '.join(left_out)}"] if left_out else []

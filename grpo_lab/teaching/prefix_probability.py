@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config.precision import autocast
-from grpo_lab.rollout import encode_prompts, evaluating
+from grpo_lab.rollout import encode_prompts, evaluation_mode
 
 
 @torch.no_grad()
@@ -37,7 +37,7 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
     prefix_ids, number_ids = _ids(tokenizer, beginning), _ids(tokenizer, number)
     ids = torch.cat([prompt[0], prefix_ids, number_ids])[None].to(model.device)
     mask = torch.cat([mask, mask.new_ones(1, len(prefix_ids) + len(number_ids))], dim=1).to(model.device)
-    with evaluating(model), autocast(model):
+    with evaluation_mode(model), autocast(model):
         logits = model(ids, attention_mask=mask.long()).logits[0, prompt.shape[1] - 1 :]
     probabilities = (
         logits.float().softmax(-1).cpu()

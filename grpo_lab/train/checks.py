@@ -13,7 +13,7 @@ from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.device import pick_device_and_precision
 from grpo_lab.models.without_weights import ModelWithoutWeights
-from grpo_lab.rollout.environments.environment import abilities, tool_schemas
+from grpo_lab.rollout.environments.environment import capabilities, tool_schemas
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.engines.processes import is_main
@@ -141,7 +141,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
         yield from fitting_lines
     yield (
         f"{config.max_steps:,} steps of {config.prompts_per_step} problems x {config.num_generations} completions, "
-        f"{counted(config.updates_per_step, 'update')} each, {config.rows_at_once} completions at a time; "
+        f"{counted(config.updates_per_step, 'update')} each, {config.microbatch_size} completions at a time; "
         f"to {config.output_dir}"
     )
     if is_planned_for_gpu:
@@ -164,7 +164,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
         except InputError as error:  # the run can train an architecture whose memory cannot be planned
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]
-    appended_later = ", to which reset may append" * abilities(plan.environment).has_instances
+    appended_later = ", to which reset may append" * capabilities(plan.environment).has_instances
     tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
     yield f"the first prompt as the model sees it{appended_later}, {tokens} tokens:"
     yield from (f"  {line}" for line in render_prompt(tokenizer, prompt, tools=schemas).splitlines())

@@ -63,7 +63,7 @@ def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
     if isinstance(run_folder, str):
         if file is not None:
             conflict = "is given together with resume_from_checkpoint DIR"
-            raise InputError("config", str(file), "expected one of them", found=conflict)
+            raise InputError("config", str(file), "expected one of them", problem=conflict)
         saved = _options_of_run(run_folder, typed, parser)
     elif file is not None:
         saved = _options_in_file(file / SETTINGS_FILE if file.is_dir() else file, "config", str(file), typed, parser)
@@ -84,7 +84,7 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
     saved = _options_in_file(Path(run_folder) / SETTINGS_FILE, "resume_from_checkpoint", run_folder, typed, parser)
     if "model" not in saved:
         origin = f"is {run_folder!r}, begun by a script"
-        raise InputError("resume_from_checkpoint", run_folder, "go on from the script", found=origin)
+        raise InputError("resume_from_checkpoint", run_folder, "go on from the script", problem=origin)
     saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
     for name in sorted(typed.keys() - {"model", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
         if typed[name] != saved.get(name):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_lab.base.checks import InputError, check_between, check_positive
-from grpo_lab.config import SETTINGS, GRPOConfig, own_formulas
+from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
@@ -89,7 +89,7 @@ class RunPlan:
         On a GPU this chooses the precision, gradient checkpointing and the micro-batch size, on a CPU the micro-batch
         size. A run of a tiny model, with LoRA or on TRL is not changed.
         """
-        from grpo_lab.memory.planning import LORA_NOT_PLANNED, enlarge_micro_batches, fit_to_gpu
+        from grpo_lab.memory.planning import LORA_NOT_PLANNED, enlarge_microbatches, fit_to_gpu
 
         if self.has_tiny_model:
             return self, []
@@ -99,7 +99,7 @@ class RunPlan:
             return self, []
         if self.device.type == "cpu":
             precision = self.precision or "fp32"
-            config, lines = enlarge_micro_batches(
+            config, lines = enlarge_microbatches(
                 *self.config_and_tokenizer, self.rows, self.config, precision, self.options, self.environment
             )
         else:
@@ -176,9 +176,9 @@ def _register_own_formulas(options: dict) -> None:
 
     Their names were typed, since `check_no_code_named` refuses them in a file.
     """
-    for setting in own_formulas.TABLES:
-        if own_formulas.is_own(options.get(setting)):
-            own_formulas.register(setting, options[setting])
+    for setting in user_formulas.TABLES:
+        if user_formulas.is_user_formula(options.get(setting)):
+            user_formulas.register_user_formula(setting, options[setting])
 
 
 def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOConfig:

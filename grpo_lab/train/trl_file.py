@@ -135,7 +135,7 @@ def check_translation(translation: Translation, file: str) -> None:
     if translation.problems:
         names = ", ".join(translation.problems)
         expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
-        raise InputError("config", file, expected, found=f"is {file!r}, which says what is not here: {names}")
+        raise InputError("config", file, expected, problem=f"is {file!r}, which says what is not here: {names}")
 
 
 def _current_names(values: dict, translation: Translation) -> dict:

@@ -36,7 +36,7 @@ def collect(
     Args:
         model, tokenizer: The policy and its tokenizer.
         rows: P rows of the data with a "prompt" and the columns that the reward functions read, such as
-            `run.rows_of_step(step)`.
+            `run.data_rows_of_step(step)`.
         reward_funcs: One reward function or several. None if the environment computes the reward.
         config: The settings of the run.
         clock: Clock of this step, to which the seconds of each phase are added; `train` adds them to the metrics.
@@ -50,7 +50,7 @@ def collect(
     with clock("time/rollout"), autocast(model, config):
         rollout = sample_rows(
             model, tokenizer, rows, config.num_generations, config.max_completion_length, environment,
-            by_turn=ADVANTAGES[config.advantage].per_turn, **config.sampling_arguments(),
+            record_turns=ADVANTAGES[config.advantage].per_turn, **config.sampling_arguments(),
         )  # fmt: skip
     log = RewardLog(trainer_state)
     with clock("time/reward"):

@@ -66,7 +66,7 @@ def sample_and_reward(
         sampling: Further arguments of `sample_completions`.
     """
     if len(rows) == 0:
-        raise InputError("rows", rows, "expected at least one problem", found="is empty")
+        raise InputError("rows", rows, "expected at least one problem", problem="is empty")
     check_at_least("num_generations", num_generations, 1)
     log = RewardLog(trainer_state or TrainerState())
     precision_context = precision_context or autocast(model)

@@ -56,7 +56,7 @@ def logprobs_without_gradient(
     order = cheapest_order(model, experience.rollout, row_mask)
     parts = [
         completion_logprobs(model, experience[rows], config, row_mask[rows])[0]
-        for rows in order.split(config.rows_at_once)
+        for rows in order.split(config.microbatch_size)
     ]
     return torch.cat(parts)[order.argsort()]
 

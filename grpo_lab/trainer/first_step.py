@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-def first_step_test(policy: nn.Module) -> Callable[[int, dict], float | None]:
+def first_step_movement(policy: nn.Module) -> Callable[[int, dict], float | None]:
     r"""Return a callback for `train` that measures how far step 1 moves a weight on average, in learning rates.
 
     m = \frac{1}{n \, \eta} \sum_{i=1}^{n} | w_{1,i} - w_{0,i} | \tag{8.8}

@@ -18,7 +18,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
 from grpo_lab.rollout.environments.choice import make_environment
-from grpo_lab.rollout.environments.environment import Environment, abilities
+from grpo_lab.rollout.environments.environment import Environment, capabilities
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.collecting import collect
@@ -77,12 +77,12 @@ def train(
         tools=tools, environment_factory=environment_factory, environment=environment,
         max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
     )  # fmt: skip
-    if reward_funcs is None and not abilities(environment).has_reward:
+    if reward_funcs is None and not capabilities(environment).has_reward:
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options) as run:
         for step in run.steps():
             clock = Clock(model.device)
-            rows = run.rows_of_step(step)
+            rows = run.data_rows_of_step(step)
             trainer_state = run.trainer_state(step)
             experience, metrics = collect(
                 model, tokenizer, rows, reward_funcs, config,
@@ -92,7 +92,7 @@ def train(
                 with clock("time/logprobs"):
                     ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
-            kl_metrics = run.measure_and_log(step, experience, clock)
+            kl_metrics = run.log_kl_and_completions(step, experience, clock)
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.seconds), callback)
     return run.history
@@ -152,7 +152,7 @@ def accumulate_gradient(
     if not LOSSES[config.loss_type].depends_on_microbatches:
         order = cheapest_order(model, experience.rollout, row_mask)
         experience, row_mask = experience[order], row_mask[order]
-    size = config.rows_at_once
+    size = config.microbatch_size
     for microbatch, has_gradient in zip(experience.split(size), row_mask.split(size), strict=True):
         with clock("time/logprobs"):
             logp, entropy = completion_logprobs(model, microbatch, config, has_gradient)

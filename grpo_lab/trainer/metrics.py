@@ -29,7 +29,7 @@ def merge_metrics(*parts: dict) -> dict:
         if repeated_names := sorted(merged.keys() & part.keys()):
             name = repeated_names[0]
             expected = "expected another name in `log_metric`, or in the `clip_metrics` of the loss"
-            raise RunError("metrics", name, expected, found=f"have {name!r} twice")
+            raise RunError("metrics", name, expected, problem=f"have {name!r} twice")
         merged |= part
     return merged
 
@@ -159,11 +159,13 @@ def plain_numbers(metrics: dict) -> dict:
     plain = {}
     for name, value in metrics.items():
         if not isinstance(name, str):
-            raise InputTypeError("metrics", name, "expected texts, such as 'think_rate'", found=f"has the key {name!r}")
+            raise InputTypeError(
+                "metrics", name, "expected texts, such as 'think_rate'", problem=f"has the key {name!r}"
+            )
         plain[name] = value.item() if getattr(value, "shape", None) == () else value
         if not isinstance(plain[name], int | float | str | None):
             value_shown = f"is {value!r:.60}"
-            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", found=value_shown)
+            raise InputTypeError(f"metrics[{name!r}]", value, "expected a number, or None", problem=value_shown)
     return plain
 
 

@@ -13,7 +13,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
-from grpo_lab.models.frozen import frozen_copy, silence_dropout
+from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
 from grpo_lab.rollout.environments.environment import Environment
@@ -32,7 +32,7 @@ from grpo_lab.trainer.rewarding import all_reward_functions
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.step_log import StepLog
-from grpo_lab.trainer.stopping import Stopping
+from grpo_lab.trainer.stopping import StopSignals
 
 
 class Run(RunInputs):
@@ -67,7 +67,7 @@ class Run(RunInputs):
         super().__init__(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
         check_run_inputs(self)
         self.saved_options = saved_options or {}
-        silence_dropout(model)
+        disable_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
         if config.gradient_checkpointing:
@@ -75,7 +75,7 @@ class Run(RunInputs):
         self.first_step = 0
         self.history: list[dict] = []
         self._resources: ExitStack | None = None  # None until the run is entered; closes the resources at its end
-        self._stopping: Stopping  # set by `_open`
+        self._stopping: StopSignals  # set by `_open`
         self._log: StepLog  # set by `_open`
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         settings = self.saved_options | config.saved()
@@ -108,7 +108,7 @@ class Run(RunInputs):
                 self.first_step, self.history = self.folder.open(
                     self.model, self.optimizer, self._checkpointed_reference, self._fingerprints()
                 )
-            with Stopping(None if self.folder is None else self.folder.saved) as self._stopping:
+            with StopSignals(None if self.folder is None else self.folder.saved) as self._stopping:
                 with (
                     open_reports(self.config, self.history, self.saved_options) as reports,
                     restored_random_state(),
@@ -171,7 +171,7 @@ class Run(RunInputs):
         """
         return None if has_adapter(self.model) else self.reference
 
-    def measure_and_log(self, step: int, experience: Experience, clock: Clock) -> dict:
+    def log_kl_and_completions(self, step: int, experience: Experience, clock: Clock) -> dict:
         """Measure the KL and write the completions of a step if the settings say so; return the new metrics."""
         config = self.config
         completed_steps = step + 1
@@ -181,7 +181,9 @@ class Run(RunInputs):
                 metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
         if config.shows_completions_of(completed_steps):
             names = reward_names(all_reward_functions(self.reward_funcs, experience.rollout))
-            records = completion_records(completed_steps, self.rows_of_step(step), experience, names, self.tokenizer)
+            records = completion_records(
+                completed_steps, self.data_rows_of_step(step), experience, names, self.tokenizer
+            )
             self._log.write_completions(records)
         return metrics
 

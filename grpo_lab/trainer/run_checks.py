@@ -12,13 +12,13 @@ from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
-from grpo_lab.rollout.environments.environment import Environment, abilities, tool_schemas
+from grpo_lab.rollout.environments.environment import Environment, capabilities, tool_schemas
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.long_rows import describe_attention
-from grpo_lab.rollout.prompting.probe import probe
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import end_token_ids, longest_prompt
+from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
 from grpo_lab.tasks import Rows
 from grpo_lab.tasks.lazy_rows import LazyRows
 from grpo_lab.trainer.run_inputs import RunInputs
@@ -43,7 +43,7 @@ def check_run_inputs(inputs: RunInputs) -> None:
     ensure_checked(model)
     check_prompts_of_run(model, tokenizer, inputs.datasets, config, inputs.environment)
     prompts = (rows[index]["prompt"] for rows in inputs.datasets.values() for index in range(len(rows)))
-    for line in probe(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
+    for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
     if line := _attention_of_long_rows(inputs):
         print(f"attention: {line}")
@@ -69,8 +69,8 @@ def check_reward_funcs(
     check_weights(config.reward_weights, reward_names(reward_funcs))
     if reserved_name := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
         expected = "expected another name, since reward functions get something else under this one"
-        raise InputError("dataset", dataset, expected, found=f"has the column {reserved_name!r}")
-    check_reward_arguments(reward_funcs, columns, abilities(environment).has_instances)
+        raise InputError("dataset", dataset, expected, problem=f"has the column {reserved_name!r}")
+    check_reward_arguments(reward_funcs, columns, capabilities(environment).has_instances)
 
 
 def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_environments: bool = False) -> None:
@@ -133,7 +133,7 @@ def check_same_columns(dataset: Rows, eval_dataset: Rows) -> None:
     """Raise InputError unless the held-out rows have all columns of the training rows."""
     if missing_columns := sorted(dataset[0].keys() - eval_dataset[0].keys()):
         expected = f"expected those of dataset, with {', '.join(missing_columns)}"
-        raise InputError("eval_dataset", eval_dataset, expected, found=f"has the columns {sorted(eval_dataset[0])}")
+        raise InputError("eval_dataset", eval_dataset, expected, problem=f"has the columns {sorted(eval_dataset[0])}")
 
 
 def check_types(model, tokenizer, config) -> None:
@@ -146,7 +146,7 @@ def check_types(model, tokenizer, config) -> None:
         ("tokenizer", tokenizer, is_tokenizer, "the model's, as load_policy returns it"),
     ):
         if not has_type:
-            raise InputTypeError(name, value, f"expected {expected}", found=f"is of type {type(value).__name__}")
+            raise InputTypeError(name, value, f"expected {expected}", problem=f"is of type {type(value).__name__}")
 
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
@@ -155,13 +155,15 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     for index, row in enumerate(_each_row(dataset, name)):
         first_row = row if index == 0 else first_row
         if not isinstance(row, dict):
-            raise InputTypeError(f"{name} row {index}", row, "expected a dict with a 'prompt'", found=f"is {row!r:.60}")
+            raise InputTypeError(
+                f"{name} row {index}", row, "expected a dict with a 'prompt'", problem=f"is {row!r:.60}"
+            )
         if "prompt" not in row or row.keys() != first_row.keys():
             expected = f"those of row 0, {sorted(first_row)}" if "prompt" in row else "'prompt' among them"
             columns = f"has the columns {sorted(row)}"
-            raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", found=columns)
+            raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", problem=columns)
     if first_row is None:
-        raise InputError(name, dataset, "expected at least one row", found="is empty")
+        raise InputError(name, dataset, "expected at least one row", problem="is empty")
 
 
 def _each_row(dataset: Rows, name: str) -> Iterator[Any]:
@@ -175,4 +177,4 @@ def _each_row(dataset: Rows, name: str) -> Iterator[Any]:
             yield dataset[index]
     except (KeyError, TypeError) as error:
         expected = "expected a list of dicts or a datasets.Dataset (of one split)"
-        raise InputTypeError(name, dataset, expected, found=f"is a {type(dataset).__name__}") from error
+        raise InputTypeError(name, dataset, expected, problem=f"is a {type(dataset).__name__}") from error

@@ -30,7 +30,7 @@ class RunInputs:
         """The data sets of the run, by the names of their arguments."""
         return {"dataset": self.dataset} | ({} if self.eval_dataset is None else {"eval_dataset": self.eval_dataset})
 
-    def rows_of_step(self, step: int) -> list[dict]:
+    def data_rows_of_step(self, step: int) -> list[dict]:
         """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch.
 
         step: Index of the step, counted from 0.

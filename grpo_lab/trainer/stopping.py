@@ -16,7 +16,7 @@ RESUME_HINT = f"Go on with {RESUME} and everything else as it was."
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
-class Stopping:
+class StopSignals:
     """Context manager that records the first signal, and raises Stopped on the second.
 
     Outside the main thread it does nothing, since Python delivers signals to the main thread.

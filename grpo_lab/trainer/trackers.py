@@ -36,14 +36,14 @@ def check_trackers(config: GRPOConfig) -> None:
         return
     if find_spec("accelerate") is None:
         problem = f"is {config.report_to!r}, for which accelerate is not installed: python -m pip install accelerate"
-        raise InputPackageError("report_to", config.report_to, found=problem)
+        raise InputPackageError("report_to", config.report_to, problem=problem)
     from accelerate import tracking
 
     available = {str(name) for name in tracking.get_available_trackers()}
     if missing := [name for name in config.trackers if name not in available]:
         names, verb = " and ".join(map(repr, missing)), "is" if len(missing) == 1 else "are"
         expected = f"which {verb} not installed: python -m pip install {' '.join(missing)}"
-        raise InputPackageError("report_to", config.report_to, found=f"is {names}, {expected}")
+        raise InputPackageError("report_to", config.report_to, problem=f"is {names}, {expected}")
 
 
 class Trackers:

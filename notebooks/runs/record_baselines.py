@@ -98,7 +98,7 @@ def train_by_steps(model, tokenizer, rows, config, callback) -> None:
     ends = {tokenizer.convert_tokens_to_ids("</think>"), tokenizer("\n").input_ids[0]}
     with Run(model, tokenizer, rows, accuracy_reward, config) as run:
         for step in run.steps():
-            problems = run.rows_of_step(step)
+            problems = run.data_rows_of_step(step)
             experience, _ = collect(model, tokenizer, problems, accuracy_reward, config)
             answers = [row["answer"] for row in problems for _ in range(config.num_generations)]
             rewards, is_end = step_rewards(experience.rollout, answers, ends)

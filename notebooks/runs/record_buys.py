@@ -152,7 +152,9 @@ def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
     config = replace(config, max_steps=rounds, generation_batch_size=config.generation_batch_size * updates_per_round)
     with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for round_index in run.steps():
-            experience, metrics = collect(model, tokenizer, run.rows_of_step(round_index), last_number_reward, config)
+            experience, metrics = collect(
+                model, tokenizer, run.data_rows_of_step(round_index), last_number_reward, config
+            )
             steps = range(round_index * updates_per_round, (round_index + 1) * updates_per_round)
             supervise(run, experience[experience.rewards == 1], steps, updates)
             run.record(round_index, metrics)

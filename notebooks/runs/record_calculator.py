@@ -115,7 +115,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
             if step % EVERY == 0:
                 measures.append(measure(model, tokenizer, config, change["share_wrong"]))
             experience, metrics = collect(
-                model, tokenizer, training.rows_of_step(step), rewards, config, environment=environment
+                model, tokenizer, training.data_rows_of_step(step), rewards, config, environment=environment
             )
             if change["train_replies"]:
                 experience = replace(experience, loss_mask=experience.rollout.mask)

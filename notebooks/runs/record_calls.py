@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.models import load_policy
-from grpo_lab.models.folders import usable_folder
+from grpo_lab.models.folders import base_model_folder
 from grpo_lab.rollout import sample_completions
 
 QUESTIONS = [
@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--completions", type=int, default=96)
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    qwen = AutoTokenizer.from_pretrained(usable_folder("qwen")[0])
+    qwen = AutoTokenizer.from_pretrained(base_model_folder("qwen")[0])
     qwen3 = (files("trl") / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
     record = {
         "machine": describe_machine("cpu"),

@@ -30,7 +30,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import GPU_PRECISIONS, plan_memory
-from grpo_lab.memory.phases import resident
+from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import compute_logprobs
 from grpo_lab.rollout.forward import model_logprobs
@@ -62,13 +62,13 @@ def long_answers(tokens: int, rows: int) -> dict:
 def planned(mode: str, checkpointing: bool, **changes) -> int:
     """Return the planned peak of an update, in bytes beyond weights and moments."""
     memory_plan = plan_of(mode, checkpointing, **changes)
-    return memory_plan.totals["update"] - sum(resident(memory_plan.run).values())
+    return memory_plan.totals["update"] - sum(resident_bytes(memory_plan.run).values())
 
 
 def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> int:
     """Return the peak bytes of two micro-batches on fake tensors; LoRA computes its products in bf16."""
     config = plan_of(mode, checkpointing, **changes).run.config
-    rows, T = config.rows_at_once, config.max_completion_length
+    rows, T = config.microbatch_size, config.max_completion_length
     # Rows share nothing but the prompt of their group, which is the worst case that the plan assumes.
     prompts = torch.arange(max(rows // config.num_generations, 1) * PROMPT).view(-1, PROMPT)
     prompt_of_row = torch.arange(rows) // config.num_generations

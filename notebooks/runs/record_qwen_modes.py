@@ -26,7 +26,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.trainer import train
-from grpo_lab.trainer.first_step import first_step_test
+from grpo_lab.trainer.first_step import first_step_movement
 
 HERE = Path(__file__).parent
 TIMES = ("time/rollout", "time/logprobs", "time/update", "step_time")
@@ -56,10 +56,10 @@ def measure(way: str, model_name: str, device: torch.device, steps: int) -> dict
     settings = COMMON | WAYS[way] | {"max_steps": steps}
     model, tokenizer = load_policy(model_name, device, settings["precision"])
     config = GRPOConfig(**settings, seed=2)
-    test, moves = first_step_test(model), []
+    measure, moves = first_step_movement(model), []
     history = train(
         model, tokenizer, three_numbers("train", seed=2), last_number_reward, config,
-        callback=lambda *step: moves.append(test(*step)),
+        callback=lambda *step: moves.append(measure(*step)),
     )  # fmt: skip
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {

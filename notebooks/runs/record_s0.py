@@ -33,7 +33,7 @@ from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy
 from grpo_lab.models.packaged import PACKAGED
 from grpo_lab.rewards import contains_reward
-from grpo_lab.rollout import encode_prompts, evaluating
+from grpo_lab.rollout import encode_prompts, evaluation_mode
 from grpo_lab.tasks import chat_tasks
 from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import chat_messages, with_system
@@ -104,7 +104,7 @@ def log10_probability(model, tokenizer, prompt: list, answer: str) -> float:
     prompt_ids, _ = encode_prompts(tokenizer, [prompt])
     answer_ids = tokenizer(answer, return_tensors="pt", add_special_tokens=False).input_ids
     answer_ids = torch.cat([answer_ids, torch.tensor([[tokenizer.eos_token_id]])], dim=1)
-    with evaluating(model), autocast(model):
+    with evaluation_mode(model), autocast(model):
         logits = model(torch.cat([prompt_ids, answer_ids], dim=1)).logits[:, prompt_ids.shape[1] - 1 : -1]
     return token_logprobs(logits.float(), answer_ids).sum().item() / math.log(10)
 

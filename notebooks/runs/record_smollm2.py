@@ -35,7 +35,7 @@ from grpo_lab.evaluate import evaluate, wilson_interval
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import contains_reward, last_number_reward
-from grpo_lab.rollout import evaluating, sample_completions
+from grpo_lab.rollout import evaluation_mode, sample_completions
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.tasks.short import short_sum_row, short_sums
 from grpo_lab.teaching.general_questions import QUESTIONS
@@ -90,7 +90,7 @@ def nats_per_token(model, tokenizer, texts: list[str]) -> list[float]:
     surprises = []
     for text in texts:
         ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids.to(model.device)
-        with evaluating(model), autocast(model):
+        with evaluation_mode(model), autocast(model):
             logits = model(ids).logits[:, :-1]
         surprises.append(-token_logprobs(logits.float(), ids[:, 1:]).mean().item())
     return surprises
@@ -117,12 +117,12 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
     with Run(model, tokenizer, rows, reward, config) as run:
         for step in run.steps():
             clock = Clock(model.device)
-            experience, metrics = collect(model, tokenizer, run.rows_of_step(step), reward, config, clock)
+            experience, metrics = collect(model, tokenizer, run.data_rows_of_step(step), reward, config, clock)
             if config.beta > 0:
                 ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             experience = without_end(experience)
-            metrics |= run.measure_and_log(step, experience, clock)
+            metrics |= run.log_kl_and_completions(step, experience, clock)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, None)
     return run.history

@@ -115,7 +115,7 @@ def run(arm: Arm, seed: int, updates: int, held_out: list[dict], **changes) -> d
         for step in training.steps():
             versions.append(copy.deepcopy(model.state_dict()))
             sampler.load_state_dict(versions[0])
-            experience, _ = collect(sampler, tokenizer, training.rows_of_step(step), SUMS_REWARDS, config)
+            experience, _ = collect(sampler, tokenizer, training.data_rows_of_step(step), SUMS_REWARDS, config)
             mask, sampled = experience.loss_mask, experience.rollout.logp
             logp = logprobs_without_gradient(model, experience, config)
             if arm.correction == "clipped":

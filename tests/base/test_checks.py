@@ -58,7 +58,7 @@ def test_how_it_is_said(no_checker):
 
 
 def test_several_errors_are_one_that_says_each():
-    first, second = InputFileError("a", 1, "expected 2"), InputError("b", found="is gone")
+    first, second = InputFileError("a", 1, "expected 2"), InputError("b", problem="is gone")
     assert combine_errors([first]) is first
     combined = combine_errors([first, second])
     assert (str(combined), type(combined), combined.argument) == (

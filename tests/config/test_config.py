@@ -41,7 +41,7 @@ def test_the_help_says_what_each_setting_is():
 
 def test_sizes_are_derived():
     config = GRPOConfig(num_generations=4, generation_batch_size=48, gradient_accumulation_steps=3, num_iterations=2)
-    assert (config.rows_at_once, config.update_batch_size) == (16, 48)
+    assert (config.microbatch_size, config.update_batch_size) == (16, 48)
     assert (config.updates_per_step, config.prompts_per_step) == (2, 12)
     config = GRPOConfig(generation_batch_size=48, per_device_train_batch_size=8, gradient_accumulation_steps=2)
     assert (config.update_batch_size, config.updates_per_step, config.prompts_per_step) == (16, 3, 3)
@@ -151,7 +151,7 @@ def test_it_is_frozen_and_made_anew_with_changes():
     with pytest.raises(FrozenInstanceError):
         config.beta = 0.1
     changed = replace(config, generation_batch_size=128)
-    assert (changed.rows_at_once, changed.per_device_train_batch_size) == (128, None)
+    assert (changed.microbatch_size, changed.per_device_train_batch_size) == (128, None)
     with pytest.raises(InputError, match="gradient_accumulation_steps is 3; it must divide generation_batch_size ="):
         replace(config, gradient_accumulation_steps=3)
 
@@ -180,7 +180,7 @@ def test_each_size_begins_with(parameters, rate, group, batch, rows, checkpointi
     for device_type, at_once in zip(("cuda", "cpu"), rows, strict=True):
         config = default_config(parameters, device_type)
         assert (config.learning_rate, config.num_generations, config.generation_batch_size) == (rate, group, batch)
-        assert (config.rows_at_once, config.gradient_checkpointing) == (at_once, checkpointing)
+        assert (config.microbatch_size, config.gradient_checkpointing) == (at_once, checkpointing)
         assert config.updates_per_step == 1 and config.max_completion_length == 256
 
 
@@ -192,7 +192,7 @@ def test_tiny_model_defaults_are_those_of_config_and_task():
 
 @pytest.mark.parametrize(("length", "device_type", "rows"), [(129, "cpu", 8), (128, "cpu", 16), (8, "cuda", 16)])
 def test_short_completions_double_the_micro_batch_without_a_gpu(length, device_type, rows):
-    assert default_config(134_515_008, device_type, max_completion_length=length).rows_at_once == rows
+    assert default_config(134_515_008, device_type, max_completion_length=length).microbatch_size == rows
 
 
 @settings(max_examples=15)
@@ -200,7 +200,7 @@ def test_short_completions_double_the_micro_batch_without_a_gpu(length, device_t
 def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters):
     for device_type, most in (("cuda", 16), ("cpu", 8)):
         config = default_config(parameters, device_type, generation_batch_size=prompts * group, num_generations=group)
-        assert config.updates_per_step == 1 and config.rows_at_once <= most
+        assert config.updates_per_step == 1 and config.microbatch_size <= most
 
 
 def test_nothing_that_is_given_is_chosen():

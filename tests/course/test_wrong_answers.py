@@ -418,10 +418,10 @@ WRONG = [
     ("name_fault", called_by((*SYMPTOMS[:4], *SYMPTOMS[5:], "weights still")), "stillness-asked-last"),
     ("name_fault", called_by(()), ""),
     ("name_fault", called_by(SYMPTOMS[::-1]), ""),
-    ("first_step_test", silent, "nothing-printed"),
-    ("first_step_test", returning_nothing, "nothing-returned"),
-    ("first_step_test", lambda policy: None, "no-function"),
-    ("first_step_test", lambda policy: 0.5, "no-function"),
+    ("first_step_movement", silent, "nothing-printed"),
+    ("first_step_movement", returning_nothing, "nothing-returned"),
+    ("first_step_movement", lambda policy: None, "no-function"),
+    ("first_step_movement", lambda policy: 0.5, "no-function"),
 ]
 
 

@@ -30,7 +30,7 @@ def faults(function, equations: list[Equation]) -> list[str]:
         arguments = made_up_arguments(function, axes) | fixed_arguments
         if function.__name__ == "judge_reward":  # the line is in the function that judge_reward returns
             function, arguments = function(lambda question: "yes"), {"prompts": ["", ""]} | TEXTS | ONE
-        if function.__name__ == "first_step_test":  # the line is in the function that it returns
+        if function.__name__ == "first_step_movement":  # the line is in the function that it returns
             function, arguments = function(**arguments), {"step": 1, "metrics": {"learning_rate": 1.0}}
         with recording(function, equations) as values:
             function(**arguments)

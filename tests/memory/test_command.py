@@ -8,7 +8,7 @@ from transformers import MambaConfig
 
 from grpo_lab import train
 from grpo_lab.config import precision
-from grpo_lab.memory import GIB, enlarge_micro_batches, fit_to_gpu
+from grpo_lab.memory import GIB, enlarge_microbatches, fit_to_gpu
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
@@ -111,7 +111,7 @@ def test_a_task_with_an_environment_is_not_planned_in_parts(capsys):
 
 
 def test_what_cannot_be_planned_is_named(monkeypatch):
-    monkeypatch.setattr(command, "open_part", lambda kind, folder: MambaConfig())
+    monkeypatch.setattr(command, "load_component", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
     message = "model_config is not of Qwen2's kind: 'MambaConfig' object has no attribute "
     assert message in line and len(line) < 400
@@ -186,12 +186,12 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
 
 
 def on_a_cpu(shape="smollm2", fixed=(), **settings):
-    """Return what `enlarge_micro_batches` returns for a run whose longest prompt has nine tokens."""
+    """Return what `enlarge_microbatches` returns for a run whose longest prompt has nine tokens."""
     sizes = {"generation_batch_size": 64, "num_generations": 8, "per_device_train_batch_size": 16}
     config = make_config(**(sizes | {"gradient_accumulation_steps": 4} | settings))
     model_config = MambaConfig() if shape is None else shape_config(shape)
     rows = [{"prompt": "a" * length} for length in (3, 9)]
-    chosen, lines = enlarge_micro_batches(model_config, make_policy()[1], rows, config, "fp32", fixed)
+    chosen, lines = enlarge_microbatches(model_config, make_policy()[1], rows, config, "fp32", fixed)
     assert chosen.update_batch_size == config.update_batch_size == 64
     assert (chosen is config) == (lines == [])
     return chosen, lines
@@ -207,7 +207,7 @@ def test_on_a_cpu_short_completions_go_through_in_the_largest_pieces_of_no_more_
         return planned.totals["update"]
 
     chosen, lines = on_a_cpu(shape, max_completion_length=length, gradient_checkpointing=checkpointing)
-    rows = chosen.rows_at_once
+    rows = chosen.microbatch_size
     assert rows == max(rows for rows in (16, 32, 64) if rows == 16 or update(rows, length) <= update(16, 128))
     assert length > 20 or rows == 64
     expected = f"per_device_train_batch_size {rows}, gradient_accumulation_steps {64 // rows}: "
@@ -225,4 +225,4 @@ def test_on_a_cpu_short_completions_go_through_in_the_largest_pieces_of_no_more_
     ],
 )
 def test_on_a_cpu_nothing_changes_where_the_cut_is_given_or_matters_or_nothing_is_known(settings):
-    assert on_a_cpu(**({"max_completion_length": 20} | settings))[0].rows_at_once == 16
+    assert on_a_cpu(**({"max_completion_length": 20} | settings))[0].microbatch_size == 16

@@ -10,7 +10,7 @@ import torch
 
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import phases
-from grpo_lab.memory.phases import resident
+from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models import shapes
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
@@ -66,7 +66,7 @@ def test_long_prompts_of_a_rollout(precision, L):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
         counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     memory_plan = planned("small", precision, make_config(T=16, G=4, B=8), L)
-    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident(memory_plan.run).values())
+    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
 
 
@@ -83,7 +83,7 @@ def test_rows_without_a_mask(precision, length, monkeypatch):
     config = make_config(T=length, G=4, B=4, b=4)
     memory_plan = planned("small", precision, make_config(T=16, G=4, B=8), length + 1)
     assert memory_plan.run.prefill_mask_bytes == memory_plan.with_changes(config=config).run.mask_bytes == 0
-    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident(memory_plan.run).values())
+    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", precision, config, L=48)
     memory_plan = planned("small", precision, config, L=48)

@@ -22,10 +22,10 @@ from grpo_lab.memory import (
     plan_memory,
     shape_of,
 )
-from grpo_lab.memory.phases import resident
+from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
-from grpo_lab.rollout.decoding.cache import SlotCache
+from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.known_shape import random_policy
@@ -63,7 +63,7 @@ def test_the_cache_takes_what_the_real_ones_take():
             real = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
             assert parts.cache_bytes(sizes, 3 * 17, dtype.itemsize) == real
             columns = fixed_columns(17, 60)
-            fixed = SlotCache(model, 3, columns, torch.zeros(1, dtype=torch.long))
+            fixed = InPlaceCache(model, 3, columns, torch.zeros(1, dtype=torch.long))
             real = sum(tensor.nbytes for tensor in (*fixed.keys, *fixed.values))
             assert parts.cache_bytes(sizes, 3 * columns, dtype.itemsize) == real
 
@@ -80,7 +80,7 @@ def test_what_stays_of_a_reference(settings):
     assert planned("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
     alone = planned("small", "bf16", make_config())
     assert not any(part["reference"] for part in alone.phases.values())
-    assert alone.totals["logprobs"] == sum(resident(alone.run).values()), "nothing is computed apart"
+    assert alone.totals["logprobs"] == sum(resident_bytes(alone.run).values()), "nothing is computed apart"
 
 
 @cache
@@ -104,7 +104,7 @@ def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits
     memory_plan = qwen("fp32-master", beta=0.04)
     every = list(all_candidates(memory_plan, GPU_PRECISIONS[True]))
     assert [way.precision for way in every[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
-    assert [way.rows for way in every] == [8] * 4 + [4, 2, 1]
+    assert [way.microbatch_size for way in every] == [8] * 4 + [4, 2, 1]
     for way in every:
         config = way.plan.run.config
         assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grpo_lab.models import selfcheck
-from grpo_lab.models.frozen import silence_dropout
+from grpo_lab.models.frozen import disable_dropout
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
@@ -62,7 +62,7 @@ def test_what_is_open_to_an_architecture_is_right(name):
         assert distance_to_own_forward(model, rollout, rollout.logp) < 1e-4
     logp, _ = logprobs_of(model, rollout)
     assert distance_to_own_forward(model, rollout, logp) < 1e-4 and logp.isfinite().all()
-    silence_dropout(model)
+    disable_dropout(model)
     model.gradient_checkpointing_enable()
     logp = logprobs_of(model.train(), rollout)[0]
     assert distance_to_own_forward(model.eval(), rollout, logp) < 1e-4
@@ -101,7 +101,7 @@ def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkey
 def test_the_gradient_is_that_of_whole_rows_one_by_one(name, checkpointing):
     model, tokenizer = make_architecture(name)
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
-    silence_dropout(model)
+    disable_dropout(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     expected = torch.autograd.grad(own_logp(model, rollout).sum(), trained, materialize_grads=True)
     if checkpointing:

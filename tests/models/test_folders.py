@@ -187,6 +187,6 @@ def test_without_a_device_type_the_name_auto_stands_for_what_load_policy_takes(m
     monkeypatch.setattr(folders, "pick_device", lambda: torch.device(device))
     if name is None:
         with pytest.raises(FileNotFoundError, match="name is 'auto', which on a GPU is Qwen/Qwen2-0.5B-Instruct"):
-            folders.usable_folder("auto")
+            folders.base_model_folder("auto")
     else:
-        assert folders.usable_folder("auto")[0] == folders.TINY
+        assert folders.base_model_folder("auto")[0] == folders.TINY

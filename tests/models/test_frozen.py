@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from grpo_lab.models.frozen import frozen_copy, silence_dropout
+from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from tests.support.architectures import make_architecture
 from tests.support.small_policy import same_weights, weights
 
@@ -33,6 +33,6 @@ def test_no_dropout_is_left_wherever_an_architecture_keeps_it(name):
     model.train()
     assert not torch.equal(model(ids, use_cache=False).logits, quiet)
     untouched = copy.deepcopy(model)
-    silence_dropout(model)
+    disable_dropout(model)
     torch.testing.assert_close(model(ids, use_cache=False).logits, quiet)
     assert same_weights(weights(model), weights(untouched))

@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of
 from grpo_lab.models import load_policy, loading
-from grpo_lab.models.loading import open_part
+from grpo_lab.models.loading import load_component
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.trainer.folder.checkpoint import check_savable
 from tests.support.resuming import copy_of
@@ -166,7 +166,7 @@ def test_quantised_weights_are_refused_in_one_sentence_whatever_the_method(check
     (folder / file).touch()
     (folder / file).write_text("{}", encoding="utf-8") if file != "config.json" else None
     with_settings(folder, file, **entry)
-    for load in (load_policy, lambda folder: open_part(AutoConfig, folder)):
+    for load in (load_policy, lambda folder: load_component(AutoConfig, folder)):
         with pytest.raises(InputError, match=rf"^name is .*, whose weights are quantised \({method}.*; take the model"):
             load(folder)
 

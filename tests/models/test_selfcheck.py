@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.models import selfcheck
 from grpo_lab.models.selfcheck import ensure_checked, mean_difference
-from grpo_lab.rollout.decoding.cache import SlotCache
+from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.trainer import train
@@ -41,7 +41,7 @@ def test_it_leaves_no_trace(name, training):
 
 PACKED = model_logprobs.packed_hidden
 BROKEN = {
-    "sampler": (SlotCache, "load", lambda *arguments: None),
+    "sampler": (InPlaceCache, "load", lambda *arguments: None),
     "recomputation": (model_logprobs, "packed_hidden", lambda *inputs: times(0.5, *PACKED(*inputs))),
 }
 

@@ -38,7 +38,7 @@ TELLING = {
         "rollout/prompting/test_prompt_checks.py",
     ),
     "rollout/prompting/prompts": ("rollout/decoding/test_sampling_params.py", "rollout/prompting/test_templates.py"),
-    "rollout/prompting/probe": ("rollout/prompting/test_templates.py",),
+    "rollout/prompting/quirks": ("rollout/prompting/test_templates.py",),
     "rollout/forward/fast_paths": ("rollout/decoding/test_decoder.py", "models/test_selfcheck.py"),
 }
 

@@ -65,7 +65,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
             )
             run.optimizer.backward(loss)
             run.optimizer.step(run.learning_rate(step), loss.item())
-            metrics = {"loss": loss.item(), "rows": str(run.rows_of_step(step))}
+            metrics = {"loss": loss.item(), "rows": str(run.data_rows_of_step(step))}
             run.record(step, metrics | {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}, callback)
     return Path(folder), model, run.history
 

@@ -4,7 +4,7 @@ from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
 from grpo_lab.memory import MemoryPlan, plan_memory
-from grpo_lab.memory.phases import resident
+from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models import shapes
 from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import encode_prompts, sample_completions
@@ -34,7 +34,7 @@ def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPla
 
 def during(memory_plan: MemoryPlan, phase: str) -> int:
     """Return the planned bytes of a phase beyond those before the step."""
-    return memory_plan.totals[phase] - sum(resident(memory_plan.run).values())
+    return memory_plan.totals[phase] - sum(resident_bytes(memory_plan.run).values())
 
 
 def policy(shape, mode, config):

@@ -94,21 +94,23 @@ def scripted(monkeypatch, scripts: list[list[str]]) -> None:
     """Replace sampling by scripts: each row writes the turns of its script in order, end tokens included."""
 
     def sample(model, request):
-        turns, max_completion_length = request.turns, request.max_completion_length
+        episode_tokens, max_completion_length = request.episode_tokens, request.max_completion_length
         encode: Callable = scripted.tokenizer
         tokens = [[encode(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
         queues = [[token for turn in row for token in turn] for row in tokens]
-        assert len(queues) == len(turns.ids), "a script for each row"
+        assert len(queues) == len(episode_tokens.ids), "a script for each row"
         steps = 0
-        while not all(turns.done) and steps < max_completion_length:
-            forced = turns.forced()
+        while not all(episode_tokens.done) and steps < max_completion_length:
+            forced = episode_tokens.forced()
             drawn = [
-                forced[row] if forced[row] >= 0 else (queues[row].pop(0) if queues[row] and not turns.done[row] else 0)
+                forced[row]
+                if forced[row] >= 0
+                else (queues[row].pop(0) if queues[row] and not episode_tokens.done[row] else 0)
                 for row in range(len(queues))
             ]
-            turns.append(range(len(queues)), drawn)
+            episode_tokens.append(range(len(queues)), drawn)
             steps += 1
-        assert all(turns.done)
+        assert all(episode_tokens.done)
         zeros = torch.zeros(len(queues), max_completion_length)
         return Samples(None, zeros, zeros, steps)
 

@@ -73,7 +73,7 @@ def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
     config = GRPOConfig(seed=3)
     lazy_inputs, listed_inputs = (RunInputs(None, None, dataset, None, config) for dataset in rows)
     for step in range(9):
-        assert lazy_inputs.rows_of_step(step) == listed_inputs.rows_of_step(step)
+        assert lazy_inputs.data_rows_of_step(step) == listed_inputs.data_rows_of_step(step)
     contents = _hash([_hash(row) for row in listed])  # the fingerprint in runs of earlier versions
     assert _rows_fingerprint(lazy) == _rows_fingerprint(listed) == {"rows": len(listed), "contents": contents}
     check_dataset(lazy)

@@ -96,7 +96,7 @@ def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
     dump = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 2}
     result = translate(dump | {"generation_batch_size": 64, "local_rank": 0}, OPTIONS, {})
     ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
-    assert (ours.generation_batch_size, ours.rows_at_once, ours.update_batch_size) == (64, 4, 64)
+    assert (ours.generation_batch_size, ours.microbatch_size, ours.update_batch_size) == (64, 4, 64)
     assert "those of 8 processes" in result.notes_by_kind[OTHER_MEANING]["gradient_accumulation_steps"]
 
 

@@ -246,7 +246,7 @@ def test_a_loop_of_ones_own_may_use_the_environment():
     with Run(model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TEXTS) as run:
         for step in run.steps():
             batch, metrics = collect(
-                model, tokenizer, run.rows_of_step(step), letter_reward, config, environment=run.environment
+                model, tokenizer, run.data_rows_of_step(step), letter_reward, config, environment=run.environment
             )  # fmt: skip
             run.record(step, metrics)
     assert (batch.rollout.mask & ~batch.loss_mask).any()

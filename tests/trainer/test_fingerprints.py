@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from grpo_lab.base.own_code import load
+from grpo_lab.base.user_code import import_user_object
 from grpo_lab.trainer.fingerprints import UNCOMPARABLE, _code_fingerprint
 
 
@@ -17,7 +17,7 @@ def twins(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir()
         text = f"def brief(completions): return [{ord(folder)}.0]"
         (tmp_path / folder / "rewards_twin.py").write_text(text, encoding="utf-8")
-    yield lambda folder: load("reward_funcs", f"{folder}/rewards_twin.py:brief", "my_rewards:brief")
+    yield lambda folder: import_user_object("reward_funcs", f"{folder}/rewards_twin.py:brief", "my_rewards:brief")
     forget_twins()
 
 

@@ -145,13 +145,13 @@ def test_log_probabilities_that_are_no_numbers_differ_from_those_of_the_sampler(
     assert metrics.total["sampling/frac_logp_difference"] == 1 / 3, "a NaN outside the mask does not count"
 
 
-@pytest.mark.parametrize("rows_at_once", [8, 4, 2])
-def test_a_micro_batch_makes_a_gpu_wait_twelve_times_at_most(rows_at_once):
+@pytest.mark.parametrize("microbatch_size", [8, 4, 2])
+def test_a_micro_batch_makes_a_gpu_wait_twelve_times_at_most(microbatch_size):
     """Two of the counted waits read lists of row numbers that are on the CPU; metrics are read once per update."""
-    cut = {"per_device_train_batch_size": rows_at_once, "gradient_accumulation_steps": 8 // rows_at_once}
+    cut = {"per_device_train_batch_size": microbatch_size, "gradient_accumulation_steps": 8 // microbatch_size}
     (model, _), config = make_policy(), make_config(**cut)
     experience = ragged_experience([5, 3, 5, 2, 4, 5, 1, 5], columns=5)
     optimizer = PolicyOptimizer(model, config)
     with Waits() as waits:
         accumulate_gradient(model, optimizer, experience, config)
-    assert waits.count <= 12 * (8 // rows_at_once) + 3, waits.names
+    assert waits.count <= 12 * (8 // microbatch_size) + 3, waits.names

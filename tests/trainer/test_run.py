@@ -57,7 +57,7 @@ def test_the_rows_of_a_step_are_the_next_ones_of_the_epochs_order(seed):
         generator = torch.Generator().manual_seed(seed * SEED_STRIDE + epoch)
         order += torch.randperm(6, generator=generator).tolist()
     for step in range(6):
-        numbers = [row["number"] for row in run.rows_of_step(step)]
+        numbers = [row["number"] for row in run.data_rows_of_step(step)]
         assert numbers == order[2 * step : 2 * step + 2], step
 
 
@@ -88,7 +88,7 @@ def test_the_reference_takes_the_weights_of_the_policy_every_second_step():
 def test_the_kl_is_measured_if_asked_for_and_is_zero_for_an_unchanged_policy(settings, names):
     run = Run(*make_policy(), ROWS, None, make_config(**settings))
     clock = Clock(CPU)
-    metrics = run.measure_and_log(0, ragged_experience([3, 1, 2, 4, 2, 2, 1, 3]), clock)
+    metrics = run.log_kl_and_completions(0, ragged_experience([3, 1, 2, 4, 2, 2, 1, 3]), clock)
     assert metrics == dict.fromkeys(names, 0.0)
     assert [*clock.seconds] == (["time/logprobs"] if names else [])
 

@@ -32,7 +32,7 @@ NAMES = {
         "dynamic_sampling",
     ),
     "07c": ("pass_at_k", "samples_until_right"),
-    "08": ("stochastic_round", "first_step_test"),
+    "08": ("stochastic_round", "first_step_movement"),
     "09": (
         "learn_to_stop", "stay_near_reference", "many_small_steps", "held_out_accuracy", "train_on_batch", "name_fault",
     ),

@@ -61,7 +61,7 @@ def samples_until_right(n: int, c: int, limit: int) -> float:
     """
     if not (0 <= c <= n and 1 <= limit <= n):
         raise InputError(
-            "n, c, limit", (n, c, limit), "expected 0 <= c <= n and 1 <= limit <= n", found=f"are {n}, {c}, {limit}"
+            "n, c, limit", (n, c, limit), "expected 0 <= c <= n and 1 <= limit <= n", problem=f"are {n}, {c}, {limit}"
         )
     still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(limit)]  # after j samples
     return float(sum(still_wrong))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn, tensor
 
 from grpo_lab.course.exercise import INF, NAN, Draws, Exercise, at_scale, drawn, extreme, given
-from grpo_lab.trainer.first_step import first_step_test
+from grpo_lab.trainer.first_step import first_step_movement
 from grpo_lab.trainer.rounding import stochastic_round
 
 
@@ -111,7 +111,7 @@ def averaged_in_bf16(policy):
 
 
 FIRST_STEP_TEST = Exercise(
-    function=first_step_test,
+    function=first_step_movement,
     cases=(
         drawn("one layer", lambda draws: (draws.fill(nn.Linear(3, 2, bias=False)),)),
         drawn("matrices and vectors", lambda draws: (draws.fill(nn.Linear(6, 4)),)),

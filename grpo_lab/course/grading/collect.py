@@ -111,7 +111,7 @@ def _most_handed_in(notebooks_by_student: list[list[Submission]]) -> str:
     counts = Counter(name for names in handed_in for name in names)
     if not counts:
         problem = "holds no notebook of an assignment"
-        raise InputError("folder", None, "say with --assignment which one is graded", found=problem)
+        raise InputError("folder", None, "say with --assignment which one is graded", problem=problem)
     return min(counts, key=lambda name: (-counts[name], name))
 
 

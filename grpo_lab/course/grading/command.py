@@ -55,7 +55,7 @@ def grade_class(
     if earlier_grades is not None and earlier_grades.assignment != grading.assignment:
         holding = f"is {str(output)!r}, which holds the grades of {earlier_grades.assignment}"
         problem = f"{holding}; {grading.assignment} was graded"
-        raise InputError("output", output, "name another folder with --output", found=problem)
+        raise InputError("output", output, "name another folder with --output", problem=problem)
     write_results(grading if earlier_grades is None else grading.merged(earlier_grades), output)
     print(summary(grading, output))
     return 0

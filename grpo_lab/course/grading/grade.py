@@ -134,7 +134,7 @@ class ClassGrades:
             return cls(**field_values(cls, content) | {"students": students})
         except (ValueError, KeyError, TypeError) as error:
             problem = f"is {str(file)!r}, which no grading wrote ({type(error).__name__})"
-            raise InputError("output", file, "name another folder, or move it away", found=problem) from error
+            raise InputError("output", file, "name another folder, or move it away", problem=problem) from error
 
     def as_json(self) -> str:
         """Return the text of the grades file: all fields but the variants, by their names."""
@@ -148,7 +148,7 @@ class ClassGrades:
         """
         if earlier.class_fingerprint != self.class_fingerprint:
             allowed = "give the secret of the earlier grading, or another folder with --output"
-            raise InputError("variant", None, allowed, found="differs from that of the earlier grading")
+            raise InputError("variant", None, allowed, problem="differs from that of the earlier grading")
 
         def student_id(graded: GradedSubmission) -> tuple[str, str]:
             return graded.submission.student, graded.submission.platform_id
@@ -258,9 +258,9 @@ def _note_other_variants(submissions: list[Submission], fingerprint: str) -> Non
     mismatched = [submission for submission in readable if submission.class_fingerprint != fingerprint]
     if len(mismatched) > max(1, len(readable) / 2):
         if not mismatched[0].class_fingerprint:
-            raise InputError("variant", None, "most notebooks have no variants", found="is given")
+            raise InputError("variant", None, "most notebooks have no variants", problem="is given")
         problem = "is another secret" if fingerprint else "is missing"
-        raise InputError("variant", None, "give the secret that most were released with", found=problem)
+        raise InputError("variant", None, "give the secret that most were released with", problem=problem)
     for submission in mismatched:
         submission.notes.append("its notebook has other formulas than those of the class, by which it was judged")
 

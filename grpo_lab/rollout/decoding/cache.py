@@ -16,19 +16,19 @@ from grpo_lab.rollout.forward.attention import attention_dtype, gather_tokens, u
 from grpo_lab.rollout.forward.fast_paths import head_dim
 
 
-class SlotCache:
+class InPlaceCache:
     """Keys and values of all layers in fixed memory, of which a step writes one column; layers call only `update`.
 
     Args:
         model: The model whose layers read and write the cache.
         num_rows: Number of rows of the batch.
         capacity: Number of columns in memory.
-        slot: Index of the column that the next `update` writes. The caller moves it in place.
+        write_column: Index of the column that the next `update` writes. The caller moves it in place.
     """
 
-    def __init__(self, model, num_rows: int, capacity: int, slot: Int[Tensor, "1"]):
+    def __init__(self, model, num_rows: int, capacity: int, write_column: Int[Tensor, "1"]):
         config = model.config
-        self.slot = slot
+        self.write_column = write_column
         self.dtype = attention_dtype(model)
         self.columns = capacity  # number of columns that attention reads
         shape = (num_rows, config.num_key_value_heads, capacity, head_dim(config))
@@ -39,8 +39,8 @@ class SlotCache:
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_, **__) -> tuple[Tensor, Tensor]:
         # Under autocast the rotated keys are float32. They are rounded once here; attention would do it at every step.
-        self.keys[layer].index_copy_(2, self.slot, keys.to(self.dtype))
-        self.values[layer].index_copy_(2, self.slot, values.to(self.dtype))
+        self.keys[layer].index_copy_(2, self.write_column, keys.to(self.dtype))
+        self.values[layer].index_copy_(2, self.write_column, values.to(self.dtype))
         return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
 
     def load(self, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, copies: int) -> None:
@@ -66,17 +66,17 @@ class SlotCache:
                 layers[layer] = tensor.index_select(0, rows)
 
 
-class RoomyCache(SlotCache):
+class PreallocatedCache(InPlaceCache):
     """A cache with memory for more rows than it holds, so that a row keeps its place when others come or go.
 
     Args:
         num_rows: Number of rows at the start.
         max_rows: Number of rows in memory.
-        model, capacity, slot: The arguments of `SlotCache`.
+        model, capacity, write_column: The arguments of `InPlaceCache`.
     """
 
-    def __init__(self, model, num_rows: int, max_rows: int, capacity: int, slot: Int[Tensor, "1"]):
-        super().__init__(model, max_rows, capacity, slot)
+    def __init__(self, model, num_rows: int, max_rows: int, capacity: int, write_column: Int[Tensor, "1"]):
+        super().__init__(model, max_rows, capacity, write_column)
         self._memory = (self.keys, self.values)
         self.keys, self.values = ([tensor[:num_rows] for tensor in tensors] for tensors in self._memory)
 
@@ -115,7 +115,7 @@ def order_keeping_parents(parent: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     return target_row.argsort()
 
 
-def attend(module, query, key, value, attention_mask, scaling=None, **_):
+def one_query_attention(module, query, key, value, attention_mask, scaling=None, **_):
     """Attend with one query per head. The R heads that share a key head are stacked, so no key is repeated."""
     rows, heads, _, head_dim = query.shape
     grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], head_dim)
@@ -123,12 +123,12 @@ def attend(module, query, key, value, attention_mask, scaling=None, **_):
     return out.reshape(rows, 1, heads, head_dim), None
 
 
-AttentionInterface.register("grpo_lab_one_query", attend)
+AttentionInterface.register("grpo_lab_one_query", one_query_attention)
 
 
 @contextmanager
-def decoding(model):
-    """Decode inside this context with `attend`, and without autocast's weight cache.
+def decoding_mode(model):
+    """Decode inside this context with `one_query_attention`, and without autocast's weight cache.
 
     A CUDA graph would read the copies in the weight cache after they have been freed.
     """

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from grpo_lab.logprobs import LARGE_VOCABULARY, head_logits
-from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping_parents
+from grpo_lab.rollout.decoding.cache import InPlaceCache, PreallocatedCache, order_keeping_parents
 from grpo_lab.rollout.decoding.decoder import Decoder
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import head_dim
@@ -28,12 +28,12 @@ class CpuDecoder(Decoder):
 
     shares_prefixes = True
 
-    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
+    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> InPlaceCache:
         config = self.model.config
         numbers_per_row = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config) * columns
         if numbers_per_row * attention_dtype(self.model).itemsize < LARGE_ROW_BYTES:
             return super()._new_cache(num_prefixes, num_rows, columns)
-        return RoomyCache(self.model, num_prefixes, num_rows, columns, self.slot)
+        return PreallocatedCache(self.model, num_prefixes, num_rows, columns, self.write_column)
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         head = self.model.get_output_embeddings()
@@ -47,7 +47,7 @@ class CpuDecoder(Decoder):
         for steps in range(1, max_steps + 1):
             if steps > 1:
                 self.regroup_rows()
-            self.cache.columns = int(self.slot) + 1  # columns that are written, with the column of this step
+            self.cache.columns = int(self.write_column) + 1  # columns that are written, with the column of this step
             self.step()
             self.take_turns()
             if self.done.all():
@@ -60,9 +60,9 @@ class CpuDecoder(Decoder):
         vocab_size = self.model.config.vocab_size
         self.rows, self.done = self.rows[writing], self.done[writing]
         # A prefix and the token after it, as one number.
-        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.slot]
+        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.write_column]
         new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
-        if isinstance(self.cache, RoomyCache):
+        if isinstance(self.cache, PreallocatedCache):
             order = order_keeping_parents(new_prefixes // vocab_size)
             new_prefixes, self.prefix_index = new_prefixes[order], order.argsort()[self.prefix_index]
         parent, self.token = new_prefixes // vocab_size, new_prefixes[:, None] % vocab_size

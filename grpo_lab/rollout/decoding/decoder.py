@@ -18,9 +18,9 @@ from transformers import Cache
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.logprobs import completion_mask
-from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies, decoding
+from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies, decoding_mode
 from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, entropy_of
-from grpo_lab.rollout.decoding.turns import NOT_FORCED, Turns
+from grpo_lab.rollout.decoding.turns import NOT_FORCED, EpisodeTokens
 from grpo_lab.rollout.inputs import Prompts
 
 
@@ -46,13 +46,13 @@ class Decoder:
     Args:
         model: A model of the fast paths (`is_fast`).
         spec: The sizes, and the sampling parameters.
-        turns: The turns of the episodes, which supply the environment's tokens and say which rows have ended. None
+        episode_tokens: The tokens of the episodes, with those of the environment, and which rows have ended. None
             without an environment.
     """
 
     shares_prefixes = False  # True if the G rows of a prompt begin as one row of the batch
 
-    def __init__(self, model, spec: DecoderSpec, turns: Turns | None = None):
+    def __init__(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None = None):
         num_rows = spec.num_prompts * spec.num_generations
         rows_per_prefix = spec.num_generations if self.shares_prefixes else 1
         num_prefixes = num_rows // rows_per_prefix
@@ -60,18 +60,22 @@ class Decoder:
 
         self.model = model
         self.sampling = spec.sampling
-        self.turns = turns
-        self.slot = zeros(1)  # the cache column that this step writes; the token that it draws goes into the next one
+        self.episode_tokens = episode_tokens
+        self.write_column = zeros(
+            1
+        )  # the cache column that this step writes; the token that it draws goes into the next one
         self.cache = self._new_cache(num_prefixes, num_rows, spec.columns)
         self.autocast_weights = autocast_copies(model)
-        eos_token_ids = spec.sampling.eos_token_ids if turns is None else ()  # in an episode, `turns` ends a row
+        eos_token_ids = (
+            spec.sampling.eos_token_ids if episode_tokens is None else ()
+        )  # in an episode, `episode_tokens` ends a row
         self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
         # The record of all rows, one entry per row:
         self.sequences = zeros(num_rows, spec.columns)
         self.logp = zeros(num_rows, spec.columns, dtype=torch.float32)
         self.entropy = zeros(num_rows, spec.columns, dtype=torch.float32)
-        self.forced = None if turns is None else zeros(num_rows) + NOT_FORCED  # the next token of a reply
+        self.forced = None if episode_tokens is None else zeros(num_rows) + NOT_FORCED  # the next token of a reply
 
         # The rows of the batch, one entry per row; a subclass drops rows that have ended:
         self.rows = torch.arange(num_rows, device=model.device)  # row numbers
@@ -88,9 +92,9 @@ class Decoder:
         self.rollout_rows = spec.rollout_rows or num_rows
         self.rows_in_rollout = None if self.rollout_rows == num_rows else self.rows.clone()  # their numbers in it
 
-    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> SlotCache:
+    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> InPlaceCache:
         """Return a new cache for the prefixes of the prompts; later it may have to hold up to `num_rows` prefixes."""
-        return SlotCache(self.model, num_prefixes, columns, self.slot)
+        return InPlaceCache(self.model, num_prefixes, columns, self.write_column)
 
     @classmethod
     def columns_for(cls, prompt_length: int, completion_length: int) -> int:
@@ -98,9 +102,11 @@ class Decoder:
         return prompt_length + completion_length
 
     @classmethod
-    def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["Decoder"]:
+    def for_rollout(
+        cls, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None
+    ) -> AbstractContextManager["Decoder"]:
         """Return a context that provides a decoder for a rollout, or for a part of one; a subclass may keep it."""
-        return nullcontext(cls(model, spec, turns))
+        return nullcontext(cls(model, spec, episode_tokens))
 
     @classmethod
     def end_rollout(cls) -> None:
@@ -127,16 +133,16 @@ class Decoder:
         self.visible.zero_()
         self.visible[:, : prompt_length - 1] = is_token[:, :-1]  # [padding]
         self.position.copy_(is_token.sum(-1, keepdim=True) - 1)
-        self.slot.fill_(prompt_length - 1)
+        self.write_column.fill_(prompt_length - 1)
         self.done.zero_()
         if self.forced is not None:
             self.forced.fill_(NOT_FORCED)
         self.cache.load(prompt_cache, prefixes_per_prompt)
 
     @torch.no_grad()
-    def reuse(self, turns: Turns | None = None) -> None:
+    def reuse(self, episode_tokens: EpisodeTokens | None = None) -> None:
         """Prepare another rollout in the same memory with the model's current weights; call `load` afterwards."""
-        self.turns = turns
+        self.episode_tokens = episode_tokens
         for name, rounded in self.autocast_weights.items():
             rounded.copy_(self.model.get_parameter(name))
 
@@ -153,16 +159,16 @@ class Decoder:
     @torch.no_grad()
     def step(self) -> Int[Tensor, " B"]:
         """Read the last token of every prefix; draw, record and return the next token of every row."""
-        self.visible.index_fill_(1, self.slot, True)
+        self.visible.index_fill_(1, self.write_column, True)
         log_pi = self._logits().log_softmax(-1)
         pi = log_pi.exp()  # computed once, for the draw and for the entropy
         next_token = self.draw(log_pi, pi)
-        if self.turns is not None:
+        if self.episode_tokens is not None:
             forced = self.forced[self.rows]
             next_token = torch.where(forced == NOT_FORCED, next_token, forced)
-        self.slot.add_(1)
+        self.write_column.add_(1)
         self.position.add_(1)
-        token_index = (self.rows, self.slot)
+        token_index = (self.rows, self.write_column)
         self.logp.index_put_(token_index, log_pi[self.prefix_index, next_token])  # [recorded]
         self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[self.prefix_index])
         next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
@@ -171,14 +177,14 @@ class Decoder:
         return next_token
 
     def take_turns(self) -> None:
-        """Pass the drawn tokens to `turns`, and read back which tokens are forced next and which rows are done.
+        """Pass the drawn tokens to `episode_tokens`; read back which tokens are forced next and which rows are done.
 
         This waits for the device. Without an environment there is nothing to do.
         """
-        if self.turns is not None:
-            self.turns.append(self.rows.tolist(), self.sequences[self.rows, self.slot].tolist())
-            self.forced.copy_(torch.tensor(self.turns.forced()))
-            self.done.copy_(torch.tensor(self.turns.done, device=self.done.device)[self.rows])
+        if self.episode_tokens is not None:
+            self.episode_tokens.append(self.rows.tolist(), self.sequences[self.rows, self.write_column].tolist())
+            self.forced.copy_(torch.tensor(self.episode_tokens.forced()))
+            self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row from the distribution after its prefix."""
@@ -196,14 +202,14 @@ class Decoder:
         Raises:
             RunError: if the log-probability of a token of the policy is not finite.
         """
-        if self.turns is None:
+        if self.episode_tokens is None:
             completions = self.sequences[:, prompt_length : prompt_length + steps]
             is_token = completion_mask(completions, list(self.sampling.eos_token_ids))
             end_column = prompt_length + int(is_token.any(0).sum())
             checked_logp = self.logp[:, prompt_length:end_column]
         else:
             end_column = prompt_length + steps
-            _, _, is_policy, _ = self.turns.tensors(0, self.logp.device)
+            _, _, is_policy, _ = self.episode_tokens.tensors(0, self.logp.device)
             # The policy may give a token of the environment any probability, even zero.
             checked_logp = self.logp[:, prompt_length:end_column][is_policy]
         if not checked_logp.isfinite().all():
@@ -218,7 +224,7 @@ class Decoder:
     def _logits(self) -> Float[Tensor, "M V"]:
         keywords = {"attention_mask": self._mask(), "position_ids": self.position}
         keywords |= {"past_key_values": self.cache, "use_cache": True}
-        with decoding(self.model):
+        with decoding_mode(self.model):
             logits = self._forward(keywords)
         ids = torch.where(self.visible, self.sequences.index_select(0, self.representative_row), self.token)
         return self.sampling.warp(ids, logits.float())

@@ -24,11 +24,11 @@ DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # device type to decoder; 
 
 def sample_sequences(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request by the fastest sampler that is right for the model and its device."""
-    if request.by_generate or not is_fast(model):
+    if request.use_generate or not is_fast(model):
         return sample_by_generate(model, request)
     num_parts = 1
     decoder_class = _decoder_class(model)
-    if request.turns is None:
+    if request.episode_tokens is None:
         num_prompts, prompt_length = request.prompts.ids.shape
         columns = decoder_class.columns_for(prompt_length, request.max_completion_length)
         free_bytes = free_gpu_bytes(model.device) + reusable_bytes()
@@ -90,7 +90,7 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
     decoder_class = _decoder_class(model)
     columns = decoder_class.columns_for(prompt_length, request.max_completion_length)
     spec = DecoderSpec(num_prompts, request.num_generations, columns, request.sampling, rollout_rows)
-    with decoder_class.for_rollout(model, spec, request.turns) as decoder:
+    with decoder_class.for_rollout(model, spec, request.episode_tokens) as decoder:
         decoder.load(request.prompts, prompt_cache, first_row)
         steps = decoder.run(request.max_completion_length)
         samples = decoder.read_samples(prompt_length, steps)

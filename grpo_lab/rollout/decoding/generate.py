@@ -12,18 +12,18 @@ from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, SamplingRequest, entropy_of
-from grpo_lab.rollout.decoding.turns import NOT_FORCED, Turns
+from grpo_lab.rollout.decoding.turns import NOT_FORCED, EpisodeTokens
 from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
 
 def sample_by_generate(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request with `generate`, which supports every architecture of transformers."""
     sampling = request.sampling
-    turns = request.turns
+    episode_tokens = request.episode_tokens
     ids, mask = (x.repeat_interleave(request.num_generations, 0) for x in request.prompts)
-    recorder = _Recorder(sampling, ~mask, turns)
-    # In an episode, `turns` decides when a row ends: an end token may end only a turn.
-    eos_token_ids = None if turns is not None else list(sampling.eos_token_ids) or None
+    recorder = _Recorder(sampling, ~mask, episode_tokens)
+    # In an episode, `episode_tokens` decides when a row ends: an end token may end only a turn.
+    eos_token_ids = None if episode_tokens is not None else list(sampling.eos_token_ids) or None
     settings = GenerationConfig(
         do_sample=True,
         max_new_tokens=request.max_completion_length,
@@ -32,8 +32,8 @@ def sample_by_generate(model, request: SamplingRequest) -> Samples:
         top_k=0,
     )
     keywords = {"generation_config": settings, "logits_processor": [recorder]}
-    if turns is not None:
-        keywords["stopping_criteria"] = [_StopWhenDone(turns)]
+    if episode_tokens is not None:
+        keywords["stopping_criteria"] = [_StopWhenDone(episode_tokens)]
     with set_aside_generation_config(model):
         sequences = model.generate(ids, attention_mask=mask.long(), **keywords)
     logp, entropy = recorder.finish(sequences[:, -1])
@@ -41,23 +41,23 @@ def sample_by_generate(model, request: SamplingRequest) -> Samples:
 
 
 class _StopWhenDone(StoppingCriteria):
-    """A stopping criterion that passes each new token to the turns, and stops the rows whose episode has ended."""
+    """A stopping criterion that passes each new token to `episode_tokens`, and stops rows whose episode has ended."""
 
-    def __init__(self, turns: Turns):
-        self.turns = turns
+    def __init__(self, episode_tokens: EpisodeTokens):
+        self.episode_tokens = episode_tokens
 
     def __call__(self, input_ids, scores, **_):
-        self.turns.append(range(len(input_ids)), input_ids[:, -1].tolist())
-        return torch.tensor(self.turns.done, device=input_ids.device)
+        self.episode_tokens.append(range(len(input_ids)), input_ids[:, -1].tolist())
+        return torch.tensor(self.episode_tokens.done, device=input_ids.device)
 
 
 class _Recorder(LogitsProcessor):
     """A logits processor that applies the sampling parameters, and records the log-probability of each drawn token."""
 
-    def __init__(self, sampling: SamplingParams, is_padding: Bool[Tensor, "B L"], turns: Turns | None):
+    def __init__(self, sampling: SamplingParams, is_padding: Bool[Tensor, "B L"], episode_tokens: EpisodeTokens | None):
         self.sampling = sampling
         self.is_padding = is_padding
-        self.turns = turns
+        self.episode_tokens = episode_tokens
         self.log_pi = None
         self.logp = []
         self.entropy = []
@@ -71,8 +71,8 @@ class _Recorder(LogitsProcessor):
         if self.log_pi.isnan().any():
             raise RunError(NOT_FINITE)
         self.entropy.append(entropy_of(self.log_pi, self.log_pi.exp()))
-        if self.turns is not None:
-            forced = torch.tensor(self.turns.forced(), device=logits.device)[:, None]
+        if self.episode_tokens is not None:
+            forced = torch.tensor(self.episode_tokens.forced(), device=logits.device)[:, None]
             is_forced = torch.arange(logits.shape[1], device=logits.device) == forced
             forced_logits = torch.zeros_like(logits).masked_fill(~is_forced, -torch.inf)
             logits = torch.where(forced == NOT_FORCED, logits, forced_logits)

@@ -24,7 +24,7 @@ from torch import Tensor
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS, has_room
 from grpo_lab.rollout.decoding.sampling_params import Samples
-from grpo_lab.rollout.decoding.turns import Turns
+from grpo_lab.rollout.decoding.turns import EpisodeTokens
 from grpo_lab.rollout.forward.attention import attention_dtype
 
 CAPACITY_STEP = 64  # the number of columns of the cache is a multiple of this: then kernels take a mask without a copy
@@ -35,8 +35,8 @@ WARM_UP_STEPS = 3  # steps before the capture: libraries initialise themselves a
 class GraphDecoder(Decoder):
     """The decoder for an NVIDIA GPU. Its step is captured as a CUDA graph, so no shape or branch depends on a value."""
 
-    def __init__(self, model, spec: DecoderSpec, turns: Turns | None = None):
-        super().__init__(model, spec, turns)
+    def __init__(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None = None):
+        super().__init__(model, spec, episode_tokens)
         self.replay = _capture(self.step, self.model.device)
 
     @classmethod
@@ -44,8 +44,10 @@ class GraphDecoder(Decoder):
         return fixed_columns(prompt_length, completion_length)
 
     @classmethod
-    def for_rollout(cls, model, spec: DecoderSpec, turns: Turns | None) -> AbstractContextManager["GraphDecoder"]:
-        return borrow_decoder(model, spec, turns)
+    def for_rollout(
+        cls, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None
+    ) -> AbstractContextManager["GraphDecoder"]:
+        return borrow_decoder(model, spec, episode_tokens)
 
     @classmethod
     def end_rollout(cls) -> None:
@@ -53,7 +55,7 @@ class GraphDecoder(Decoder):
             _decoder_pools[-1].end_rollout()
 
     def run(self, max_steps: int) -> int:
-        check_every = STEPS_PER_CHECK if self.turns is None else 1
+        check_every = STEPS_PER_CHECK if self.episode_tokens is None else 1
         for steps in range(1, max_steps + 1):
             self.replay()
             self.take_turns()
@@ -102,17 +104,17 @@ class DecoderPool:
         self.decoder = None
         self.num_rollouts = 0
 
-    def decoder_for(self, model, spec: DecoderSpec, turns: Turns | None) -> GraphDecoder:
+    def decoder_for(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None) -> GraphDecoder:
         """Return the kept decoder if it fits these arguments of `GraphDecoder`, else a new one."""
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         precision = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
-        key = (id(model), spec, turns is None, precision, addresses)
+        key = (id(model), spec, episode_tokens is None, precision, addresses)
         if key != self.key:
             self.drop()
-            self.decoder = GraphDecoder(model, spec, turns)
+            self.decoder = GraphDecoder(model, spec, episode_tokens)
             self.key = key
         else:
-            self.decoder.reuse(turns)
+            self.decoder.reuse(episode_tokens)
         return self.decoder
 
     def end_rollout(self) -> None:
@@ -157,7 +159,7 @@ def reusable_bytes() -> int:
 
 
 @contextmanager
-def borrow_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[GraphDecoder]:
+def borrow_decoder(model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None) -> Iterator[GraphDecoder]:
     """Provide a decoder for a rollout or a part of one: the last decoder if it fits, else a new one.
 
     The next rollout or part overwrites the tensors of the decoder, so `read_samples` copies them. Outside
@@ -165,7 +167,7 @@ def borrow_decoder(model, spec: DecoderSpec, turns: Turns | None) -> Iterator[Gr
     """
     pool = _decoder_pools[-1] if _decoder_pools else DecoderPool()
     try:
-        yield pool.decoder_for(model, spec, turns)
+        yield pool.decoder_for(model, spec, episode_tokens)
     except BaseException:
         pool.drop()
         raise

@@ -15,7 +15,7 @@ from transformers.generation import (
 )
 
 from grpo_lab.base.checks import InputError, check_at_least, check_positive
-from grpo_lab.rollout.decoding.turns import Turns
+from grpo_lab.rollout.decoding.turns import EpisodeTokens
 from grpo_lab.rollout.inputs import Prompts
 
 NOT_FINITE = (
@@ -68,8 +68,10 @@ class SamplingRequest:
     num_generations: int  # G
     max_completion_length: int  # tokens
     sampling: SamplingParams
-    turns: Turns | None = None  # supplies the environment's tokens, and says which rows have ended; None without one
-    by_generate: bool = False  # True samples by transformers' `generate`, whatever the model
+    episode_tokens: EpisodeTokens | None = (
+        None  # supplies the environment's tokens, and says which rows have ended; None without one
+    )
+    use_generate: bool = False  # True samples by transformers' `generate`, whatever the model
 
     @property
     def num_rows(self) -> int:

@@ -57,14 +57,14 @@ class StopStrings:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
 
-class Turns:
+class EpisodeTokens:
     """The tokens of B episodes while they grow: who wrote each token, and which token each row has to write next.
 
     An end token ends the episode. If the end token is also one of the stop strings, it ends only the turn.
 
     Args:
         num_rows: B, number of episodes.
-        limit: Maximum number of tokens of an episode, including the environment's tokens.
+        max_episode_tokens: Maximum number of tokens of an episode, including the environment's tokens.
         eos_token_ids: The end tokens.
         stop_strings: The strings that end a turn.
         reply: A function that gets the turns that have just ended, and returns for each of them the ids to append, or
@@ -76,13 +76,13 @@ class Turns:
     def __init__(
         self,
         num_rows: int,
-        limit: int,
+        max_episode_tokens: int,
         eos_token_ids: Iterable[int],
         stop_strings: StopStrings,
         reply: Callable[[list[Turn]], Sequence[list[int] | None]],
         max_turns: int | None = None,
     ):
-        self.limit = limit
+        self.max_episode_tokens = max_episode_tokens
         self.eos_token_ids = {*eos_token_ids}
         self.stop_strings = stop_strings
         self.reply = reply
@@ -143,7 +143,7 @@ class Turns:
             row = turn.row
             if ids is None:
                 self.done[row] = True
-            elif len(self.ids[row]) + len(ids) > self.limit:  # a reply is never cut
+            elif len(self.ids[row]) + len(ids) > self.max_episode_tokens:  # a reply is never cut
                 self.done[row] = self.truncated[row] = True
             elif ids:
                 self.reply_queue[row].extend(ids)
@@ -157,7 +157,7 @@ class Turns:
         self.turn_start[row] = len(self.ids[row])
 
     def _stop_at_limit(self, row: int) -> None:
-        if len(self.ids[row]) >= self.limit:
+        if len(self.ids[row]) >= self.max_episode_tokens:
             self.done[row] = self.truncated[row] = True
 
     def tensors(

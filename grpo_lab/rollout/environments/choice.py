@@ -42,10 +42,10 @@ def make_environment(
         if has_task_environment:
             option, value = ("tools", tools) if tools else ("environment", environment_factory)
             problem = "is given for a task that has an environment of its own"
-            raise InputError(option, value, "leave it out, or take another task", found=problem)
+            raise InputError(option, value, "leave it out, or take another task", problem=problem)
         if environment is not None:
             name = "tools" if tools else "environment_factory"
-            raise InputError("environment", environment, f"expected either it or {name}", found="is given, too")
+            raise InputError("environment", environment, f"expected either it or {name}", problem="is given, too")
         return ToolEnvironment(tools, environment_factory, limit, tool_timeout)
     if has_task_environment:
         environment = TextEnvironment(task.respond, task.stop_strings)

@@ -38,7 +38,7 @@ class Environment(Protocol):
         num_generations: int,
         max_completion_length: int,
         *,
-        by_turn: bool = False,
+        record_turns: bool = False,
         **sampling: Any,
     ) -> Rollout:
         """Sample G episodes of each row of the data.
@@ -48,8 +48,8 @@ class Environment(Protocol):
             rows: Rows of the data, P of them.
             num_generations: G, number of episodes of each row.
             max_completion_length: Maximum number of tokens of an episode, including the replies.
-            by_turn: True records after every turn the reward so far and the state of each environment object, if it
-                has them. Passed only to an environment with `has_instances`.
+            record_turns: True records after every turn the reward so far and the state of each environment object, if
+                it has them. Passed only to an environment with `has_instances`.
             sampling: The keyword arguments of `sample_completions`, from `temperature` on.
         """
         ...
@@ -81,7 +81,7 @@ def sample_rows(
     max_completion_length: int,
     environment: Environment | None = None,
     *,
-    by_turn: bool = False,
+    record_turns: bool = False,
     **sampling: Any,
 ) -> Rollout:
     """Sample G completions of each row of the data, or G episodes if there is an environment.
@@ -92,29 +92,29 @@ def sample_rows(
         num_generations: G, number of completions or episodes of each row.
         max_completion_length: Maximum number of tokens of a completion, or of an episode including the replies.
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
-        by_turn: True records after every turn the reward so far and the state of each environment object, if each
+        record_turns: True records after every turn the reward so far and the state of each environment object, if each
             episode has such an object.
         sampling: The keyword arguments of `sample_completions`, from `temperature` on.
     """
     if environment is None:
         prompts = [row["prompt"] for row in rows]
         return sample_completions(model, tokenizer, prompts, num_generations, max_completion_length, **sampling)
-    # An environment of the user's own that has no objects may lack the argument `by_turn`.
-    keywords = {"by_turn": True} if by_turn and abilities(environment).has_instances else {}
+    # An environment of the user's own that has no objects may lack the argument `record_turns`.
+    keywords = {"record_turns": True} if record_turns and capabilities(environment).has_instances else {}
     return environment.sample(model, tokenizer, rows, num_generations, max_completion_length, **keywords, **sampling)
 
 
-class Abilities(NamedTuple):
-    """The abilities of an environment: its attributes `has_instances`, `has_reward` and `has_state`."""
+class Capabilities(NamedTuple):
+    """The capabilities of an environment: its attributes `has_instances`, `has_reward` and `has_state`."""
 
     has_instances: bool
     has_reward: bool
     has_state: bool
 
 
-def abilities(environment: Environment | None) -> Abilities:
-    """Return the abilities of an environment; all are False for None."""
-    return Abilities(
+def capabilities(environment: Environment | None) -> Capabilities:
+    """Return the capabilities of an environment; all are False for None."""
+    return Capabilities(
         has_instances=getattr(environment, "has_instances", False),
         has_reward=getattr(environment, "has_reward", False),
         has_state=getattr(environment, "has_state", False),

@@ -13,8 +13,8 @@ import torch
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_params import Samples
-from grpo_lab.rollout.decoding.turns import StopStrings, Turn, Turns
-from grpo_lab.rollout.forward.modes import evaluating
+from grpo_lab.rollout.decoding.turns import EpisodeTokens, StopStrings, Turn
+from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, texts_for_rewards, thought_prefixes
@@ -115,25 +115,27 @@ def sample_turns(
         check_at_least("max_turns", max_turns, 1)
     eos_token_ids = request.sampling.eos_token_ids
     stop = StopStrings(tokenizer, stop_strings)
-    turns = Turns(request.num_rows, max_completion_length, eos_token_ids, stop, reply, max_turns)
-    with evaluating(model):
-        samples = sample_sequences(model, replace(request, turns=turns))
-    texts = texts_for_rewards(tokenizer, turns.ids, encoded, eos_token_ids)
-    return _rollout_of_turns(request.prompts, turns, samples, texts, request.sampling.pad_token_id)
+    episode_tokens = EpisodeTokens(request.num_rows, max_completion_length, eos_token_ids, stop, reply, max_turns)
+    with evaluation_mode(model):
+        samples = sample_sequences(model, replace(request, episode_tokens=episode_tokens))
+    texts = texts_for_rewards(tokenizer, episode_tokens.ids, encoded, eos_token_ids)
+    return _rollout_of_episodes(request.prompts, episode_tokens, samples, texts, request.sampling.pad_token_id)
 
 
-def _rollout_of_turns(prompts: Prompts, turns: Turns, samples: Samples, texts: list[str], pad_token_id: int) -> Rollout:
+def _rollout_of_episodes(
+    prompts: Prompts, episode_tokens: EpisodeTokens, samples: Samples, texts: list[str], pad_token_id: int
+) -> Rollout:
     """Return the rollout of episodes that have ended; the G episodes of a prompt are adjacent.
 
     Args:
         prompts: The P prompts, on the device of the model.
-        turns: The B = P * G episodes, as token ids.
+        episode_tokens: The B = P * G episodes, as token ids.
         samples: Their log-probabilities and entropies, also at the replies.
         texts: Their texts for the rewards.
         pad_token_id: The padding after shorter episodes.
     """
     device = prompts.ids.device
-    completion_ids, mask, policy_mask, turn_of_token = turns.tensors(pad_token_id, device)
+    completion_ids, mask, policy_mask, turn_of_token = episode_tokens.tensors(pad_token_id, device)
     num_rows, length = mask.shape
     prompt_of_row = torch.arange(num_rows, device=device) // (num_rows // len(prompts.ids))
     return Rollout(
@@ -144,13 +146,13 @@ def _rollout_of_turns(prompts: Prompts, turns: Turns, samples: Samples, texts: l
         mask=mask,
         logp=torch.where(policy_mask, samples.logp[:, :length], 0),
         entropy=torch.where(policy_mask, samples.entropy[:, :length], 0),
-        truncated=torch.tensor(turns.truncated, device=device),
+        truncated=torch.tensor(episode_tokens.truncated, device=device),
         texts=texts,
         policy_mask=policy_mask,
         turn_of_token=turn_of_token,
         episodes=[
             Episode(calls, reply_tokens=is_policy.count(False))
-            for calls, is_policy in zip(turns.num_replies, turns.is_policy, strict=True)
+            for calls, is_policy in zip(episode_tokens.num_replies, episode_tokens.is_policy, strict=True)
         ],
         group_of_row=prompt_of_row,
     )
@@ -171,12 +173,12 @@ def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
     try:
         replies = respond(list(texts))
     except Exception as error:  # the code of an environment may raise anything
-        raise RunError("respond", found=f"failed: {type(error).__name__}: {error}") from error
+        raise RunError("respond", problem=f"failed: {type(error).__name__}: {error}") from error
     is_list = isinstance(replies, list | tuple)
     if not is_list or len(replies) != len(texts):
         problem = f"returned {len(replies)} replies" if is_list else f"returned {replies!r:.60}"
-        raise InputError("respond", replies, f"expected a list of {len(texts)}, one per text", found=problem)
+        raise InputError("respond", replies, f"expected a list of {len(texts)}, one per text", problem=problem)
     for text in replies:
         if not isinstance(text, str | None):
-            raise InputTypeError("respond", text, "expected a text, or None", found=f"returned {text!r:.60}")
+            raise InputTypeError("respond", text, "expected a text, or None", problem=f"returned {text!r:.60}")
     return list(replies)

@@ -32,12 +32,12 @@ class TextEnvironment:
         num_generations: int,
         max_completion_length: int,
         *,
-        by_turn: bool = False,
+        record_turns: bool = False,
         **sampling,
     ) -> Rollout:
         """Sample G episodes of each row of the data, as `Environment.sample` describes.
 
-        by_turn: No effect, since a text environment has neither a reward nor a state to record.
+        record_turns: No effect, since a text environment has neither a reward nor a state to record.
         """
         prompts = [row["prompt"] for row in rows]
         return sample_episodes(

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from grpo_lab.rollout.forward.modes import evaluating
+from grpo_lab.rollout.forward.modes import evaluation_mode
 
 TRIAL_TOKENS = 5
 _has_head_only: dict[tuple, bool] = {}  # results of the trial: (class of the model, configuration) to True or False
@@ -43,7 +43,7 @@ def _try_out(model) -> bool:
     if model.base_model is model:
         return False
     ids = torch.arange(TRIAL_TOKENS, device=model.device)[None] % model.get_input_embeddings().weight.shape[0]
-    with evaluating(model):
+    with evaluation_mode(model):
         expected = model(ids, use_cache=False).logits
         output = model.base_model(ids, use_cache=False)
         reversed_logits = HeadOnly(model, output).logits(output[0].flip(1))

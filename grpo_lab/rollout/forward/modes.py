@@ -7,7 +7,7 @@ from transformers import GenerationConfig
 
 
 @contextmanager
-def evaluating(model):
+def evaluation_mode(model):
     """Inside this context, put a model into evaluation mode; afterwards restore the mode of each module.
 
     In evaluation mode there is no dropout, and layers with gradient checkpointing keep their keys and values. In
@@ -26,7 +26,8 @@ def evaluating(model):
 def training_mode(model, training: bool) -> Iterator[None]:
     """Inside this context, set the model to training mode or to evaluation mode; afterwards restore its mode.
 
-    Afterwards all modules get the mode that the model itself had, whereas `evaluating` restores that of each module.
+    Afterwards all modules get the mode that the model itself had, whereas `evaluation_mode` restores that of each
+    module.
     """
     was_training = model.training
     model.train(training)

@@ -25,7 +25,7 @@ def check_context_length(model_config, tokens: int, max_completion_length: int, 
     if limit is None or tokens + max_completion_length <= limit:
         return
     lengths = f"has {tokens} tokens and max_completion_length is {max_completion_length}"
-    raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", found=lengths)
+    raise InputError(name, tokens, f"together they must be at most {limit}, the model's context", problem=lengths)
 
 
 def check_prompts(
@@ -59,7 +59,7 @@ def check_prompts(
                     check_context_length(model_config, tokens, max_completion_length)
             except InputError as error:
                 row = f"{dataset} row {start + index}: {error.argument}"
-                raise InputTypeError(row, error.value, found=error.details.removeprefix(" ")) from error
+                raise InputTypeError(row, error.value, problem=error.details.removeprefix(" ")) from error
         start += len(batch)
 
 

@@ -24,7 +24,7 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
             if the tokenizer has no chat template for messages.
     """
     if not prompts:
-        raise InputError("prompts", prompts, "expected at least one prompt", found="is empty")
+        raise InputError("prompts", prompts, "expected at least one prompt", problem="is empty")
     ids = [encode_prompt(tokenizer, prompt, f"prompts[{index}]", tools) for index, prompt in enumerate(prompts)]
     length = max(map(len, ids))
     pad = pad_token_id(tokenizer)
@@ -57,7 +57,7 @@ def encode_prompt(tokenizer, prompt, name: str = "prompt", tools: list[dict] | N
     if isinstance(prompt, str):
         ids = _without_end(tokenizer, text, ids)
     if not ids:
-        raise InputError(name, prompt, "expected at least one to follow", found=f"is {prompt!r}, which has no token")
+        raise InputError(name, prompt, "expected at least one to follow", problem=f"is {prompt!r}, which has no token")
     return ids
 
 
@@ -78,7 +78,7 @@ def _without_end(tokenizer, text: str, ids: list[int]) -> list[int]:
 def pad_token_id(tokenizer) -> int:
     """Return the id of the padding token, or of the end token if there is none: padding is masked by position."""
     if tokenizer.eos_token_id is None:
-        raise InputError("tokenizer", None, "expected one, so that completions can end", found="has no eos_token")
+        raise InputError("tokenizer", None, "expected one, so that completions can end", problem="has no eos_token")
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 

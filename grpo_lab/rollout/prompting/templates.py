@@ -2,7 +2,7 @@
 
 Some templates drop the system message, strip the thoughts of earlier answers, or write the date. Here the system
 message and the thoughts are put back, so that the model gets all messages. The date is always the same, so that a
-resumed run has the same prompts. `probe.py` reports this before the first step.
+resumed run has the same prompts. `quirks.py` reports this before the first step.
 """
 
 import json
@@ -48,19 +48,19 @@ def check_prompt(tokenizer, prompt, name: str) -> None:
         return
     if not (isinstance(prompt, list) and prompt and all(isinstance(message, dict) for message in prompt)):
         expected = "expected a string or a non-empty list of messages"
-        raise InputError(name, prompt, expected, found=f"is {prompt!r:.60}")
+        raise InputError(name, prompt, expected, problem=f"is {prompt!r:.60}")
     for index, message in enumerate(prompt):
         for key in ("role", "content"):
             if not isinstance(message.get(key), str):
                 state = f"is {message[key]!r:.60}" if key in message else "is missing"
-                raise InputError(f"{name}[{index}][{key!r}]", message, "expected a text", found=state)
+                raise InputError(f"{name}[{index}][{key!r}]", message, "expected a text", problem=state)
     if not getattr(tokenizer, "chat_template", None):
         problem = (
             "goes to the model as chat messages, and its tokenizer has no chat_template: take plain text, in a shell "
             "with `--chat_template none`; or put the chat_template.jinja of a model tuned from the same one into its "
             "folder"
         )
-        raise InputError(name, prompt, found=problem)
+        raise InputError(name, prompt, problem=problem)
 
 
 def apply_template(
@@ -77,7 +77,7 @@ def apply_template(
     except Exception as error:  # templates raise errors of their own, such as that roles must alternate
         problem = f"is refused by the tokenizer's chat template ({type(error).__name__}: {error})"
         advice = "where it takes no system message, `--system_prompt none` leaves that out"
-        raise InputError(name, messages, advice, found=problem) from error
+        raise InputError(name, messages, advice, problem=problem) from error
 
 
 def _template_arguments(tokenizer, date: datetime, tools: list[dict] | None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def finite(name: str, values) -> np.ndarray:
     """
     array = as_array(values)
     if not np.isfinite(array).all():
-        raise InputError(name, array, "expected finite numbers", found="holds NaN or infinity")
+        raise InputError(name, array, "expected finite numbers", problem="holds NaN or infinity")
     return array
 
 
@@ -47,7 +47,9 @@ def mean_interval(runs) -> tuple[np.ndarray, np.ndarray]:
     """
     runs = finite("runs", runs)
     if runs.ndim != 2 or len(runs) < 2:
-        raise InputError("runs", runs, "expected (runs, points), with at least 2 runs", found=f"has shape {runs.shape}")
+        raise InputError(
+            "runs", runs, "expected (runs, points), with at least 2 runs", problem=f"has shape {runs.shape}"
+        )
     return runs.mean(0), t_quantile(len(runs) - 1) * runs.std(0, ddof=1) / np.sqrt(len(runs))
 
 

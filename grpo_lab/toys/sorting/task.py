@@ -44,7 +44,7 @@ def make_prompts(numbers: int = 10, length: int = 4, duplicates: str = "none") -
     count = round(TEST_SHARE * len(multisets))
     if count == 0:
         problem = f"there are {len(multisets)} multisets of {length} out of {numbers}"
-        raise InputError("numbers", numbers, "expected more, of which some can be held out", found=problem)
+        raise InputError("numbers", numbers, "expected more, of which some can be held out", problem=problem)
     held_out_multisets = torch.randperm(len(multisets), generator=torch.Generator().manual_seed(0))[:count]
     is_held_out = torch.isin(multiset_index, held_out_multisets)
     return SortingPrompts(prompts[admitted][~is_held_out], prompts[admitted][is_held_out], numbers)

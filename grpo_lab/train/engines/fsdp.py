@@ -11,8 +11,8 @@ from grpo_lab.base.origin import set_origin
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
-from grpo_lab.models.folders import usable_folder
-from grpo_lab.models.loading import load_tokenizer, make_savable, open_part
+from grpo_lab.models.folders import base_model_folder
+from grpo_lab.models.loading import load_component, load_tokenizer, make_savable
 from grpo_lab.train.engines.processes import is_main
 
 
@@ -27,8 +27,8 @@ def load_once(name: str, precision: str):
     """
     if is_main():
         return load_policy(name, "cpu", precision)
-    folder = usable_folder(name, "cpu")[0]
-    config = open_part(AutoConfig, folder)
+    folder = base_model_folder(name, "cpu")[0]
+    config = load_component(AutoConfig, folder)
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=PRECISIONS[precision].weights)
     for module in model.modules():

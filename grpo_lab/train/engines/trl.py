@@ -23,13 +23,13 @@ from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.models.frozen import silence_dropout
+from grpo_lab.models.frozen import disable_dropout
 from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.forward.modes import training_mode
-from grpo_lab.rollout.prompting.probe import PROMPT_QUIRKS, probe
 from grpo_lab.rollout.prompting.prompts import end_token_ids
+from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
@@ -44,7 +44,7 @@ from grpo_lab.trainer.reports import open_reports
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.step_log import StepLog
-from grpo_lab.trainer.stopping import RESUME_HINT, Stopping
+from grpo_lab.trainer.stopping import RESUME_HINT, StopSignals
 
 
 def train(
@@ -86,13 +86,13 @@ def train(
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
     check_inputs(inputs)
-    rows = [row for step in range(config.max_steps) for row in inputs.rows_of_step(step)]
+    rows = [row for step in range(config.max_steps) for row in inputs.data_rows_of_step(step)]
     check_prompts_for_trl(inputs, rows)
     config = _for_this_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
     folder = _run_folder(model, tokenizer, config, saved_options | config.saved() | engine_settings)
-    silence_dropout(model)
+    disable_dropout(model)
     adapter = _adapter(model, config, lora)
     with folder or nullcontext():
         steps_done, history = 0, []
@@ -100,7 +100,7 @@ def train(
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
         reports_of_run = open_reports(config, history, saved_options)
         with restored_random_state(), training_mode(model, model.training), reports_of_run as reports:
-            stopping = Stopping(None if folder is None else folder.saved)
+            stopping = StopSignals(None if folder is None else folder.saved)
             with stopping if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
@@ -219,15 +219,15 @@ def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
     rows: The problems of all steps.
     """
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
-    quirks = probe(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
+    quirks = find_prompt_quirks(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
     if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
         reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
-        raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", found=reason)
+        raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", problem=reason)
     if "time" in quirks:
         print("prompts: TRL makes its own, with the date of the day on which it runs")
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         expected = "expected strings alone or messages alone, with --engine trl"
-        raise InputError("dataset", inputs.dataset, expected, found="has prompts of two kinds")
+        raise InputError("dataset", inputs.dataset, expected, problem="has prompts of two kinds")
 
 
 class StepRecorder(TrainerCallback):
@@ -246,7 +246,7 @@ class StepRecorder(TrainerCallback):
         self,
         trainer: Trainer,
         evaluate: Callable[..., dict],
-        stopping: Stopping,
+        stopping: StopSignals,
         callback: Callable[[int, dict], None] | None,
         log: StepLog,
     ):

@@ -47,7 +47,7 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     if config.precision not in (None, *precisions):
         only_ours = ", which only our optimizer has" if config.precision not in PRECISION_FLAGS else ""
         allowed, value_shown = f"--engine trl takes {', '.join(precisions)}", f"is {config.precision!r}{only_ours}"
-        raise InputError("precision", config.precision, allowed, found=value_shown)
+        raise InputError("precision", config.precision, allowed, problem=value_shown)
     if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
         allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
         raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
@@ -64,7 +64,7 @@ def check_environment(config: GRPOConfig, environment: "Environment | None") -> 
         return
     if not isinstance(environment, ToolEnvironment):
         reason = "is trl, which has no environment that replies within a completion"
-        raise InputError("engine", "trl", "train with grpo_lab's own loop", found=reason)
+        raise InputError("engine", "trl", "train with grpo_lab's own loop", problem=reason)
     if config.eval_steps is not None and world_size() > 1:
         expected = "leave it out with --engine trl, tools or an environment, and several processes"
         raise InputError("eval_steps", config.eval_steps, expected)
@@ -84,7 +84,7 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
             is not the loss of the whole update.
     """
     processes = world_size()
-    rows, accumulation_steps = config.rows_at_once, config.gradient_accumulation_steps
+    rows, accumulation_steps = config.microbatch_size, config.gradient_accumulation_steps
     if rows % processes == 0:
         rows //= processes
     elif accumulation_steps % processes == 0:
@@ -93,10 +93,10 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
         problem = f"is {rows}, with {accumulation_steps} parts of an update, and there are {processes} processes to "
         problem += "share its rows"
         allowed = f"one of the two has to be a multiple of {processes}"
-        raise InputError("per_device_train_batch_size", rows, allowed, found=problem)
+        raise InputError("per_device_train_batch_size", rows, allowed, problem=problem)
     if processes > 1 and LOSSES[config.loss_type].depends_on_microbatches:
         problem = f"is {config.loss_type!r}, which TRL averages in each process by itself"
-        raise InputError("loss_type", config.loss_type, "expected another one", found=problem)
+        raise InputError("loss_type", config.loss_type, "expected another one", problem=problem)
     return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation_steps}
 
 
@@ -148,7 +148,7 @@ def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None
             )
     if processes > 1:
         for name, value in batch_settings_per_process(config).items():
-            our_value = config.rows_at_once if name == "per_device_train_batch_size" else getattr(config, name)
+            our_value = config.microbatch_size if name == "per_device_train_batch_size" else getattr(config, name)
             rows[name] = (our_value, f"{value} in each of {processes} processes")
     rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
     typed = [

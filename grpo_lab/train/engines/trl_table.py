@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_lab.config.own_formulas import is_own
+from grpo_lab.config.user_formulas import is_user_formula
 
 
 class Handling(enum.Enum):
@@ -144,6 +144,6 @@ def settings_counted_in(unit: Unit) -> tuple[str, ...]:
 
 def loss_refusal(loss_type: str) -> str | None:
     """Return the reason why `--engine trl` refuses a loss, or None if TRL has it."""
-    if is_own(loss_type):
+    if is_user_formula(loss_type):
         return OUR_LOOP_ALONE
     return None if loss_type in LOSSES_IN_TRL else "TRL has no such loss"

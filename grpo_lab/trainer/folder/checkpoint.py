@@ -92,7 +92,7 @@ def check_savable(model, tokenizer) -> None:
                     raise  # an error of the disk and not of the model
                 problem = f"is one that transformers refuses to save: {error}"
                 raise InputError(
-                    name, component, "fix that first: no step of the run could be saved", found=problem
+                    name, component, "fix that first: no step of the run could be saved", problem=problem
                 ) from error
 
 

@@ -125,7 +125,7 @@ class RunFolder:
         changes = {"settings": self.settings, "ingredients": fingerprints, "checkpoints": {}, "trained": {}}
         if self.config.resume_from_checkpoint:
             self._check_same_run(fingerprints)
-            if newest := self._newest_good():
+            if newest := self._newest_valid():
                 state = checkpoint.load(newest, model, optimizer, reference)
                 completions_size = self.manifest["checkpoints"][newest.name][COMPLETIONS_FILE]
                 settings = self.manifest["settings"] | self.settings
@@ -225,7 +225,7 @@ class RunFolder:
         if max_steps != old_max_steps and not schedule.startswith("constant"):
             print(f"max_steps was {old_max_steps}: from here on the {schedule} schedule is that of {max_steps}")
 
-    def _newest_good(self) -> Path | None:
+    def _newest_valid(self) -> Path | None:
         """Return the newest checkpoint whose files match their digests; newer ones are reported as broken."""
         for name, entry in reversed(self.manifest["checkpoints"].items()):
             path, unfinished = self.path / name, self.path / UNFINISHED / name

@@ -33,5 +33,5 @@ def move_by_one_vector(policy):
 
 RIGHT = {
     "stochastic_round": (round_by_lower_bits,),
-    "first_step_test": (move_by_one_vector,),
+    "first_step_movement": (move_by_one_vector,),
 }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from grpo_lab import logprobs
 from grpo_lab.rollout.decoding import cpu_decoder
-from grpo_lab.rollout.decoding.cache import RoomyCache, SlotCache, order_keeping_parents
+from grpo_lab.rollout.decoding.cache import InPlaceCache, PreallocatedCache, order_keeping_parents
 from grpo_lab.rollout.decoding.cpu_decoder import inverse_cdf
 from tests.support.resuming import real_run
 from tests.support.sampling import SETTINGS, logprobs_of, sample
@@ -30,9 +30,9 @@ def test_a_large_model_draws_what_it_drew_and_the_scorer_agrees(settings, reques
     model, tokenizer = make_policy()
     small = sample(model, tokenizer, length=12, **settings)
     request.getfixturevalue("as_large")
-    calls, select_rows = [], RoomyCache.select_rows
+    calls, select_rows = [], PreallocatedCache.select_rows
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RoomyCache, "select_rows", lambda *arguments: (calls.append(1), select_rows(*arguments)))
+        patch.setattr(PreallocatedCache, "select_rows", lambda *arguments: (calls.append(1), select_rows(*arguments)))
         large = sample(model, tokenizer, length=12, **settings)
     assert calls and torch.equal(small.completion_ids, large.completion_ids) and small.texts == large.texts
     assert torch.equal(small.mask, large.mask)
@@ -104,15 +104,15 @@ def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(bef
 
 def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
     model, _ = make_policy()
-    slot = torch.zeros(1, dtype=torch.long)
-    roomy, copied = RoomyCache(model, 3, 12, 8, slot), SlotCache(model, 3, 8, slot)
+    write_column = torch.zeros(1, dtype=torch.long)
+    roomy, copied = PreallocatedCache(model, 3, 12, 8, write_column), InPlaceCache(model, 3, 8, write_column)
     planned = 2 * model.config.num_hidden_layers * 12 * copied.keys[0][0].nbytes
     assert sum(memory.nbytes for tensors in roomy._memory for memory in tensors) == planned
     generator = torch.Generator().manual_seed(0)
     rows = 3
     for column in range(8):
         roomy.columns = copied.columns = column + 1
-        slot.fill_(column)
+        write_column.fill_(column)
         shape = (rows, *copied.keys[0].shape[1:2], 1, copied.keys[0].shape[3])
         for layer in range(model.config.num_hidden_layers):
             new = torch.randn(2, *shape, generator=generator)

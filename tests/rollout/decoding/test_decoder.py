@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grpo_lab.base.checks import RunError
 from grpo_lab.rollout.decoding import decoder as decoder_module
 from grpo_lab.rollout.decoding import dispatch
-from grpo_lab.rollout.decoding.cache import SlotCache, autocast_copies
+from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.decoding.dispatch import DECODERS
 from grpo_lab.rollout.decoding.gpu_memory import fewest_parts, free_gpu_bytes, parts_that_fit
@@ -117,7 +117,7 @@ def test_a_step_makes_the_exponential_of_its_logits_once(monkeypatch):
 
 def one_prefix_per_row(decoder):
     """Stands in for `regroup_rows`: each row keeps a prefix of its own until all rows have ended."""
-    decoder.token = decoder.sequences[:, decoder.slot]
+    decoder.token = decoder.sequences[:, decoder.write_column]
     if len(decoder.position) < len(decoder.rows):
         decoder.position, decoder.visible = (x[decoder.prefix_index] for x in (decoder.position, decoder.visible))
         decoder.cache.select_rows(decoder.prefix_index)
@@ -207,7 +207,7 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
     rollout = sample(model, tokenizer, generations=10)
     logp, _ = logprobs_of(model, rollout)
     assert rollout.logp.dtype == torch.float32 and (logp - rollout.logp)[rollout.mask].abs().max() < 0.1
-    assert SlotCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
+    assert InPlaceCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("parts", [2, 4])
@@ -231,7 +231,7 @@ def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
 def test_the_parts_that_fit_follow_from_cache_and_logits_of_the_rows():
     model, _ = make_policy()
     config, columns = model.config, 64
-    cache_bytes = 4 * SlotCache(model, 1, columns, torch.zeros(1, dtype=torch.long)).keys[0].numel()
+    cache_bytes = 4 * InPlaceCache(model, 1, columns, torch.zeros(1, dtype=torch.long)).keys[0].numel()
     row_bytes = 2 * config.num_hidden_layers * cache_bytes + 4 * 6 * config.vocab_size
     assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes) == 1
     assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes - 1) == 2
@@ -241,14 +241,14 @@ def test_the_parts_that_fit_follow_from_cache_and_logits_of_the_rows():
 def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
     model, tokenizer = make_policy()
     clean = sample(model, tokenizer)
-    load = SlotCache.load
+    load = InPlaceCache.load
 
     def poisoned(cache, prefix, copies):
         for tensor in (*cache.keys, *cache.values):
             tensor.fill_(torch.nan)
         load(cache, prefix, copies)
 
-    monkeypatch.setattr(SlotCache, "load", poisoned)
+    monkeypatch.setattr(InPlaceCache, "load", poisoned)
     assert_same_rollouts(clean, sample(model, tokenizer), tolerance=1e-9)
 
 

@@ -6,7 +6,7 @@ import torch
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import end_token_ids, sample_episodes
-from grpo_lab.rollout.decoding.turns import StopStrings, Turns
+from grpo_lab.rollout.decoding.turns import EpisodeTokens, StopStrings
 from grpo_lab.rollout.environments.episodes import encode_reply
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer.collecting import make_experience
@@ -281,11 +281,11 @@ def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, e
     ids, stops = tokenizer.convert_tokens_to_ids(pieces), StopStrings(tokenizer, [stop, "????"])
     first_end = next((index for index in range(len(ids)) if stops.completed_by(ids[: index + 1])), None)
     assert first_end == ends_at
-    turns = Turns(1, 9, [], stops, lambda turns: [encode_reply(tokenizer, "1")])
+    tokens = EpisodeTokens(1, 9, [], stops, lambda turns: [encode_reply(tokenizer, "1")])
     for token in ids[: len(ids) if ends_at is None else ends_at + 1]:
-        turns.append([0], [token])
-    assert turns.ids[0] == ids[: len(turns.ids[0])], "as sampled"
-    assert turns.forced() == ([-1] if ends_at is None else tokenizer.convert_tokens_to_ids(["1"]))
+        tokens.append([0], [token])
+    assert tokens.ids[0] == ids[: len(tokens.ids[0])], "as sampled"
+    assert tokens.forced() == ([-1] if ends_at is None else tokenizer.convert_tokens_to_ids(["1"]))
 
 
 def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
@@ -297,13 +297,13 @@ def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
         seen_turns.extend(tokenizer.decode(turn.ids) for turn in turns)
         return [encode_reply(tokenizer, "b=") for _ in turns]
 
-    turns = Turns(1, 12, [], StopStrings(tokenizer, ["="]), reply)
+    tokens = EpisodeTokens(1, 12, [], StopStrings(tokenizer, ["="]), reply)
     for token in tokenizer.convert_tokens_to_ids(["a", "=", "0", "0", "f", "=", "0", "0", "e"]):
-        turns.append([0], [token])
+        tokens.append([0], [token])
     assert seen_turns == ["a=", "f="]
-    assert tokenizer.decode(turns.ids[0]) == "a=b=f=b=e"
-    assert turns.is_policy[0] == [True, True, False, False, True, True, False, False, True]
-    assert turns.turn_of_token[0] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert tokenizer.decode(tokens.ids[0]) == "a=b=f=b=e"
+    assert tokens.is_policy[0] == [True, True, False, False, True, True, False, False, True]
+    assert tokens.turn_of_token[0] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
 
 
 def test_a_character_split_over_tokens_is_found(tiny):
@@ -319,11 +319,11 @@ def test_a_character_split_over_tokens_is_found(tiny):
 def test_a_reply_is_appended_whole_or_not_at_all(reply_length):
     _, tokenizer = make_policy()
     (a,) = tokenizer.convert_tokens_to_ids(["a"])
-    turns = Turns(1, 5, [], StopStrings(tokenizer, ["b"]), lambda turns: [[a] * reply_length])
+    tokens = EpisodeTokens(1, 5, [], StopStrings(tokenizer, ["b"]), lambda turns: [[a] * reply_length])
     for token in tokenizer.convert_tokens_to_ids(["0", "b", "0", "0", "0"]):
-        turns.append([0], [token])
-    assert turns.done == turns.truncated == [True]
-    assert len(turns.ids[0]) == (5 if reply_length == 3 else 2)
+        tokens.append([0], [token])
+    assert tokens.done == tokens.truncated == [True]
+    assert len(tokens.ids[0]) == (5 if reply_length == 3 else 2)
 
 
 # Wrong input.

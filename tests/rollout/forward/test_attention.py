@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_lab.rollout.decoding.cache import attend
+from grpo_lab.rollout.decoding.cache import one_query_attention
 from grpo_lab.rollout.forward import attention, packing
 from grpo_lab.rollout.forward.attention import additive_mask
 from grpo_lab.rollout.forward.packing import packed_hidden, unique_prefixes
@@ -137,7 +137,7 @@ def test_attention_of_one_query_against_literal_sums():
     visible = torch.rand(B, S) < 0.6
     visible[:, 2] = True
     mask = torch.zeros(B, 1, H // K, S).masked_fill_(~visible[:, None, None], -torch.inf)
-    got, _ = attend(None, query, keys, values, mask, scaling=0.3)
+    got, _ = one_query_attention(None, query, keys, values, mask, scaling=0.3)
     assert got.shape == (B, 1, H, D)
     for b in range(B):
         for h in range(H):

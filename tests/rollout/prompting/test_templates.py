@@ -6,8 +6,8 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.prompting.probe import probe
 from grpo_lab.rollout.prompting.prompts import encode_prompt
+from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
 from grpo_lab.rollout.prompting.templates import render_prompt
 from tests.support.templates import CHAT, OPEN, PLAIN, with_template
 
@@ -42,7 +42,7 @@ def test_what_loses_nothing_is_as_transformers_has_it(tiny, template):
     assert render_prompt(tokenizer, CHAT) == tokenizer.apply_chat_template(
         CHAT, tokenize=False, add_generation_prompt=True
     )
-    assert probe(tokenizer, [CHAT, [CHAT[-1]]]) == {}
+    assert find_prompt_quirks(tokenizer, [CHAT, [CHAT[-1]]]) == {}
 
 
 def test_a_prompt_is_the_same_on_every_day(tiny):
@@ -73,15 +73,15 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
 )
 def test_a_line_says_what_a_template_does(tiny, template, quirks):
     tokenizer = with_template(tiny, template)
-    quirks_found = probe(tokenizer, [CHAT], [tokenizer.eos_token_id])
+    quirks_found = find_prompt_quirks(tokenizer, [CHAT], [tokenizer.eos_token_id])
     assert quirks_found.keys() == quirks.keys()
     assert all(words in quirks_found[name] for name, words in quirks.items())
 
 
 def test_a_template_may_drop_messages_but_not_the_question(tiny):
-    assert "message" in probe(with_template(tiny, LAST_ONLY), [CHAT])
+    assert "message" in find_prompt_quirks(with_template(tiny, LAST_ONLY), [CHAT])
     with pytest.raises(InputError, match=r"chat_template leaves out what the user says, '2\+2=\?'"):
-        probe(with_template(tiny, QUESTION_GONE), [CHAT])
+        find_prompt_quirks(with_template(tiny, QUESTION_GONE), [CHAT])
 
 
 APPENDING = {
@@ -99,5 +99,5 @@ def test_what_a_tokenizer_appends_to_a_text_is_left_out_of_a_prompt(tiny, form):
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=special)
     ids = encode_prompt(tokenizer, "2+2=?")
     assert ids[APPENDING[form] :] == bare and len(ids) == len(bare) + APPENDING[form]
-    assert ("appended_eos" in probe(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
+    assert ("appended_eos" in find_prompt_quirks(tokenizer, ["2+2=?"])) == (not form.endswith("$A"))
     assert encode_prompt(tokenizer, "2+2=?<|im_end|>")[APPENDING[form] :] == [*bare, special[0][1]], "it was asked for"

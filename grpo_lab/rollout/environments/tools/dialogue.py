@@ -143,7 +143,7 @@ class Dialogue:
 
     def _check_template(self) -> None:
         if not self.tokenizer.chat_template:
-            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found="is missing")
+            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, problem="is missing")
         call_message = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
         tool_message = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
         try:
@@ -151,18 +151,18 @@ class Dialogue:
             text = self._text([*QUESTION, call_message, tool_message], add_generation_prompt=True)
         except Exception as error:  # templates raise errors of their own
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
-            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem) from error
+            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, problem=problem) from error
         has_call = CALL["function"]["name"] in text and CALL["function"]["arguments"]["word"] in text
         if not has_call or tool_message["content"] not in text:
             problem = f"leaves out {'the results of tools' if has_call else 'tool calls'}"
-            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, found=problem)
+            raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, problem=problem)
         if not text.startswith(self._through_end_token(prefix)) or THOUGHT not in text:
             raise self._prefix_error()
 
     def _prefix_error(self) -> InputError:
         problem = "does not keep its prefix: it writes earlier turns differently once there are later ones"
         expected = "expected one that only appends, since the policy is trained on the tokens that it sampled"
-        return InputError(CHAT_TEMPLATE, None, expected, found=problem)
+        return InputError(CHAT_TEMPLATE, None, expected, problem=problem)
 
     def _check_reading(self) -> None:
         """Raise InputError unless a call that the template writes is read as the same call."""
@@ -176,7 +176,7 @@ class Dialogue:
         if error or message.get("tool_calls") != [CALL]:
             problem = f"is not known for the calls of this chat template, such as {response!r:.90}"
             expected = "give the tokenizer its own (transformers' response parsing), or take a model such as qwen"
-            raise InputError("response_template", None, expected, found=problem)
+            raise InputError("response_template", None, expected, problem=problem)
 
 
 class MalformedCall(ValueError):

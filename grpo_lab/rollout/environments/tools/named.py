@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 
 from grpo_lab.base.checks import InputTypeError
-from grpo_lab.base.own_code import load
+from grpo_lab.base.user_code import import_user_object
 from grpo_lab.sandbox import run_python, sqlite_tool
 from grpo_lab.sandbox.python import PYTHON_TOOL, check_sandbox
 
@@ -26,7 +26,7 @@ def load_environment_class(name: str | None) -> type | None:
     """Load an environment class by its name FILE:Class; the file is imported, which runs its code. None for None."""
     if name is None:
         return None
-    definition = load("environment", name, "my_world:World", files_only=True)
+    definition = import_user_object("environment", name, "my_world:World", files_only=True)
     if not inspect.isclass(definition):
         raise InputTypeError("environment", name, "expected the name of a class")
     return definition
@@ -38,8 +38,10 @@ def _load_tool(name: str) -> Callable:
         return run_python
     if name.startswith(SQLITE):
         return sqlite_tool(name.removeprefix(SQLITE))
-    tool = load("tools", name, "my_tools:search", files_only=True, alternatives=f"; or {PYTHON_TOOL}, or {SQLITE}FILE")
+    tool = import_user_object(
+        "tools", name, "my_tools:search", files_only=True, alternatives=f"; or {PYTHON_TOOL}, or {SQLITE}FILE"
+    )
     if not callable(tool):
         problem = f"has {name!r}, which is {type(tool).__name__} {tool!r:.80}"
-        raise InputTypeError("tools", name, "expected a function", found=problem)
+        raise InputTypeError("tools", name, "expected a function", problem=problem)
     return tool

@@ -118,7 +118,7 @@ class ToolEnvironment:
         num_generations: int,
         max_completion_length: int,
         *,
-        by_turn: bool = False,
+        record_turns: bool = False,
         **sampling,
     ) -> Rollout:
         """Sample G episodes of each row of the data: reset the environments, then let the policy write and call tools.
@@ -128,7 +128,8 @@ class ToolEnvironment:
             rows: Rows of the data, P of them.
             num_generations: G, number of episodes of each row.
             max_completion_length: Maximum number of tokens of an episode, including the replies.
-            by_turn: True records after every turn the reward so far and the state of an environment, if it has them.
+            record_turns: True records after every turn the reward so far and the state of an environment, if it has
+                them.
             sampling: The keyword arguments of `sample_completions`, from `temperature` on.
         """
         dialogue = Dialogue(tokenizer, self.schemas)
@@ -141,7 +142,7 @@ class ToolEnvironment:
             encoded = encode_prompts(tokenizer, prompts[::per_prompt], tools=self.schemas)
             encoded_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
             prompt_ids = [encoded_ids[index // per_prompt] for index in range(len(repeated_rows))]
-            tool_episodes = self._begin_episodes(threads, dialogue, prompt_ids, by_turn)
+            tool_episodes = self._begin_episodes(threads, dialogue, prompt_ids, record_turns)
             limit = self.max_tool_calling_iterations
             rollout = sample_turns(
                 model, tokenizer, encoded, per_prompt, max_completion_length,
@@ -158,7 +159,7 @@ class ToolEnvironment:
         return replace(rollout, episodes=episodes, group_of_row=group_of_row)
 
     def _begin_episodes(
-        self, threads: list[WorkerThread], dialogue: Dialogue, prompt_ids: list[list[int]], by_turn: bool
+        self, threads: list[WorkerThread], dialogue: Dialogue, prompt_ids: list[list[int]], record_turns: bool
     ) -> list[ToolEpisode]:
         return [
             ToolEpisode(
@@ -169,7 +170,7 @@ class ToolEnvironment:
                 self.tool_timeout,
                 has_reward=self.has_reward,
                 has_state=self.has_state,
-                by_turn=by_turn,
+                record_turns=record_turns,
             )
             for thread, ids in zip(threads, prompt_ids, strict=True)
         ]
@@ -181,7 +182,7 @@ class ToolEnvironment:
                 thread.environment = thread.run(self.environment_factory)
             except (Exception, SystemExit) as error:
                 problem = f"cannot be made: {type(error).__name__}: {error}"
-                raise RunError("environment_factory", self.environment_factory, found=problem) from error
+                raise RunError("environment_factory", self.environment_factory, problem=problem) from error
         return thread
 
     def _take_threads(self, count: int) -> list[WorkerThread]:
@@ -201,28 +202,30 @@ class ToolEnvironment:
         if not isinstance(observation, str):
             name = f"{self.environment_class.__name__}.reset"
             problem = f"returned {observation!r:.60}"
-            raise InputTypeError(name, observation, "expected a text, or None", found=problem)
+            raise InputTypeError(name, observation, "expected a text, or None", problem=problem)
         return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
 
     def _check_environment_class(self) -> None:
         if not callable(getattr(self.environment_class, "reset", None)):
             problem = f"makes a {self.environment_class.__name__}, which has no method reset"
             expected = "expected `def reset(self, **row) -> str | None`, which begins an episode"
-            raise InputTypeError("environment_factory", self.environment_factory, expected, found=problem)
+            raise InputTypeError("environment_factory", self.environment_factory, expected, problem=problem)
         if inspect.iscoroutinefunction(self.environment_class.reset):
             problem = f"makes a {self.environment_class.__name__}, whose reset is asynchronous"
-            raise InputTypeError("environment_factory", self.environment_factory, "expected a plain one", found=problem)
+            raise InputTypeError(
+                "environment_factory", self.environment_factory, "expected a plain one", problem=problem
+            )
 
     def _check_rows(self, rows: Rows, name: str) -> None:
         """Raise InputError for a reserved column, for a prompt that is no chat, and for columns unknown to `reset`."""
         if "environments" in rows[0]:
             problem = "has the column 'environments', which is the trainer's own keyword"
-            raise InputError(name, rows, "expected another name", found=problem)
+            raise InputError(name, rows, "expected another name", problem=problem)
         for index, row in enumerate(rows):
             if not isinstance(row["prompt"], list):
                 problem = f"is {row['prompt']!r:.60}"
                 expected = "expected a list of messages, since tools are called in a chat"
-                raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, found=problem)
+                raise InputTypeError(f"{name} row {index}: prompt", row["prompt"], expected, problem=problem)
         if self.has_instances:
             self._check_reset(rows[0], name)
 
@@ -233,7 +236,7 @@ class ToolEnvironment:
             problem = (
                 f"has the columns {sorted(row)}, which {self.environment_class.__name__}.reset cannot take: {error}"
             )
-            raise InputError(name, row, "expected those that it names, or **kwargs in it", found=problem) from error
+            raise InputError(name, row, "expected those that it names, or **kwargs in it", problem=problem) from error
 
     def _check_class_state(self, old_state: dict[str, str]) -> None:
         """Raise InputError if an attribute of the environment class differs from its value in `old_state`."""
@@ -242,7 +245,7 @@ class ToolEnvironment:
         if changed_attributes:
             problem = f"makes a {self.environment_class.__name__}, which changes {changed_attributes[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
-            raise InputError("environment_factory", self.environment_factory, expected, found=problem)
+            raise InputError("environment_factory", self.environment_factory, expected, problem=problem)
 
 
 def _groups_share_prompts(prompts: list[list[dict]], num_generations: int) -> bool:
@@ -272,16 +275,16 @@ def _schemas(functions: list[Callable]) -> list[dict]:
     for function in functions:
         name = getattr(function, "__name__", None)
         if name is None or not (inspect.isfunction(function) or inspect.ismethod(function)):
-            raise InputTypeError("tools", function, "expected functions", found=f"has {function!r:.60}")
+            raise InputTypeError("tools", function, "expected functions", problem=f"has {function!r:.60}")
         if name in schemas:
-            raise InputError("tools", name, "expected one of each name", found=f"has {name!r} twice")
+            raise InputError("tools", name, "expected one of each name", problem=f"has {name!r} twice")
         try:
             schemas[name] = get_json_schema(function)
         except Exception as error:  # transformers raises exceptions that it does not export
             expected = "expected a type and, in the docstring, a description of each argument"
             problem = f"has {name!r}, which cannot be described to the model: {' '.join(str(error).split()):.200}"
             argument = "environment_factory" if inspect.ismethod(function) else "tools"
-            raise InputTypeError(argument, function, expected, found=problem) from error
+            raise InputTypeError(argument, function, expected, problem=problem) from error
     return list(schemas.values())
 
 

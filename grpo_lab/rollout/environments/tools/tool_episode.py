@@ -31,7 +31,7 @@ class ToolEpisode:
         tool_timeout: Limit of a call in seconds.
         has_reward: True if the environment has `get_reward`.
         has_state: True if the environment has `get_state`.
-        by_turn: True calls `get_reward` and `get_state` after every turn; False calls only `get_reward`, at the end.
+        record_turns: True calls `get_reward` and `get_state` after every turn; False only `get_reward`, at the end.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ToolEpisode:
         *,
         has_reward: bool,
         has_state: bool,
-        by_turn: bool,
+        record_turns: bool,
     ):
         self.thread = thread
         self.dialogue = dialogue
@@ -53,8 +53,8 @@ class ToolEpisode:
         self.functions = {function.__name__: function for function in [*tools, *methods]}
         self.tool_timeout = tool_timeout
         self.has_reward = has_reward
-        self.reward_by_turn = by_turn and has_reward
-        self.state_by_turn = by_turn and has_state
+        self.records_rewards = record_turns and has_reward
+        self.records_states = record_turns and has_state
         self.turns: list[tuple[dict, list[dict]]] = []  # per turn, its message and the results of its calls
         self.calls = self.failures = 0
         self.cumulative_rewards = [0.0]  # per turn, the reward of the episode before it
@@ -83,7 +83,7 @@ class ToolEpisode:
         if not results:
             return None
         self.turns[-1][1].extend(results)
-        if self.reward_by_turn:
+        if self.records_rewards:
             self.cumulative_rewards.append(self._reward_so_far())
         self._record_state()
         return self.dialogue.write(results)
@@ -159,7 +159,7 @@ class ToolEpisode:
             return self.cumulative_rewards[-1]
         if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
             name = f"{type(self.thread.environment).__name__}.get_reward"
-            raise InputTypeError(name, reward, "expected a finite number, or None", found=f"returned {reward!r:.60}")
+            raise InputTypeError(name, reward, "expected a finite number, or None", problem=f"returned {reward!r:.60}")
         return float(reward)
 
     def _record_state(self) -> None:
@@ -168,7 +168,7 @@ class ToolEpisode:
         Raises:
             InputTypeError: if `get_state` returns a value that cannot be compared with others (is not hashable).
         """
-        if not self.state_by_turn:
+        if not self.records_states:
             return
         state = object() if self.thread.is_lost else call_environment(self.thread, "get_state")
         try:
@@ -176,7 +176,7 @@ class ToolEpisode:
         except TypeError as error:
             name = f"{type(self.thread.environment).__name__}.get_state"
             expected = "expected a text, a number or a tuple of them"
-            raise InputTypeError(name, state, expected, found=f"returned {state!r:.60}") from error
+            raise InputTypeError(name, state, expected, problem=f"returned {state!r:.60}") from error
         self.states.append(state)
 
 
@@ -186,7 +186,7 @@ def call_environment(thread: WorkerThread, method: str, **keywords) -> Any:
         return thread.run(getattr(thread.environment, method), keywords)
     except (Exception, SystemExit) as error:
         problem = f"failed: {type(error).__name__}: {error}"
-        raise RunError(f"{type(thread.environment).__name__}.{method}", found=problem) from error
+        raise RunError(f"{type(thread.environment).__name__}.{method}", problem=problem) from error
 
 
 def tool_methods(environment: Any) -> list[Callable]:

@@ -10,7 +10,7 @@ from grpo_lab import train as train_command
 from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.own_formulas import own_function, register
+from grpo_lab.config.user_formulas import register_user_formula, user_function
 from grpo_lab.objective import LOSSES, Loss, divides_by_update_tokens, microbatch_loss, policy_loss
 from grpo_lab.trainer import train
 from tests.support.refused import refused
@@ -79,7 +79,7 @@ def batch(rows=4, columns=4):
 
 
 def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(workdir):
-    register("loss_type", "my_loss.py:clip")
+    register_user_formula("loss_type", "my_loss.py:clip")
     logp, advantages, mask, old_logp = batch()
     own_loss, metrics = policy_loss(logp, advantages, mask, old_logp, loss_type="my_loss.py:clip", epsilon=0.1)
     expected, _ = policy_loss(logp, advantages, mask, old_logp, loss_type="dapo", epsilon=0.1)
@@ -98,7 +98,7 @@ def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(wo
 
 @pytest.mark.parametrize("name", ["my_loss:by_rows", "my_loss:other_argument_names"])
 def test_an_entry_of_ones_own_chooses_the_mean(name, workdir):
-    register("loss_type", name)
+    register_user_formula("loss_type", name)
     logp, advantages, mask, _ = batch()
     expected = sum(-(logp[row][mask[row]] * advantages[row]).sum() for row in range(4)) / 4
     torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type=name)[0], expected)
@@ -111,7 +111,7 @@ def test_a_divisor_that_does_not_exist_is_refused():
 
 def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(workdir):
     for name in ("median", "scaled"):
-        register("advantage", f"my_advantage.py:{name}")
+        register_user_formula("advantage", f"my_advantage.py:{name}")
     from grpo_lab.trainer.collecting import compute_advantages
 
     nan = float("nan")
@@ -123,7 +123,7 @@ def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(workdir):
 
 
 def test_a_run_with_ones_own_formulas_is_that_with_the_librarys(workdir):
-    register("loss_type", "my_loss.py:clip")
+    register_user_formula("loss_type", "my_loss.py:clip")
     runs = []
     for loss_type in ("my_loss.py:clip", "dapo"):
         model, tokenizer = make_policy()
@@ -156,7 +156,7 @@ WRONG = {
 @pytest.mark.parametrize(("setting", "name"), [(setting, name) for setting in WRONG for name in WRONG[setting]])
 def test_a_file_a_name_or_arguments_that_are_not_right_are_named(workdir, setting, name):
     with pytest.raises(InputError, match=WRONG[setting][name]):
-        register(setting, name)
+        register_user_formula(setting, name)
     assert name not in LOSSES and name not in ADVANTAGES
 
 
@@ -168,28 +168,28 @@ def test_what_a_function_returns_is_checked(workdir):
         "breaks": r"failed in my_loss.py, line \d+: NameError: name 'undefined'",
         "text": "returned str; expected a tensor",
     }.items():
-        register("loss_type", f"my_loss.py:{name}")
+        register_user_formula("loss_type", f"my_loss.py:{name}")
         with pytest.raises(RunError, match=f"^loss 'my_loss.py:{name}' {message}"):
             policy_loss(logp, advantages, mask, loss_type=f"my_loss.py:{name}")
     for name, message in {
         "flat": r"returned shape \(8,\); expected .*\(2, 4\)",
         "undefined": "returned NaN or",
     }.items():
-        register("advantage", f"my_advantage.py:{name}")
+        register_user_formula("advantage", f"my_advantage.py:{name}")
         with pytest.raises(RunError, match=f"^advantage 'my_advantage.py:{name}' {message}"):
             rewards = RewardBatch(torch.zeros(2, 4), has_reward=torch.ones(2, 4, dtype=torch.bool))
             ADVANTAGES[f"my_advantage.py:{name}"].compute(rewards, make_config())
 
 
 def test_settings_that_ones_own_loss_does_not_read_are_refused_by_name(workdir):
-    register("loss_type", "my_loss.py:clip")
+    register_user_formula("loss_type", "my_loss.py:clip")
     with pytest.raises(InputError, match="delta is 3.0; leave it out: nothing reads it with loss_type = 'my_loss.p"):
         GRPOConfig(loss_type="my_loss.py:clip", delta=3.0)
     assert GRPOConfig(loss_type="my_loss.py:clip", epsilon=0.3).loss_arguments()["epsilon"] == 0.3
     with pytest.raises(InputError, match="loss_type is 'other.py:clip'; expected one of 'grpo', "):
         GRPOConfig(loss_type="other.py:clip")
-    assert own_function("loss_type", "dapo") is None and own_function("advantage", "group") is None
-    assert own_function("loss_type", "my_loss.py:clip").__name__ == "clip"
+    assert user_function("loss_type", "dapo") is None and user_function("advantage", "group") is None
+    assert user_function("loss_type", "my_loss.py:clip").__name__ == "clip"
 
 
 OWN = ["--loss", "my_loss.py:clip", "--advantage", "my_advantage.py:median"]

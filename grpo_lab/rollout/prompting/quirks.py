@@ -24,7 +24,7 @@ MAX_EXAMINED_PROMPTS = 8  # the first prompt of each order of roles is examined
 PROMPT_QUIRKS = ("system", "thoughts", "appended_eos")
 
 
-def probe(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> dict[str, str]:
+def find_prompt_quirks(tokenizer, prompts: Iterable, eos_token_ids: Iterable[int] = ()) -> dict[str, str]:
     """Find the quirks of a tokenizer and its chat template; return a line on each, by the name of the quirk.
 
     Args:
@@ -84,7 +84,7 @@ def _chat_quirks(tokenizer, prompt: list[dict]) -> dict[str, str]:
     questions = [message["content"] for message in prompt if message["role"] == "user"]
     if questions and not any(word in text for word in questions[-1].split()):
         problem = f"leaves out what the user says, {questions[-1]!r:.60}"
-        raise InputError("chat_template", None, "expected one that writes every message", found=problem)
+        raise InputError("chat_template", None, "expected one that writes every message", problem=problem)
     if loses_system(prompt, template_text):
         is_repaired = not loses_system(prompt, text)
         remedy = "it stands before the first question" if is_repaired else "the model does not get it"

@@ -9,8 +9,8 @@ import pytest
 
 from grpo_lab.advantages import ADVANTAGES
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.own_code import load, qualified_name
-from grpo_lab.config.own_formulas import register
+from grpo_lab.base.user_code import import_user_object, qualified_name
+from grpo_lab.config.user_formulas import register_user_formula
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
@@ -47,7 +47,7 @@ def workdir(tmp_path, monkeypatch):
 
 
 def loaded(name: str):
-    return load("reward_funcs", name, "my_rewards:brief")
+    return import_user_object("reward_funcs", name, "my_rewards:brief")
 
 
 def test_a_file_that_several_options_name_is_executed_once(workdir):
@@ -55,7 +55,7 @@ def test_a_file_that_several_options_name_is_executed_once(workdir):
     (score,) = find_rewards(["mine.py:score"])
     load_tools(["mine.py:add"])
     World = load_environment_class("mine.py:World")
-    register("advantage", "mine.py:centred")
+    register_user_formula("advantage", "mine.py:centred")
     del ADVANTAGES["mine.py:centred"]
     assert (workdir / "executed.txt").read_text(encoding="utf-8") == "once "
     assert score(["a"], [World()]) == [1.0], "the reward knows the environment's class"
@@ -111,4 +111,4 @@ def test_files_only_refuses_a_module_and_names_the_alternatives(workdir):
     with pytest.raises(
         InputError, match="^tools has 'mine:add'; expected FILE:name, such as my_tools.py:search; or x$"
     ):
-        load("tools", "mine:add", "my_tools:search", files_only=True, alternatives="; or x")
+        import_user_object("tools", "mine:add", "my_tools:search", files_only=True, alternatives="; or x")

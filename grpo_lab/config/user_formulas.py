@@ -16,11 +16,11 @@ from torch import Tensor
 
 from grpo_lab.advantages import ADVANTAGES, Advantage, RewardBatch, advantages_where_rewarded
 from grpo_lab.base.checks import InputTypeError, RunError
-from grpo_lab.base.own_code import check_function, load, location_in_own_code
+from grpo_lab.base.user_code import check_function, import_user_object, location_in_user_code
 from grpo_lab.config.settings import SETTINGS
 from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.objective.table import RATIO_LEVEL, LossBatch
+from grpo_lab.objective.table import LEVEL_SETTING, LossBatch
 
 # For each setting, the table to which the user's own functions are added.
 TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
@@ -28,12 +28,12 @@ LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")  # tensors tha
 KINDS = {"loss_type": "loss", "advantage": "advantage"}  # the kind of formula of each setting, for error messages
 
 
-def is_own(name: Any) -> bool:
+def is_user_formula(name: Any) -> bool:
     """Return True for a name such as "my_loss.py:clip", which refers to a function of the user."""
     return isinstance(name, str) and ":" in name
 
 
-def register(setting: str, name: str) -> None:
+def register_user_formula(setting: str, name: str) -> None:
     """Load the user's own loss or advantage and add it to its table under this name.
 
     A loss is a function of some of `LOSS_INPUTS`, each of shape (B, T) except for the advantages (B, 1), and of
@@ -52,21 +52,21 @@ def register(setting: str, name: str) -> None:
     Raises:
         InputError: if the file, the function or its arguments are invalid.
     """
-    value = load(setting, name, f"my_{KINDS[setting]}:mine")
+    value = import_user_object(setting, name, f"my_{KINDS[setting]}:mine")
     TABLES[setting][name] = _loss(name, value) if setting == "loss_type" else _advantage(name, value)
 
 
 def _loss(name: str, value: Any) -> Loss:
     """Return the entry of `LOSSES` for the user's function, or for an entry that the user wrote."""
     if isinstance(value, Loss):
-        surrogate = _with_own_function(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
+        surrogate = _with_user_function(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
         return replace(value, surrogate=surrogate)
     check_function("loss_type", name, value)
     readable = (*LOSS_INPUTS, *LossSettings.__dataclass_fields__)
     argument_names = _argument_names("loss_type", name, value, readable, ("logp", "ratio"))
     settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
-    reads = (*settings_read, *([RATIO_LEVEL] if "ratio" in argument_names else []))
-    surrogate = _with_own_function(partial(_surrogate, name, value, argument_names), value)
+    reads = (*settings_read, *([LEVEL_SETTING] if "ratio" in argument_names else []))
+    surrogate = _with_user_function(partial(_surrogate, name, value, argument_names), value)
     return Loss(surrogate, "update_tokens", reads)
 
 
@@ -75,15 +75,15 @@ def _advantage(name: str, value: Any) -> Advantage:
     check_function("advantage", name, value)
     argument_names = _argument_names("advantage", name, value, ("rewards", *SETTINGS), ("rewards",))
     settings_read = tuple(argument for argument in argument_names if argument != "rewards")
-    compute = _with_own_function(partial(_advantages, name, value, settings_read), value)
+    compute = _with_user_function(partial(_advantages, name, value, settings_read), value)
     return Advantage(compute, settings_read, smallest_group=1)
 
 
-def own_function(setting: str, name: str) -> Callable | None:
+def user_function(setting: str, name: str) -> Callable | None:
     """Return the user's function that was registered under this name; None for an entry of the package."""
     entry = TABLES[setting][name]
     function = entry.surrogate if setting == "loss_type" else entry.compute
-    function = getattr(function, "own_function", function)
+    function = getattr(function, "user_function", function)
     module = getattr(function, "__module__", None) or ""
     return None if module.startswith("grpo_lab.") else function
 
@@ -108,24 +108,26 @@ def _argument_names(
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise InputTypeError(setting, name, "expected a function of Python", found=f"has {name!r}: {error}") from error
+        raise InputTypeError(
+            setting, name, "expected a function of Python", problem=f"has {name!r}: {error}"
+        ) from error
     expected = f"expected some of {', '.join(readable)}"
     keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     if unsupported := [
         str(p) for p in parameters if p.kind not in keyword or (p.default is p.empty and p.name not in readable)
     ]:
         problem = f"has {name!r}, which takes {', '.join(unsupported)}"
-        raise InputTypeError(setting, name, expected, found=problem)
+        raise InputTypeError(setting, name, expected, problem=problem)
     names = [p.name for p in parameters if p.name in readable]
     if not {*needed} & {*names}:
         problem = f"has {name!r}, which takes {', '.join(names) or 'nothing'}"
-        raise InputTypeError(setting, name, f"{expected}, and {' or '.join(needed)} among them", found=problem)
+        raise InputTypeError(setting, name, f"{expected}, and {' or '.join(needed)} among them", problem=problem)
     return names
 
 
-def _with_own_function(checked: partial, function: Callable) -> partial:
-    """Store the user's function as an attribute of the function that calls and checks it, for `own_function`."""
-    checked.own_function = function  # type: ignore[attr-defined]
+def _with_user_function(checked: partial, function: Callable) -> partial:
+    """Store the user's function as an attribute of the function that calls and checks it, for `user_function`."""
+    checked.user_function = function  # type: ignore[attr-defined]
     return checked
 
 
@@ -149,7 +151,7 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
         _raise_wrong_shape("loss", name, values, f"expected a tensor of shape ({rows}, {tokens}), one number per token")
     if batch.logp.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
         problem = "returned a tensor without gradient; it must not detach logp or ratio"
-        raise RunError(f"loss {name!r}", found=problem)
+        raise RunError(f"loss {name!r}", problem=problem)
     return values
 
 
@@ -167,7 +169,7 @@ def _checked_advantages(name: str, function: Callable, settings: dict[str, Any],
         expected = f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards"
         _raise_wrong_shape("advantage", name, values, expected)
     if not values.isfinite().all():
-        raise RunError(f"advantage {name!r}", found="returned NaN or infinite values; expected finite ones")
+        raise RunError(f"advantage {name!r}", problem="returned NaN or infinite values; expected finite ones")
     return values.detach().to(rewards.dtype)
 
 
@@ -180,11 +182,11 @@ def _call(kind: str, formula: str, function: Callable, /, *arguments: Any, **nam
     try:
         return function(*arguments, **named_arguments)
     except Exception as error:
-        problem = f"failed{location_in_own_code(error)}: {type(error).__name__}: {error}"
-        raise RunError(f"{kind} {formula!r}", found=problem) from error
+        problem = f"failed{location_in_user_code(error)}: {type(error).__name__}: {error}"
+        raise RunError(f"{kind} {formula!r}", problem=problem) from error
 
 
 def _raise_wrong_shape(kind: str, name: str, values: Any, expected: str) -> None:
     shape = getattr(values, "shape", None)
     problem = f"returned {type(values).__name__}" if shape is None else f"returned shape {tuple(shape)}"
-    raise RunError(f"{kind} {name!r}", values, expected, found=problem)
+    raise RunError(f"{kind} {name!r}", values, expected, problem=problem)

@@ -20,7 +20,7 @@ from grpo_lab.base.checks import InputError, InputFileError, InputPackageError, 
 _module_names: dict[Path, str] = {}  # the name of the module of each file that was imported, by its resolved path
 
 
-def load(option: str, name: str, example: str, files_only: bool = False, alternatives: str = "") -> Any:
+def import_user_object(option: str, name: str, example: str, files_only: bool = False, alternatives: str = "") -> Any:
     """Import the function, or another object, with a name such as "my_rewards.py:brief" or "my_rewards:brief".
 
     A file is executed once in a process, whichever options name it. A module is looked up in the current folder first,
@@ -44,11 +44,11 @@ def load(option: str, name: str, example: str, files_only: bool = False, alterna
         expected = f"expected module:function, such as {example}, or FILE:function, such as {file_example}"
         if files_only:
             expected = f"expected FILE:name, such as {file_example}"
-        raise InputError(option, name, expected, found=f"has {name!r}")
+        raise InputError(option, name, expected, problem=f"has {name!r}")
     file_path = Path(module_name).expanduser().absolute()
     folder = file_path.parent if is_file else Path.cwd()
     if is_file and not file_path.is_file():
-        raise InputFileError(option, name, f"there is no such file in {folder}", found=f"has {name!r}")
+        raise InputFileError(option, name, f"there is no such file in {folder}", problem=f"has {name!r}")
     try:
         if is_file:
             module_name = _import_file(file_path).__name__
@@ -56,7 +56,7 @@ def load(option: str, name: str, example: str, files_only: bool = False, alterna
             return operator.attrgetter(attribute)(importlib.import_module(module_name))
     except (Exception, SystemExit) as error:  # the user's file may raise any exception
         problem = f"has {name!r}, but it cannot be imported from {folder}: {type(error).__name__}: {error}"
-        raise InputPackageError(option, name, found=problem) from error
+        raise InputPackageError(option, name, problem=problem) from error
 
 
 def qualified_name(function: Any) -> str:
@@ -76,10 +76,10 @@ def check_function(option: str, name: str, function: Any) -> None:
         text = repr(function)
         value = f"{type(function).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
         problem = f"has {name!r}, which is {'a class' if inspect.isclass(function) else value}"
-        raise InputTypeError(option, name, "expected a function", found=problem)
+        raise InputTypeError(option, name, "expected a function", problem=problem)
 
 
-def location_in_own_code(error: BaseException) -> str:
+def location_in_user_code(error: BaseException) -> str:
     """Return the last line of the user's code in an error's traceback, as " in my_rewards.py, line 7", or ""."""
     library_folders = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
