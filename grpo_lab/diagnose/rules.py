@@ -1,8 +1,8 @@
 """Look for the faults of faults.toml in the log of a run.
 
 faults.toml gives the causes and remedies of each fault. Its entry in `conditions.CONDITIONS` is the function that
-recognises the fault in a log. Its thresholds were chosen on recorded runs: `python notebooks/runs/record_faults.py --table` counts the
-faults that are found, missed and falsely reported.
+recognises the fault in a log. The thresholds were chosen on recorded runs: `python notebooks/runs/record_faults.py
+--table` counts the faults that are found, missed and falsely reported.
 """
 
 import contextlib

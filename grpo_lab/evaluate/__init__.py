@@ -1,10 +1,10 @@
 """Evaluate a policy on problems that it was not trained on: `python -m grpo_lab.evaluate --model DIR` prints JSON.
 
-`measure` samples and rewards completions, `metrics` summarises them with the estimates and intervals of `estimates`,
+`measure` evaluates a policy, `metrics` summarises its completions with the estimates and intervals of `estimates`,
 and `cli` is the command.
 """
 
 from grpo_lab.evaluate.cli import main
 from grpo_lab.evaluate.estimates import pass_at_k, wilson_interval
-from grpo_lab.evaluate.measure import evaluate, sample_problems, sample_records, thinking_probability
+from grpo_lab.evaluate.measure import evaluate, sample_records, thinking_probability
 from grpo_lab.evaluate.metrics import evaluation_metrics

@@ -17,7 +17,7 @@ from grpo_lab.base.setting import check_range, check_type
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import is_tiny
-from grpo_lab.evaluate.measure import sample_problems, sample_records
+from grpo_lab.evaluate.measure import sample_records
 from grpo_lab.evaluate.metrics import evaluation_metrics
 from grpo_lab.file_trust import OPTIONS_THAT_IMPORT, check_no_code_named
 from grpo_lab.rewards import reward_names
@@ -60,6 +60,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.environments.choice import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+    from grpo_lab.trainer import evaluation
 
     has_tiny_model = is_tiny(count_parameters(model))
     options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
@@ -80,7 +81,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
     settings["batch_size"] = settings["batch_size"] or (512 if has_tiny_model else 64)
     policy, tokenizer = _load_checked(model, task_spec, rows, environment, settings["max_completion_length"])
     reward_weights = options.get("reward_weights")
-    scored = sample_problems(
+    scored = evaluation.sample_and_reward(
         policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, seed=seed, disable_tqdm=False,
         reward_weights=reward_weights, environment=environment, **settings,
     )  # fmt: skip
@@ -89,7 +90,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
     if output is not None:
         write_at_once(output, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
         print(f"{len(records):,} completions written to {output.as_posix()}")
-    for remark in _remarks(metrics, records, task_spec):
+    for remark in _remarks(metrics, task_spec):
         print(remark)
     return {"task": task.name, "split": split} | metrics
 
@@ -122,10 +123,9 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
     return policy, tokenizer
 
 
-def _remarks(metrics: dict, records: list[dict], task_spec: TaskSpec) -> Iterator[str]:
+def _remarks(metrics: dict, task_spec: TaskSpec) -> Iterator[str]:
     """Yield remarks on an evaluation, if training on its rows would have no gradient or there is no accuracy."""
-    distinct_rewards = {(record["problem"], record["reward"]) for record in records}
-    if records and metrics["num_generations"] > 1 and len(distinct_rewards) == metrics["n"]:
+    if metrics["frac_reward_zero_std"] == 1:
         yield (
             "all rewards were equal within each problem, so training on them would have no gradient; take problems "
             "with right and wrong completions, or more of each (num_generations); --output shows them"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grpo_lab.base.checks import InputError, check_at_least
+from grpo_lab.base.checks import InputError
 from grpo_lab.base.renamed import warn_renamed
 from grpo_lab.config.precision import autocast
 from grpo_lab.evaluate.metrics import evaluation_metrics
@@ -39,7 +39,8 @@ def evaluate(
 ) -> dict:
     """Sample completions for each problem, and compute accuracy, rewards and other metrics.
 
-    The result is `evaluation_metrics(sample_problems(...), ...)`: call these two to get the completions as well.
+    The result is `evaluation_metrics(sample_and_reward(...), ...)`: call these two to get the completions as well.
+    `sample_and_reward` is in `grpo_lab.trainer`.
 
     Args:
         model, tokenizer: The policy and its tokenizer.
@@ -61,52 +62,21 @@ def evaluate(
     Returns:
         The metrics that `evaluation_metrics` describes, ready for JSON.
     """
+    from grpo_lab.trainer.evaluation import sample_and_reward
+
     if correct is not None:
         warn_renamed("the argument correct", "reward_funcs")
         reward_funcs = correct
-    scored = sample_problems(
-        model, tokenizer, rows, num_generations=num_generations, max_completion_length=max_completion_length,
-        temperature=temperature, reward_funcs=reward_funcs, batch_size=batch_size, seed=seed, disable_tqdm=disable_tqdm,
-        reward_weights=reward_weights, environment=environment,
-    )  # fmt: skip
-    if samples is not None:
-        message = "the argument samples is deprecated: sample_problems and sample_records return the completions"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        samples += sample_records(rows, scored)
-    return evaluation_metrics(scored, num_generations, has_reward_weights=reward_weights is not None)
-
-
-def sample_problems(
-    model,
-    tokenizer,
-    rows: Rows,
-    *,
-    num_generations: int = 4,
-    max_completion_length: int = 64,
-    temperature: float = 1.0,
-    reward_funcs: Callable | list[Callable] = accuracy_reward,
-    batch_size: int = 512,
-    seed: int = 1,
-    disable_tqdm: bool = True,
-    reward_weights: list[float] | None = None,
-    environment=None,
-) -> "ScoredCompletions":
-    """Sample completions for each problem and reward them; the arguments are those of `evaluate`.
-
-    Returns:
-        The completions with their rewards. The completions of a problem are adjacent, in the order of the rows. Without
-        `reward_weights`, the total reward is the sum of the rewards.
-    """
-    if len(rows) == 0:
-        raise InputError("rows", rows, "expected at least one problem", found="is empty")
-    check_at_least("num_generations", num_generations, 1)
-    from grpo_lab.trainer.evaluation import sample_and_reward
-
-    return sample_and_reward(
+    scored = sample_and_reward(
         model, tokenizer, rows, reward_funcs, num_generations=num_generations,
         max_completion_length=max_completion_length, temperature=temperature, batch_size=batch_size, seed=seed,
         reward_weights=reward_weights, disable_tqdm=disable_tqdm, environment=environment,
     )  # fmt: skip
+    if samples is not None:
+        message = "the argument samples is deprecated: sample_and_reward and sample_records return the completions"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        samples += sample_records(rows, scored)
+    return evaluation_metrics(scored, num_generations, has_reward_weights=reward_weights is not None)
 
 
 def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
@@ -116,7 +86,7 @@ def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
     appended.
 
     rows: The problems.
-    scored: Their completions, as `sample_problems` returns them.
+    scored: Their completions, as `sample_and_reward` returns them.
     """
     from grpo_lab.trainer.reports import completion_record
 

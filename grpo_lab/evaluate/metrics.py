@@ -20,7 +20,7 @@ def evaluation_metrics(
     """Compute accuracy, rewards and other metrics of sampled completions.
 
     Args:
-        scored: The completions of all problems, as `sample_problems` returns them.
+        scored: The completions of all problems, as `sample_and_reward` returns them.
         num_generations: Number of completions per problem.
         has_reward_weights: Whether the completions were sampled with `reward_weights`; only then is the total reward
             reported.
@@ -38,8 +38,8 @@ def evaluation_metrics(
         - rewards/<function>/frac_none: share of completions to which the function did not apply, if there are any
         - reward: mean of the weighted sum of the rewards, if `reward_weights` are given
         - metrics that reward functions log, under their own names
-        - frac_reward_zero_std: share of problems whose completions all have the same first reward; None for
-          one completion per problem
+        - frac_reward_zero_std: share of problems whose completions all have the same total reward, as in training;
+          None for one completion per problem
         - tools/call_frequency, tools/failure_frequency: if there is an environment
         - mean_length: mean length of the completions in tokens
         - format_rate: share of completions in think/answer form
@@ -47,7 +47,7 @@ def evaluation_metrics(
         - n, num_generations: numbers of problems, and of completions per problem
     """
     from grpo_lab.trainer.evaluation import accuracy_and_rewards
-    from grpo_lab.trainer.metrics import mean_and_std, merge_metrics, tool_metrics
+    from grpo_lab.trainer.metrics import frac_equal_rewards, mean_and_std, merge_metrics, tool_metrics
 
     G = num_generations
     num_problems = len(scored.texts) // G
@@ -55,14 +55,13 @@ def evaluation_metrics(
     common_metrics = accuracy_and_rewards(scored)
     accuracy = common_metrics["accuracy"]
     num_applied = int((correctness > -torch.inf).any(1).sum())
-    frac_zero_std = (correctness == correctness[:, :1]).all(1).double().mean().item()
     metrics = {
         "accuracy": accuracy,
         "accuracy_ci95": None if accuracy is None else wilson_interval(accuracy, num_applied),
         "pass_at_k": None if accuracy is None else _pass_at_k_of_problems(correctness) or None,
         **common_metrics,
         **({"reward": mean_and_std(scored.rewards.total.double())[0]} if has_reward_weights else {}),
-        "frac_reward_zero_std": None if G == 1 else frac_zero_std,
+        "frac_reward_zero_std": None if G == 1 else frac_equal_rewards(scored.rewards.total.reshape(num_problems, G)),
         "mean_length": scored.lengths.double().mean().item(),
         "format_rate": mean(format_reward(scored.texts)),
         "think_rate": mean(map(has_thinking, scored.texts)),

@@ -6,6 +6,7 @@
 from grpo_lab.base.renamed import renamed_in_module
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.collecting import collect
+from grpo_lab.trainer.evaluation import ScoredCompletions, sample_and_reward
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient, train, update

@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import TrainerState
 
+from grpo_lab.base.checks import InputError, check_at_least
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
@@ -43,7 +44,7 @@ class ScoredCompletions(NamedTuple):
 
 
 def sample_and_reward(
-    model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int, seed: int,
+    model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int = 512, seed: int = 1,
     reward_weights: list[float] | None = None, precision_context: AbstractContextManager | None = None,
     disable_tqdm: bool = True, environment=None, trainer_state: Any = None, **sampling,
 ) -> ScoredCompletions:  # fmt: skip
@@ -64,6 +65,9 @@ def sample_and_reward(
         trainer_state: Progress of the run for reward functions that read it. None: the state before a run.
         sampling: Further arguments of `sample_completions`.
     """
+    if len(rows) == 0:
+        raise InputError("rows", rows, "expected at least one problem", found="is empty")
+    check_at_least("num_generations", num_generations, 1)
     log = RewardLog(trainer_state or TrainerState())
     precision_context = precision_context or autocast(model)
     first_function = next(iter(as_list_or_empty(reward_funcs)), None)

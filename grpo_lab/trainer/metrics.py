@@ -195,14 +195,19 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
     return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 
+def frac_equal_rewards(grouped_rewards: Float[Tensor, "P G"]) -> float:
+    """Return the share of groups whose rewards are all equal; rewards that do not apply (NaN) are left out."""
+    highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
+    lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
+    return (highest <= lowest).float().mean().item()
+
+
 def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     """Return the metrics of the total reward, of each reward function, and of the groups with equal rewards."""
     num_groups = int(experience.rollout.group_of_row.max()) + 1
     grouped_rewards = rearrange(experience.rewards, "(P G) -> P G", P=num_groups)  # adjacent rows
-    highest = grouped_rewards.nan_to_num(nan=-torch.inf).amax(-1)
-    lowest = grouped_rewards.nan_to_num(nan=torch.inf).amin(-1)
     mean, std = mean_and_std(experience.rewards)
-    metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": (highest <= lowest).float().mean().item()}
+    metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": frac_equal_rewards(grouped_rewards)}
     for name, values in zip(rewards.names, rewards.rewards_per_func.unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
     return metrics | none_shares(rewards.names, rewards.rewards_per_func)

@@ -24,12 +24,12 @@ from grpo_lab.base.checks import check_at_least
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.evaluate import evaluation_metrics, sample_problems
+from grpo_lab.evaluate import evaluation_metrics
 from grpo_lab.models import load_policy
 from grpo_lab.models.packaged import QWEN, weights_source
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks.calculator import calculate
-from grpo_lab.trainer import train
+from grpo_lab.trainer import sample_and_reward, train
 
 HERE = Path(__file__).parent
 SYSTEM = "Answer with the number alone."
@@ -120,9 +120,9 @@ class Recorder:
         """Evaluate on held-out products; return accuracy, calls and other measures, and the turns of eight samples."""
         limit, num_generations = self.settings["max_tool_calling_iterations"], self.args.generations
         num_generations = 1 if self.args.fast else num_generations
-        scored = sample_problems(
-            model, tokenizer, self.held_out, num_generations=num_generations,
-            max_completion_length=self.settings["max_completion_length"], reward_funcs=[right_at_last, called],
+        scored = sample_and_reward(
+            model, tokenizer, self.held_out, [right_at_last, called], num_generations=num_generations,
+            max_completion_length=self.settings["max_completion_length"],
             environment=ToolEnvironment([calculator], max_tool_calling_iterations=limit), batch_size=64,
         )  # fmt: skip
         metrics = evaluation_metrics(scored, num_generations)

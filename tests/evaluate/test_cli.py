@@ -14,6 +14,7 @@ from grpo_lab.rewards.rules import think_rate
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.tasks import addition_problems, addition_split, find_task, table
 from grpo_lab.train import main as train_main
+from grpo_lab.trainer import evaluation
 from tests.support.refused import refused
 from tests.support.tool_policy import make_tool_policy
 
@@ -39,14 +40,14 @@ def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, ca
 
 @pytest.fixture
 def evaluated_with(monkeypatch):
-    """Replace `sample_problems`, so that nothing is sampled; return the rows and keywords that the command passes."""
+    """Replace `sample_and_reward`, so that nothing is sampled; return the rows and keywords that the command passes."""
     calls = []
 
     def record(model, tokenizer, rows, **keywords):
         calls.append((rows, keywords))
 
-    monkeypatch.setattr(cli, "sample_problems", record)
-    monkeypatch.setattr(cli, "evaluation_metrics", lambda *_, **__: {"accuracy": None})
+    monkeypatch.setattr(evaluation, "sample_and_reward", record)
+    monkeypatch.setattr(cli, "evaluation_metrics", lambda *_, **__: {"accuracy": None, "frac_reward_zero_std": None})
     monkeypatch.setattr(cli, "sample_records", lambda *_: [])
     return calls
 

@@ -5,11 +5,12 @@ import json
 import pytest
 import torch
 
-from grpo_lab.evaluate import evaluate, evaluation_metrics, sample_problems, sample_records, thinking_probability
+from grpo_lab.evaluate import evaluate, evaluation_metrics, sample_records, thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems
+from grpo_lab.trainer import sample_and_reward
 from tests.support.planted_texts import PLANTED_ROWS, TEXTS, plant
 from tests.support.small_policy import ROWS, make_policy
 
@@ -23,9 +24,10 @@ def test_the_old_name_of_reward_funcs_works_and_warns():
 
 def test_the_argument_samples_still_gets_the_records_and_warns():
     measure, records = {"num_generations": 2, "max_completion_length": 2}, []
-    with pytest.warns(DeprecationWarning, match="the argument samples is deprecated: sample_problems and"):
+    with pytest.warns(DeprecationWarning, match="the argument samples is deprecated: sample_and_reward and"):
         evaluate(*make_policy(), PLANTED_ROWS, samples=records, **measure)
-    assert records == sample_records(PLANTED_ROWS, sample_problems(*make_policy(), PLANTED_ROWS, **measure))
+    scored = sample_and_reward(*make_policy(), PLANTED_ROWS, accuracy_reward, **measure)
+    assert records == sample_records(PLANTED_ROWS, scored)
 
 
 def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
@@ -35,7 +37,7 @@ def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
         return [None if not text else float(len(text)) for text in completions]
 
     measure = {"num_generations": 4, "max_completion_length": 3, "reward_funcs": [accuracy_reward, length]}
-    scored = sample_problems(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
+    scored = sample_and_reward(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
     result, samples = evaluation_metrics(scored, 4, has_reward_weights=True), sample_records(PLANTED_ROWS, scored)
     assert result == evaluate(*make_policy(), PLANTED_ROWS, **measure, reward_weights=[1.0, 0.5])
     planted_texts = [text for texts in TEXTS.values() for text in texts]

@@ -10,6 +10,7 @@ from grpo_lab.evaluate import evaluate, evaluation_metrics, pass_at_k, wilson_in
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.trainer.evaluation import ScoredCompletions
+from grpo_lab.trainer.metrics import frac_equal_rewards
 from tests.support.planted_texts import PLANTED_ROWS, plant
 from tests.support.small_policy import make_policy
 
@@ -41,7 +42,7 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
         ([0.0, 0.0, 1.0, 1.0], 1.0),
         ([0.0, 1.0, 1.0, 1.0], 0.5),
         ([0.5, 0.0, 0.0, 0.5], 0.0),
-        ([None, None, None, 1.0], 0.5),
+        ([None, None, None, 1.0], 1.0),
     ]:
         measure = {
             "num_generations": 2,
@@ -55,6 +56,20 @@ def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
     result = evaluate(*make_policy(), PLANTED_ROWS, num_generations=1, max_completion_length=2)
     assert result["frac_reward_zero_std"] is None
     assert json.loads(json.dumps(result)) == result
+
+
+def test_frac_reward_zero_std_is_of_the_total_reward_as_in_training():
+    """Two problems with two completions each: the first reward alone would give 1 and 0."""
+    first, style = torch.tensor([1.0, 1.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 0.0])
+    rewards = Rewards(first + style, torch.stack([first, style], 1), ["accuracy", "style"])
+    scored = ScoredCompletions([""] * 4, rewards, torch.ones(4), torch.zeros(4).bool(), first, {})
+    assert evaluation_metrics(scored, 2)["frac_reward_zero_std"] == 0.5
+    in_training = frac_equal_rewards(rewards.total.reshape(2, 2))
+    assert in_training == 0.5
+    unequal = scored._replace(rewards=rewards._replace(total=first + 2 * style))
+    assert evaluation_metrics(unequal, 2)["frac_reward_zero_std"] == 0.0
+    no_spread = scored._replace(rewards=rewards._replace(total=torch.tensor([2.0, 2.0, torch.nan, 1.0])))
+    assert evaluation_metrics(no_spread, 2)["frac_reward_zero_std"] == 1.0
 
 
 def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
@@ -107,7 +122,7 @@ def test_all_metrics_follow_from_the_scored_completions_alone():
         "rewards/style/mean": pytest.approx(0.6),
         "rewards/style/frac_none": pytest.approx(1 / 6),
         "logged/by_a_reward": 0.125,
-        "frac_reward_zero_std": pytest.approx(2 / 3),
+        "frac_reward_zero_std": 0.0,  # no problem has equal totals, though two have equal first rewards
         "mean_length": 3.0,
         "format_rate": pytest.approx(1 / 6),
         "think_rate": pytest.approx(2 / 6),
