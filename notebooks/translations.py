@@ -58,7 +58,7 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # texts in _() and the values of arguments and variables whose names are in SHOWN.
 PACKAGE = "grpo_lab"
 VARIANTS = "variants"  # texts about a class's own formulas (docs/teaching/variants.yaml)
-CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_case", "session")
+CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_student", "session")
 CHECKING += ("stand_ins", "verdict", "verdict_parts")
 SAYING = (
     "teaching/notebook/predictions.py",
@@ -147,7 +147,7 @@ def messages(name: str) -> dict[str, str]:
 
         for exercise in (e for e in all_exercises().values() if e.notebook == name.split("_")[1]):
             kinds |= dict.fromkeys(exercise.hints, "hint")
-            kinds |= dict.fromkeys([mistake.says for mistake in exercise.known_mistakes.values()], "verdict")
+            kinds |= dict.fromkeys([mistake.explanation for mistake in exercise.known_mistakes.values()], "verdict")
             observed = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()
             kinds |= dict.fromkeys(observed, "seen")
             kinds |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")

@@ -20,7 +20,7 @@ from grpo_lab.config.settings import MAX_SEED
 from grpo_lab.course.changed_source import with_changed_lines
 
 INF, NAN = float("inf"), float("nan")
-TESTED_PROPERTIES = ("values", "stability")  # the values of `Case.tests`, in the order of the cases
+TESTED_PROPERTIES = ("values", "stability")  # the values of `Case.tested_property`, in the order of the cases
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Case:
         build: A function that maps a seed to (args, kwargs); the same seed gives the same input in every process.
             Students see the inputs of seed 0.
         label: A few words about the input, such as "two rewards that are equal".
-        tests: The property that the case tests: "values"; or "stability", for an input that is large, extreme, padded
-            with NaN or of another precision.
+        tested_property: "values"; or "stability", for an input that is large, extreme, padded with NaN or of another
+            precision.
     """
 
     build: Callable[[int], tuple[tuple, dict]]
     label: str = ""
-    tests: str = "values"
+    tested_property: str = "values"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +48,15 @@ class Mistake:
 
     Attributes:
         name: A name that is unique within the exercise.
-        says: The text that the student reads when the mistake is recognised.
-        wrong: A function that makes the mistake; it has the reference's arguments.
-        lines: The changed lines of the reference, by address; empty if `wrong` is written out as a function.
+        explanation: The text that the student reads when the mistake is recognised.
+        function: A function that makes the mistake; it has the reference's arguments.
+        lines: The changed lines of the reference, by address; empty if the function is written out.
         equation: The tag of the equation that the mistake breaks; "" stands for the last tag among `lines`.
     """
 
     name: str
-    says: str
-    wrong: Callable
+    explanation: str
+    function: Callable
     lines: Mapping[str, str] = field(default_factory=dict)
     equation: str = ""
 
@@ -79,14 +79,14 @@ class Exercise:
         observe: A function (result, args, kwargs) -> dict that extracts what is compared; None compares the result.
         tolerance: The relative and absolute tolerance of a comparison.
         planted: The names of the mistakes that the stub contains, in an exercise whose task is to repair wrong code.
-        shows: Lines of Python that show the planted mistakes at work; they are appended to the task.
+        demonstration: Lines of Python that show the planted mistakes at work; they are appended to the task.
         notebook: The number of the notebook, such as "04" or "07c".
         points: The points for a right answer, at least 1.
         minutes: The minutes that an answer takes, at least 1.
         difficulty: 1 (easy), 2 or 3 (hard).
         task: A few sentences on what to write and why it matters.
         hints: At least two hints; the first is gentle, the last nearly gives the line, and none contains it.
-        says: The text that the student reads about each mistake, by the mistake's name.
+        explanations: The text that the student reads about each mistake, by the mistake's name.
         is_variant: Whether the formula was drawn for a class (see `grpo_lab.course.variant`).
         recorded: The reference's outcomes on the inputs of seed 0. A student's notebook has them in place of the
             variant's function, which only the teacher has.
@@ -100,14 +100,14 @@ class Exercise:
     observe: Callable | None = None
     tolerance: float = 1e-6
     planted: tuple[str, ...] = ()
-    shows: str = ""
+    demonstration: str = ""
     notebook: str = ""
     points: int = 1
     minutes: int = 1
     difficulty: int = 1
     task: str = ""
     hints: Sequence[str] = ()
-    says: Mapping[str, str] = field(default_factory=dict)
+    explanations: Mapping[str, str] = field(default_factory=dict)
     is_variant: bool = False
     recorded: tuple = ()
 
@@ -120,8 +120,8 @@ class Exercise:
         return {name: self._mistake(name, change) for name, change in self.mistakes.items()}
 
     def _mistake(self, name: str, change: Mapping[str, str] | Callable) -> Mistake:
-        wrong, lines = (change, {}) if callable(change) else (with_changed_lines(self.function, change), change)
-        return Mistake(name, self.says[name], wrong, lines, self.equations.get(name, ""))
+        function, lines = (change, {}) if callable(change) else (with_changed_lines(self.function, change), change)
+        return Mistake(name, self.explanations[name], function, lines, self.equations.get(name, ""))
 
 
 class Draws:
@@ -182,12 +182,12 @@ def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
 
 def extreme(label: str, *args: object, **kwargs: object) -> Case:
     """Return a case for stability whose extreme input is written by hand."""
-    return replace(given(label, *args, **kwargs), tests="stability")
+    return replace(given(label, *args, **kwargs), tested_property="stability")
 
 
 def at_scale(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """Return a case for stability whose input is drawn from the seed: large, extreme or of another precision."""
-    return replace(drawn(label, draw, **kwargs), tests="stability")
+    return replace(drawn(label, draw, **kwargs), tested_property="stability")
 
 
 def padded(values: Tensor, mask: Tensor, filling: float = NAN) -> Tensor:

@@ -155,8 +155,8 @@ def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Any) -> Ex
     The other known mistakes are dropped, because they are changed lines of the lesson's formula.
     """
     return replace(
-        exercise, is_variant=True, mistakes={LESSON_MISTAKE: lesson_function}, says={LESSON_MISTAKE: LESSON_SAYS},
-        equations={}, hints=[*hints] or exercise.hints,
+        exercise, is_variant=True, mistakes={LESSON_MISTAKE: lesson_function},
+        explanations={LESSON_MISTAKE: LESSON_SAYS}, equations={}, hints=[*hints] or exercise.hints,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.course import check
-from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.guard import MAX_SHOWN_LENGTH, guarded
 from tests.course.toys import MEAN, scaled_mean
 

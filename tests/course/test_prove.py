@@ -100,12 +100,12 @@ def test_hidden_inputs_differ_from_the_visible_ones(name):
 
 def test_an_exercise_has_all_its_parts_in_order():
     for name, exercise in all_exercises().items():
-        kinds = [TESTED_PROPERTIES.index(case.tests) for case in exercise.cases]
+        kinds = [TESTED_PROPERTIES.index(case.tested_property) for case in exercise.cases]
         assert kinds == sorted(kinds), name
         assert kinds[0] == 0, name
         assert len(exercise.hints) >= 2, name
         assert len(exercise.known_mistakes) >= 3, name
-        assert exercise.says.keys() == exercise.mistakes.keys(), name
+        assert exercise.explanations.keys() == exercise.mistakes.keys(), name
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 

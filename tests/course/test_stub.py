@@ -81,7 +81,7 @@ def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
         left = exercise.known_mistakes[name]
-        half = judge(exercise, outcomes(exercise, left.wrong))
+        half = judge(exercise, outcomes(exercise, left.function))
         assert half.status == "wrong"
         assert half.misconceptions == (name,)
         assert 0 < half.points < exercise.points / 2

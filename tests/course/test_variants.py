@@ -20,7 +20,7 @@ from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.outcome import expected_outcomes
-from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.notebook import written_answer
 from grpo_lab.course.release import TITLES
@@ -200,7 +200,7 @@ def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
         assert equations[entry["equation"]] == filled["formula"]
         for case in exercise.cases:
             args, kwargs = case.build(5)
-            if case.tests != "values" or (name == "pass_at_k" and args[0] > 20):
+            if case.tested_property != "values" or (name == "pass_at_k" and args[0] > 20):
                 continue
             expected = LOOPS[name][index](number, *map(plain, args), **{key: plain(kwargs[key]) for key in kwargs})
             if expected is not None:
@@ -488,6 +488,6 @@ def test_the_function_of_the_lesson_earns_nothing(name, entry):
     """This holds even if the formulas agree on some inputs, as a mean and a midrange do for two numbers."""
     for _, filled in drawn(entry):
         exercise = variant_of(name, filled)
-        lesson = exercise.known_mistakes[LESSON_MISTAKE].wrong
+        lesson = exercise.known_mistakes[LESSON_MISTAKE].function
         verdicts = [check(lesson, exercise, seed=seed) for seed in (0, 3)]
         assert all(verdict.misconceptions == (LESSON_MISTAKE,) and verdict.points == 0 for verdict in verdicts)

@@ -62,7 +62,7 @@ MEAN = Exercise(
     {"mean-over-padding": "1.91"},
     gradient_of=("values",), notebook="01", points=2, minutes=5,
     hints=("Which positions count?", "Two lines: a count, and a quotient."),
-    says={
+    explanations={
         "mean-over-padding": "You divide by all T positions.",
         "not-masked": "The mask is not used.",
         "as-sum": "You return a sum.",

@@ -6,8 +6,14 @@ from typing import Any
 from grpo_lab.base.language import fill
 from grpo_lab.course.checking.difference import Difference
 from grpo_lab.course.checking.outcome import Outcome, case_inputs
-from grpo_lab.course.checking.plain_data import OtherObject
-from grpo_lab.course.checking.shown import arguments_shown, brief_arguments, brief_pair, brief_text, full_text_lines
+from grpo_lab.course.checking.outcome_data import OtherObject
+from grpo_lab.course.checking.value_text import (
+    arguments_shown,
+    brief_arguments,
+    brief_pair,
+    brief_text,
+    full_text_lines,
+)
 from grpo_lab.course.checking.verdict_parts import WIDTH, Part, ValueLine, lines_part
 from grpo_lab.course.exercise import Exercise
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.plain_data import Outcome
+from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.exercise import Exercise
 
 FLOAT32_ROUNDING = 1e-4  # rounding error of a sum in float32
@@ -29,8 +29,8 @@ def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: S
     """
     missing = [Outcome(fault="unreached")] * (len(expected) - len(outcomes))
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
-    ordinary = [(got, right) for case, got, right in rows if case.tests == "values"]
-    extreme = [(got, right) for case, got, right in rows if case.tests == "stability"]
+    ordinary = [(got, right) for case, got, right in rows if case.tested_property == "values"]
+    extreme = [(got, right) for case, got, right in rows if case.tested_property == "stability"]
     varying = _varying_observations([right for _, right in ordinary])
     shares = {"values": fmean(_case_share(got, right, exercise, varying) for got, right in ordinary)}
     if exercise.gradient_of:

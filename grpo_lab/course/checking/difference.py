@@ -10,9 +10,9 @@ from torch import Tensor
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal_data, is_number, no_gradient, same_gradient
 from grpo_lab.course.checking.outcome import UNUSABLE_RESULT, expected_outcomes
-from grpo_lab.course.checking.plain_data import OtherObject, Outcome
+from grpo_lab.course.checking.outcome_data import OtherObject, Outcome
 from grpo_lab.course.checking.relations import relation_of_tensors
-from grpo_lab.course.checking.shown import dtype_name
+from grpo_lab.course.checking.value_text import dtype_name
 from grpo_lab.course.exercise import Exercise
 
 GRADIENT_CUT_OFF = (

@@ -72,7 +72,9 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
         if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
             finding = relation_everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
         finding = Phrase(choice_sentence, " ", finding) if finding else choice_sentence
-    return Explanation(index, difference, [], [_difference_sentence(exercise.cases[index].tests, difference, finding)])
+    return Explanation(
+        index, difference, [], [_difference_sentence(exercise.cases[index].tested_property, difference, finding)]
+    )
 
 
 def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
@@ -83,7 +85,7 @@ def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -
 
     def rank(index: int) -> tuple[int, bool]:
         has_right_values = equal_values(outcomes[index], expected[index], exercise)
-        return TESTED_PROPERTIES.index(exercise.cases[index].tests), has_right_values
+        return TESTED_PROPERTIES.index(exercise.cases[index].tested_property), has_right_values
 
     return min(failing, key=rank)
 
@@ -98,7 +100,8 @@ def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Di
     elif len(mistakes) > 1:
         preamble = "There seems to be more than one mistake. First: "
     return [
-        Part("say", Phrase("And then: " if index else preamble, mistake.says)) for index, mistake in enumerate(mistakes)
+        Part("say", Phrase("And then: " if index else preamble, mistake.explanation))
+        for index, mistake in enumerate(mistakes)
     ]
 
 
@@ -111,7 +114,7 @@ def _relation_sentence(
 
     subject: "the result", or the name of an observation.
     """
-    ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    ordinary = [index for index, case in enumerate(exercise.cases) if case.tested_property == "values"]
     pairs = _result_pairs(subject, outcomes, expected, ordinary)
     values = {leaf for got, _ in pairs for leaf in _distinct_leaves(got)}
     expected_values = {leaf for _, right in pairs for leaf in _distinct_leaves(right)}
@@ -133,7 +136,7 @@ def _size_sentence(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]],
 
     vectors: The result and the expected one as vectors, for each ordinary case.
     """
-    indices = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    indices = [index for index, case in enumerate(exercise.cases) if case.tested_property == "values"]
     factors: list[float] = []
     arguments: list[dict[str, Any]] = []
     for index, (got, right) in zip(indices, vectors, strict=True):
@@ -174,7 +177,7 @@ def _failing_choices(exercise: Exercise, failing: Sequence[int]) -> str:
 
     It is "" unless the answer is wrong in all ordinary cases with these choices, and right in all others.
     """
-    ordinary = [index for index, case in enumerate(exercise.cases) if case.tests == "values"]
+    ordinary = [index for index, case in enumerate(exercise.cases) if case.tested_property == "values"]
     wrong = set(failing).intersection(ordinary)
     for name, values in values_of_choices(exercise).items():
         wrong_values = dict.fromkeys(values[index] for index in sorted(wrong))

@@ -171,7 +171,7 @@ def _equation_parts(exercise: Exercise, mistake: Mistake) -> list[Part]:
     named_by_mistake = [equation for equation in equations if equation.tag == mistake.equation]
     for candidates in (named_by_mistake, of_changed_lines, equations):
         if candidates:
-            return [Part("equation", candidates[-1].latex, candidates[-1].tag)]
+            return [Part("equation", candidates[-1].latex, tag=candidates[-1].tag)]
     return []
 
 

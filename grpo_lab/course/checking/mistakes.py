@@ -29,7 +29,7 @@ _Agree = Callable[[Outcome, Outcome], bool]
 @lru_cache(maxsize=2000)
 def wrong_outcome(exercise: Exercise, mistake: Mistake, index: int, seed: int) -> Outcome:
     """Return the outcome of a mistake on case `index`; it is computed once."""
-    return outcome_of(mistake.wrong, exercise, index, seed)
+    return outcome_of(mistake.function, exercise, index, seed)
 
 
 @cache
@@ -42,8 +42,8 @@ def unrepaired_stub(exercise: Exercise) -> Mistake | None:
         return None
     first = exercise.known_mistakes[exercise.planted[0]]
     unchanged = with_changed_lines(exercise.function, planted_lines(exercise))
-    says = Phrase("It does what it did when you got it. ", first.says)
-    return Mistake("", says, unchanged)
+    explanation = Phrase("It does what it did when you got it. ", first.explanation)
+    return Mistake("", explanation, unchanged)
 
 
 @cache
@@ -62,8 +62,8 @@ def ignored_settings(exercise: Exercise) -> list[Mistake]:
                 return _result(reference, bound, lambda arguments: {name: value})
 
             text = "`{0}` makes no difference to your result: it is as if it were always {1}."
-            says = fill(text, name, repr(value))
-            mistakes.append(Mistake(name.replace("_", "-") + "-ignored", says, wrong))
+            explanation = fill(text, name, repr(value))
+            mistakes.append(Mistake(name.replace("_", "-") + "-ignored", explanation, wrong))
     return mistakes
 
 
@@ -110,18 +110,20 @@ def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator
     """Yield a mistake for each value of a configuration's setting: the setting always has this value."""
     is_setting = "." in name
     for value in dict.fromkeys(values) if is_setting else ():
-        says = fill("`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value))
+        explanation = fill(
+            "`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value)
+        )
         ending = "-".join(("always", str(value))).lower()
-        yield _value_changed(reference, name, ending, lambda x, value=value: value, says)
+        yield _value_changed(reference, name, ending, lambda x, value=value: value, explanation)
 
 
 def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
     """Yield a mistake for each pair of choices: the first one is taken for the other."""
     for value, other in permutations(dict.fromkeys(values), 2):
-        says = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
+        explanation = fill("Where `{0}` is {1}, your result is that of {2}.", name, repr(value), repr(other))
         ending = "-as-".join(str(choice).lower().replace("_", "-") for choice in (value, other))
         yield _value_changed(
-            reference, name, ending, lambda x, value=value, other=other: other if x == value else x, says
+            reference, name, ending, lambda x, value=value, other=other: other if x == value else x, explanation
         )
 
 
@@ -138,20 +140,22 @@ def _numbers_inverted(reference: Callable) -> Iterator[Mistake]:
     """Yield two mistakes for each float: it is taken for its inverse, or has the other sign."""
     for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.annotation is float:
-            says = fill("Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name)
-            yield _value_changed(reference, name, "inverted", lambda x: 1 / x if x else x, says)
-            says = fill("Your result is as if `{0}` were -{0}: is it added where it should be subtracted?", name)
-            yield _value_changed(reference, name, "negated", lambda x: -x, says)
+            explanation = fill(
+                "Your result is as if `{0}` were 1 / {0}: do you multiply where you should divide?", name
+            )
+            yield _value_changed(reference, name, "inverted", lambda x: 1 / x if x else x, explanation)
+            explanation = fill("Your result is as if `{0}` were -{0}: is it added where it should be subtracted?", name)
+            yield _value_changed(reference, name, "negated", lambda x: -x, explanation)
 
 
-def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, says: Phrase) -> Mistake:
+def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, explanation: Phrase) -> Mistake:
     """Return the mistake of using another value for an argument, or for a setting of a configuration.
 
     Args:
         name: The name of the argument, or of a setting, such as "config.scale_rewards".
         ending: The end of the mistake's name.
         exchange: A function that maps the right value to the one that is used.
-        says: The text that the student reads.
+        explanation: The text that the student reads.
     """
     argument, _, field = name.partition(".")
 
@@ -166,7 +170,7 @@ def _value_changed(reference: Callable, name: str, ending: str, exchange: Callab
         return _result(reference, bound, changes)
 
     slug = re.sub("[_.]", "-", name)
-    return Mistake(f"{slug}-{ending}", says, wrong)
+    return Mistake(f"{slug}-{ending}", explanation, wrong)
 
 
 def _type_name(parameter: inspect.Parameter) -> str:
@@ -186,8 +190,8 @@ def _arguments_exchanged(reference: Callable, first: str, second: str) -> Mistak
 
         return _result(reference, bound, changes)
 
-    says = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
-    return Mistake("-".join((first, second, "exchanged")).replace("_", "-"), says, wrong)
+    explanation = fill("Your result is as if `{0}` and `{1}` had changed places.", first, second)
+    return Mistake("-".join((first, second, "exchanged")).replace("_", "-"), explanation, wrong)
 
 
 def _settings(exercise: Exercise, index: int) -> dict:

@@ -16,7 +16,7 @@ from torch import Tensor
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.random_state import SEED_STRIDE
 from grpo_lab.course.checking.compare import equal_data
-from grpo_lab.course.checking.plain_data import Outcome, as_plain_data, tensors_in
+from grpo_lab.course.checking.outcome_data import Outcome, as_plain_data, tensors_in
 from grpo_lab.course.exercise import Exercise
 
 CUT_OFF = "cut off from its gradient"  # the new value of an argument on which detach_ or requires_grad_ was called

@@ -9,7 +9,7 @@ from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.cells import CELL_HISTORY
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
-from grpo_lab.course.checking.run_case import run_student
+from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.checking.stand_ins import lent_functions, suspended, without_body
 from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
 from grpo_lab.course.checking.verdict_parts import Part

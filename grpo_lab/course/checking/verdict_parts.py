@@ -55,14 +55,16 @@ class Part:
         kind: "say" for sentences; "values" for lines in fixed width under a title; "expected" for such lines with what
             is expected, which a student's page of a grading leaves out; "equation" for an equation.
         text: The text in English; the LaTeX of an equation.
-        title: The title in English; the tag of an equation.
+        title: The title of lines in English.
         rows: The lines of `text`, if their words are to be translated one by one.
+        tag: The tag of an equation.
     """
 
     kind: str
     text: str
     title: str = ""
     rows: tuple[ValueLine, ...] = ()
+    tag: str = ""
 
 
 def lines_part(kind: str, lines: Sequence[ValueLine], title: str = "") -> Part:
@@ -107,8 +109,8 @@ def part_html(part: Part) -> str:
         title = f"<div>{html_of(_title_in_language(part.title))}</div>" if part.title else ""
         return f'{title}<pre style="{block}">{html.escape(_value_lines(part))}</pre>'
     if part.kind == "equation":
-        latex = f"$$ {html.escape(part.text)} \\tag{{{part.title}}} $$" if part.text else ""
-        return f"<div>Eq. ({part.title})</div>{latex}"
+        latex = f"$$ {html.escape(part.text)} \\tag{{{part.tag}}} $$" if part.text else ""
+        return f"<div>Eq. ({part.tag})</div>{latex}"
     return f"<p>{html_of(_(part.text))}</p>"
 
 
@@ -125,5 +127,5 @@ def part_text(part: Part) -> str:
     if part.kind in ("values", "expected"):
         return "\n".join([_title_in_language(part.title), textwrap.indent(_value_lines(part), "    ")]).lstrip("\n")
     if part.kind == "equation":
-        return f"Eq. ({part.title})" + (f"  {part.text}" if part.text else "")
+        return f"Eq. ({part.tag})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))

@@ -74,7 +74,11 @@ def lesson_exercise(name: str) -> Exercise:
         module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}")
         definition: Exercise = getattr(module, name.upper())
         texts = texts_of(_NOTEBOOKS[name])[name]
-        task = f"{texts['task']}\n\n```python\n{definition.shows}```" if definition.shows else texts["task"]
+        task = (
+            f"{texts['task']}\n\n```python\n{definition.demonstration}```"
+            if definition.demonstration
+            else texts["task"]
+        )
         _loaded[name] = replace(definition, notebook=_NOTEBOOKS[name], **texts | {"task": task})
     return _loaded[name]
 

@@ -247,7 +247,7 @@ def _sampling_case(
     T: int,
     V: int,
     is_padded: bool = True,
-    tests: str = "values",
+    tested_property: str = "values",
     largest_uniform: float = 1.0,
     **settings,
 ) -> Case:
@@ -265,7 +265,7 @@ def _sampling_case(
         uniform = largest_uniform * torch.rand(B, T, generator=draws.generator, dtype=torch.float64)
         return (model, ids, mask, uniform, END), settings
 
-    return Case(build, label, tests)
+    return Case(build, label, tested_property)
 
 
 SAMPLE_TOKENS = Exercise(
@@ -280,9 +280,11 @@ SAMPLE_TOKENS = Exercise(
         _sampling_case("top-p 0.7", 6, 3, 5, 6, top_p=0.7),
         _sampling_case("top-p 0.9 at temperature 2", 8, 3, 6, 8, top_p=0.9, temperature=2.0),
         _sampling_case("top-p so small that one token is left", 6, 3, 6, 8, top_p=0.01),
-        _sampling_case("forty tokens", 5, 4, 40, 12, top_p=0.95, tests="stability"),
-        _sampling_case("every random number is 0", 8, 3, 6, 9, top_p=0.3, tests="stability", largest_uniform=0.0),
-        _sampling_case("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tests="stability"),
+        _sampling_case("forty tokens", 5, 4, 40, 12, top_p=0.95, tested_property="stability"),
+        _sampling_case(
+            "every random number is 0", 8, 3, 6, 9, top_p=0.3, tested_property="stability", largest_uniform=0.0
+        ),
+        _sampling_case("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tested_property="stability"),
     ),
     mistakes={
         "padding-attended": {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"},

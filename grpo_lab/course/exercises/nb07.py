@@ -289,8 +289,8 @@ MICROBATCH_LOSS = Exercise(
         _drawn_case("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
         _drawn_case("vespo, one row of many", "vespo", 1, 4, beta=0.7),
         _unit_case("luspo: two rows of four, one without tokens", "luspo", [TWO, [False] * 3], 4, 7),
-        replace(_unit_case("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tests="stability"),
-        replace(_drawn_case("grpo, 300 tokens", "grpo", 5, 300), tests="stability"),
+        replace(_unit_case("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tested_property="stability"),
+        replace(_drawn_case("grpo, 300 tokens", "grpo", 5, 300), tested_property="stability"),
     ),
     gradient_of=("logp",),
     observe=loss_without_metrics,
@@ -682,9 +682,9 @@ DYNAMIC_SAMPLING = Exercise(
         _pool_case("some rewards do not apply", 90, 5, missing_rate=0.5, G=3),
         replace(
             _pool_case("rewards of 0.1 and 0.7 in float32", 60, 6, reward_values=(0.1, 0.7), G=7, dtype=torch.float32),
-            tests="stability",
+            tested_property="stability",
         ),
-        replace(_pool_case("no group teaches anything", 20, 6, success_rates=(0.0, 1.0)), tests="stability"),
+        replace(_pool_case("no group teaches anything", 20, 6, success_rates=(0.0, 1.0)), tested_property="stability"),
     ),
     observe=after_sampling,
     mistakes={

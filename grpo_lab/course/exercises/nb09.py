@@ -112,7 +112,7 @@ def stay_near_reference(
 
 STAY_NEAR_REFERENCE = Exercise(
     function=stay_near_reference,
-    shows="""\
+    demonstration="""\
 start, rewards = torch.zeros(1, 2).double(), torch.tensor([[1.0, 0.0]])
 for beta in (0.0, 100.0):
     print(stay_near_reference(start, rewards, beta, 0.01, 500)[0])
@@ -174,7 +174,7 @@ ONE = torch.ones(1, dtype=torch.bfloat16)
 
 MANY_SMALL_STEPS = Exercise(
     function=many_small_steps,
-    shows="""\
+    demonstration="""\
 for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
     print(many_small_steps(torch.ones(1).bfloat16(), torch.ones(1, 1), torch.tensor([9.0]), rate, 100))
 """,
@@ -294,7 +294,7 @@ def _dropout_case(label: str, is_nested: bool = False, is_frozen: bool = False, 
 
 HELD_OUT_ACCURACY = Exercise(
     function=held_out_accuracy,
-    shows="""\
+    demonstration="""\
 numbers = torch.arange(7)[:, None]
 model = nn.Sequential(nn.Embedding.from_pretrained(torch.eye(7)), nn.Dropout(0.9))
 print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
@@ -384,7 +384,7 @@ def _two_prompts(temperature: float, steps: int):
 
 TRAIN_ON_BATCH = Exercise(
     function=train_on_batch,
-    shows="""\
+    demonstration="""\
 logits, answers = torch.tensor([[[1.0, 0.0]]] * 2), torch.tensor([[0], [1], [1], [0]])  # answer 0 is the better one
 old_logp = torch.tensor([[0.6225], [0.3775], [0.3775], [0.6225]]).log()  # recorded at temperature 2
 for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0, 1.0])):
@@ -534,7 +534,7 @@ def _log_case(number: int) -> Case:
 
 NAME_FAULT = Exercise(
     function=name_fault,
-    shows="""\
+    demonstration="""\
 flat, kl = [0.5] * 8, [0.0, 0.02, 0.05, 0.08, 0.1, 0.12, 0.13, 0.15]
 log = {"reward": kl, "accuracy": kl[::-1], "zero_std": flat, "advantage_mean": [0.0] * 8, "sampling_gap": [0.0] * 8}
 log |= {"ratio_gap": kl, "kl": kl, "entropy": kl[::-1], "grad_norm": flat, "loss": kl}

@@ -165,7 +165,7 @@ def mistake_name(exercise: Exercise, name: str) -> str:
     its name.
     """
     mistake = mistakes_by_name(exercise).get(name)
-    return name if mistake is None or language() == "en" else _first_sentence(_(mistake.says))
+    return name if mistake is None or language() == "en" else _first_sentence(_(mistake.explanation))
 
 
 def _first_sentence(text: str) -> str:
@@ -212,7 +212,7 @@ def _mistakes_table(mistakes: list[RecognisedMistake]) -> str:
     """Return the table of known mistakes. Mistakes that are proposed for the next lecture are bold, with their text."""
     rows = []
     for mistake in mistakes:
-        text = html_of(_(mistakes_by_name(mistake.exercise)[mistake.name].says))
+        text = html_of(_(mistakes_by_name(mistake.exercise)[mistake.name].explanation))
         title = escaped(mistake_name(mistake.exercise, mistake.name))
         if mistake not in mistakes_to_discuss(mistakes):
             description = title

@@ -326,6 +326,8 @@ def _verdict(entry: dict) -> Verdict:
 
 
 def _part(entry: dict) -> Part:
+    if entry["kind"] == "equation" and "tag" not in entry:  # an earlier version stored the tag as the title
+        entry = entry | {"tag": entry["title"], "title": ""}
     return Part(**entry | {"rows": tuple(ValueLine(**row) for row in entry["rows"])})
 
 

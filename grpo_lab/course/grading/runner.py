@@ -100,7 +100,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
     import numpy  # noqa: F401
     import torch
 
-    from grpo_lab.course.checking import outcome_bytes, run_case  # noqa: F401
+    from grpo_lab.course.checking import outcome_bytes, run_student  # noqa: F401
     from grpo_lab.course.exercises import find_exercise
 
     torch.set_num_threads(1)
@@ -153,7 +153,7 @@ def restore_library(sources: dict[str, str], exercises: dict[str, Exercise], nam
 def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) -> None:
     """Run a function on the inputs of each seed, and send the outcomes, or a sentence that explains their absence."""
     from grpo_lab.course.checking.outcome_bytes import to_bytes
-    from grpo_lab.course.checking.run_case import run_student
+    from grpo_lab.course.checking.run_student import run_student
 
     if not callable(function):
         channel.send({"fault": MISSING})

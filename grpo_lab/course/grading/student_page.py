@@ -88,7 +88,7 @@ def _section(graded: GradedSubmission, name: str) -> str:
     if not verdict.right:
         parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
     parts += [
-        f"<p>{escaped(_(fill('Look at Eq. ({0}).', part.title)))}</p>"
+        f"<p>{escaped(_(fill('Look at Eq. ({0}).', part.tag)))}</p>"
         for part in verdict.folded_parts
         if part.kind == "equation"
     ]

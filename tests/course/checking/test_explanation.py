@@ -13,11 +13,11 @@ from tests.course.toys import MEAN, not_masked, scaled_mean
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_mistake_is_recognised_by_what_it_computes(seed):
     for mistake in MEAN.known_mistakes.values():
-        verdict = check(mistake.wrong, MEAN, seed=seed)
+        verdict = check(mistake.function, MEAN, seed=seed)
         assert verdict.status == "wrong"
         assert verdict.misconceptions == (mistake.name,)
         assert verdict.points <= 0.5
-        assert mistake.says in verdict.message
+        assert mistake.explanation in verdict.message
         assert f"Eq. ({mistake.equation or '1.92'})" in verdict.details
 
 

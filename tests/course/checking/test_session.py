@@ -52,7 +52,7 @@ def test_points_are_those_that_check_says():
 
 def test_a_right_formula_is_finished_even_if_an_extreme_input_fails():
     extreme = Case(lambda seed: ((torch.tensor([[float("nan"), 1.0]]), torch.tensor([[False, True]])), {}), "NaN")
-    exercise = replace(ALONE, cases=(*ALONE.cases, replace(extreme, tests="stability")))
+    exercise = replace(ALONE, cases=(*ALONE.cases, replace(extreme, tested_property="stability")))
 
     def mine(values, mask, scale=1.0):
         return scale * (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)

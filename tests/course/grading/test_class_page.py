@@ -44,7 +44,7 @@ def test_the_pages_are_in_the_language_that_is_asked_for(folder, sandbox, monkey
     assert "完整的回答包括" in words
     mistake = find_exercise("reinforce_loss").known_mistakes["ascends"]
     assert mistake.name not in in_class
-    assert mistake.says[:20] not in in_class
+    assert mistake.explanation[:20] not in in_class
     assert rows(folder)["alice"]["points"] == "23"
     assert "student" in (folder.parent / "out" / "grades.csv").read_text()
 

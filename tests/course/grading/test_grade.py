@@ -36,7 +36,8 @@ EARLIER_GRADES = """
      "verdicts": {"token_entropy": {
         "exercise": "token_entropy", "status": "partly", "full": 4, "judged": "judged: the cell that ran as In [4]",
         "properties": {"values": 0.5}, "misconceptions": ["nats"], "fault": "", "parts": [],
-        "folded": [{"kind": "say", "text": "1 of 2", "title": "", "rows": []}]}}}]}
+        "folded": [{"kind": "say", "text": "1 of 2", "title": "", "rows": []},
+                   {"kind": "equation", "text": "h = l", "title": "1.4", "rows": []}]}}}]}
 """
 
 
@@ -55,7 +56,8 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path):
     assert verdict.max_points == 4
     assert verdict.judged_cell == "judged: the cell that ran as In [4]"
     assert verdict.shares == {"values": 0.5}
-    assert [part.text for part in verdict.folded_parts] == ["1 of 2"]
+    assert [part.text for part in verdict.folded_parts] == ["1 of 2", "h = l"]
+    assert (verdict.folded_parts[1].tag, verdict.folded_parts[1].title) == ("1.4", "")
 
 
 def test_a_file_has_the_names_of_the_fields_and_is_read_again(folder, sandbox):

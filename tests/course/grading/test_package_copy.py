@@ -26,7 +26,7 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
         assert len(statements) == 1, exercise.name
         assert isinstance(statements[0], ast.Raise), exercise.name
         for name, mistake in exercise.known_mistakes.items():
-            wrong = functions(package / file_of(mistake.wrong)).get(mistake.wrong.__name__)
+            wrong = functions(package / file_of(mistake.function)).get(mistake.function.__name__)
             assert wrong is None or isinstance(wrong.body[-1], ast.Raise), f"{exercise.name}: {name}"
     for path in (package / "course" / "exercises").glob("nb*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_lab.course.checking.difference import may_be_none
 from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes
-from grpo_lab.course.checking.plain_data import tensors_in
+from grpo_lab.course.checking.outcome_data import tensors_in
 from grpo_lab.course.exercise import Exercise
 from tests.course.toys import copy_of
 

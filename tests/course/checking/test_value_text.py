@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course import check
-from grpo_lab.course.checking.shown import full_text_lines
+from grpo_lab.course.checking.value_text import full_text_lines
 
 
 def test_what_is_shown_is_bounded():
