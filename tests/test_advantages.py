@@ -111,7 +111,7 @@ def test_a_constant_added_to_a_prompt_changes_nothing(shape, seed, scale, shift)
 
 @few
 @given(groups, seeds, scales)
-def test_centred_and_ordered(shape, seed, scale):
+def test_group_advantages_are_centred_and_ordered_like_rewards(shape, seed, scale):
     rewards = draw(*shape, seed=seed)
     advantages = group_advantages(rewards, scale)
     assert_near(advantages.sum(1), torch.zeros(shape[0]).double())
@@ -166,7 +166,7 @@ def test_process_reads_only_where_a_step_ends():
     assert (process_advantages(garbage, torch.zeros_like(mask)) == 0).all()
 
 
-def test_whole_numbers_have_the_advantages_of_the_same_floats(no_checker):
+def test_integer_rewards_have_the_advantages_of_the_same_floats(no_checker):
     rewards = torch.tensor([[3, 0, 1], [1, 1, 1]])
     for name, function in OF_GROUPS.items():
         for dtype in (torch.int64, torch.uint8, torch.bool):
@@ -182,7 +182,7 @@ def test_step_rewards_that_carry_a_gradient_pass_it_on():
     assert_agree(ours, oracle, draw(2, 3, 4, seed=0), tolerance=1e-9)
 
 
-def test_wrong_arguments_are_named(no_checker):
+def test_advantages_refuse_wrong_arguments_by_name(no_checker):
     rewards, single = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[1.0], [2.0]])
     steps, mask = rewards[..., None], torch.ones(1, 3, 1, dtype=torch.bool)
     for wrong in ({"scale": "sequence"}, {"ddof": 2}, {"ddof": -1}, {"eps": 0.0}, {"eps": math.nan}):

@@ -72,7 +72,7 @@ def result(monkeypatch, policy, turn: str, agent: ToolEnvironment) -> str:
     return text
 
 
-def test_the_commands_of_the_page_run(workdir, policy, capsys):
+def test_agents_page_commands_run(workdir, policy, capsys):
     tables = ("guess", "mastermind", "programs", "queries", "shop", "shop.test")
     names = ["make_shop.py", *(f"{name}.py" for name in MODULES), *(f"{name}.jsonl" for name in tables)]
     assert sorted(FILES) == sorted(names)
@@ -106,7 +106,7 @@ def test_the_commands_of_the_page_run(workdir, policy, capsys):
     assert all({*part} <= {"policy", "environment"} for line in lines for part in json.loads(line)["turns"])
 
 
-def test_the_code_of_the_page_runs(workdir, policy, capsys):
+def test_agents_page_code_runs(workdir, policy, capsys):
     for part in policy:
         part.save_pretrained(workdir / "agent")
     assert len(SCRIPTS) == 4
@@ -164,7 +164,7 @@ def test_the_policy_reads_what_the_page_says(circumstance, workdir, policy, monk
     assert text == str(nothing()) if quoted == "str()" else quoted in text, text
 
 
-def test_the_environment_of_the_page(workdir, policy, monkeypatch):
+def test_agents_page_environment_plays_as_described(workdir, policy, monkeypatch):
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_world").HigherOrLower)
     messages = play(monkeypatch, policy, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
     texts = [message["content"] for message in messages if message["role"] == "tool"]
@@ -176,7 +176,7 @@ def test_the_environment_of_the_page(workdir, policy, monkeypatch):
     assert rollout.episodes[0].prompt[-1]["content"] == "? You have 4 guesses."
 
 
-def test_the_game_of_others(workdir, policy, monkeypatch):
+def test_agents_page_wraps_a_game_of_another_package(workdir, policy, monkeypatch):
     pytest.importorskip("textarena", reason="an example; the package does not depend on it")
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
     rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]

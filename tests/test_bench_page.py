@@ -11,7 +11,7 @@ PHASES = ("time/rollout", "time/logprobs", "time/update", "step_time")
 WAYS = {"checkpointing": "fp32-master`, checkpointing", "reference": "fp32-master`, with a reference in main memory"}
 
 
-def test_the_table_of_modes_is_the_record():
+def test_bench_page_table_of_modes_is_that_of_the_record():
     page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
     section = page.split("## A step of the 0.5B model on a CPU")[1].split("\n## ")[0]
     rows = {
@@ -25,7 +25,7 @@ def test_the_table_of_modes_is_the_record():
         assert list(rows[WAYS.get(way, way)]) == [*expected, f"{run['peak'] / 2**30:.1f}", f"{run['m']:.2f}"], way
 
 
-def test_the_tables_are_those_of_the_records():
+def test_bench_page_tables_are_those_of_the_records():
     tables = load_script("docs/bench_tables.py")
     page = tables.PAGE.read_text(encoding="utf-8")
     assert tables.page(page) == page and {"tiny", "SmolLM2"} <= tables.records().keys()

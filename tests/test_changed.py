@@ -33,7 +33,7 @@ def repository(tmp_path, monkeypatch):
     return git
 
 
-def test_what_differs_from_main_wherever_it_is_known(repository, capsys):
+def test_changed_files_are_those_that_differ_from_main(repository, capsys):
     assert changed.changed_files() == ["second.py", "third.py"], "the local main, since there is no other"
     repository("update-ref", "refs/remotes/origin/main", "mine")
     assert changed.changed_files() == ["third.py"], "that of origin goes before it"

@@ -133,7 +133,7 @@ def type_lines(monkeypatch, *lines) -> None:
     monkeypatch.setattr("builtins.input", read)
 
 
-def test_one_question_one_reply(loaded, tiny, capsys):
+def test_chat_command_answers_one_question_with_one_reply(loaded, tiny, capsys):
     assert chat.main(["--model", "tiny", "--prompt", "10+20+30=?", "--max_new_tokens", "24"]) == 0
     assert capsys.readouterr().out == reply(*tiny, "10+20+30=?", 24) + "\n"
 

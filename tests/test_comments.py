@@ -71,7 +71,7 @@ def test_descriptions_and_trailing_comments_stand_by_themselves(folder):
     assert [f"{file}:{line} {text}" for file, line, text in texts if not exception_for(file, text)] == []
 
 
-def test_every_exception_is_needed():
+def test_exceptions_for_comments_are_needed():
     used = {exception_for(file, text) for folder in FOLDERS for file, _, text in leaning_texts(folder)}
     assert EXCEPTIONS.keys() <= used
 

@@ -23,14 +23,14 @@ def laptop(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def test_this_machine_is_healthy():
+def test_doctor_finds_no_fault_on_this_machine():
     report = doctor()
     assert not report.count("fail"), report
     assert report["packages"].finding.startswith(f"Python {'.'.join(map(str, sys.version_info[:3]))}, and all packages")
     assert "everything runs on the CPU" in report["NVIDIA GPU"].finding
 
 
-def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypatch, bare_machine):
+def test_doctor_names_missing_packages_with_their_install_command(monkeypatch, bare_machine):
     monkeypatch.setitem(sys.modules, "psutil", None)
     check = doctor()["machine"]
     assert check.status == "warn" and "`py -m pip install -r requirements.lock`" in check.remedy
@@ -42,7 +42,7 @@ def test_what_does_not_import_is_said_with_the_command_that_installs_it(monkeypa
     assert doctor()["tiny model"].status == "fail"
 
 
-def test_packages_that_are_missing_or_untested(monkeypatch):
+def test_doctor_lists_missing_and_untested_packages(monkeypatch):
     assert doctor_module.check_packages().status == "ok"
     for requirement, status, version in [
         ("nowhere-to-be-found>=1", "fail", "No package metadata was found for nowhere-to-be-found"),
@@ -54,7 +54,7 @@ def test_packages_that_are_missing_or_untested(monkeypatch):
         assert check.status == status and version in check.finding
 
 
-def test_a_card_that_torch_does_not_use(monkeypatch):
+def test_doctor_names_a_gpu_that_torch_does_not_use(monkeypatch):
     monkeypatch.setattr(doctor_module, "find_gpu", lambda: "NVIDIA GeForce RTX 4060 (driver 560.94)")
     for cuda, detail, remedy in [
         (None, "this torch has no CUDA", "--reinstall-package torch --torch-backend=auto"),
@@ -65,7 +65,7 @@ def test_a_card_that_torch_does_not_use(monkeypatch):
         assert check.status == "warn" and detail in check.finding and remedy in check.remedy
 
 
-def test_a_card_is_named_with_the_command_that_plans_for_it(monkeypatch):
+def test_doctor_names_a_gpu_with_the_command_that_plans_for_it(monkeypatch):
     card = namedtuple("Card", "name total_memory")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card("NVIDIA H200", 140 * 2**30))
@@ -87,7 +87,7 @@ def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():
 real_find_gpu = doctor_module.find_gpu
 
 
-def test_the_card_is_found_without_torch(monkeypatch):
+def test_doctor_finds_the_gpu_without_torch(monkeypatch):
     monkeypatch.setattr(subprocess, "check_output", lambda *_, **__: "Tesla T4, 550.54\nTesla T4, 550.54\n")
     assert real_find_gpu() == "Tesla T4 (driver 550.54)"
     monkeypatch.setattr(subprocess, "check_output", lambda *_, **__: subprocess.run("no such program"))

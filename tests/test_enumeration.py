@@ -84,7 +84,7 @@ def expected_group_gradient(space, G, advantages_of):
 
 @pytest.mark.parametrize("G", [2, 3])
 @pytest.mark.parametrize("space", [SequenceSpace(2), SequenceSpace(2, 0)], ids=["None", "0"])
-def test_groups(space, G):
+def test_group_advantage_gradients_over_all_groups(space, G):
     assert_near(expected_group_gradient(space, G, rloo_advantages), space.exact())
     centred = expected_group_gradient(space, G, lambda r: group_advantages(r, scale="none"))
     assert_near(centred, space.exact() * (G - 1) / G)

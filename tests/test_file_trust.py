@@ -10,7 +10,7 @@ from grpo_lab.rewards.named import REWARD_FUNCTIONS
 from grpo_lab.tasks import TASKS
 
 
-def test_of_a_file_only_what_is_ours_is_taken(tmp_path, monkeypatch):
+def test_settings_file_may_name_only_code_of_the_package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.jsonl").touch()
     Path("mine.csv").touch()

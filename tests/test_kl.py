@@ -73,7 +73,7 @@ def test_kl_in_the_reward_is_the_loop(shape, seed, beta):
     assert_near(kl_in_reward(rewards, *garbage, mask, beta), expected)
 
 
-def test_bad_input():
+def test_kl_functions_refuse_wrong_input():
     x = torch.zeros(1, 2)
     for name in ("k4", "K3", "", None):
         with pytest.raises((ValueError, TypeError), match="estimator"):

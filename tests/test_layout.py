@@ -49,7 +49,7 @@ def test_every_module_is_in_a_part_and_none_is_private_at_the_top():
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_imports_go_one_way(part):
+def test_imports_between_parts_go_one_way(part):
     earlier_parts = set(PARTS[: PARTS.index(part) + 1])
     for path in modules(part):
         assert not parts_of(path) - earlier_parts, path.relative_to(PACKAGE)

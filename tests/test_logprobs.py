@@ -37,7 +37,7 @@ def test_token_entropy_is_the_loops(shape, seed, temperature, scale):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_extreme_logits(dtype):
+def test_token_logprobs_and_entropy_of_extreme_logits(dtype):
     logits = torch.tensor([[[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4], [1e4, 1e4, -1e4]]], dtype=dtype)
     ids = torch.tensor([[1, 0, 0]])
     tolerance = 1e-9 if dtype is torch.float64 else 1e-3
@@ -51,7 +51,7 @@ def test_extreme_logits(dtype):
 
 @few
 @given(shapes, seeds)
-def test_ranges_and_invariances(shape, seed):
+def test_token_logprobs_and_entropy_ranges_and_invariances(shape, seed):
     logits, ids = draw(*shape, seed=seed, scale=3.0), numbers_of(shape[:2], shape[2], seed)
     logp, entropy = token_logprobs(logits, ids), token_entropy(logits)
     assert (logp <= 0).all() and (entropy >= 0).all() and (entropy <= math.log(shape[2]) + 1e-12).all()
@@ -99,7 +99,7 @@ def test_completion_mask_by_hand():
     assert completion_mask(ids[:, :0], eos).shape == (4, 0)
 
 
-def test_wrong_arguments_are_named():
+def test_logprobs_refuse_wrong_arguments_by_name():
     logits, ids = torch.zeros(1, 2, 4), torch.zeros(1, 2, dtype=torch.long)
     hidden, weight = torch.zeros(1, 2, 3), torch.zeros(4, 3)
     for temperature in (0.0, -1.0, math.nan):

@@ -1,6 +1,7 @@
 """Vague words such as "found" are no names: not in the package, its tests, the recorders and the scripts."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ EXCEPTIONS = {
     ): "with its label it is read as a phrase: given('one row', ...), drawn(...)",
     ("grpo_lab/toys/guess/world.py", "found"): "the word of the game of lesson 11 that ends an episode",
 }
+
+
+# Beginnings of names of tests that do not say which function or behaviour is tested.
+VAGUE_TEST_NAME = re.compile(r"test_(what|whatever|who|whose|where|how_it|it|its)_")
 
 
 def bindings(source: str) -> Iterator[tuple[int, str]]:
@@ -48,7 +53,18 @@ def test_no_vague_name_is_bound(folder):
     assert [f"{file}:{line} {name}" for (file, name), line in lines.items() if (file, name) not in EXCEPTIONS] == []
 
 
-def test_every_exception_is_needed():
+def test_names_of_tests_begin_with_their_subject():
+    """A failing test is known by its name alone in the log of a CI job."""
+    definitions = [
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for _, name in bindings(path.read_text(encoding="utf-8"))
+    ]
+    assert ("tests/test_names.py", "test_names_of_tests_begin_with_their_subject") in definitions
+    assert [f"{file}: {name}" for file, name in definitions if VAGUE_TEST_NAME.match(name)] == []
+
+
+def test_exceptions_for_vague_names_are_needed():
     assert EXCEPTIONS.keys() <= {key for folder in FOLDERS for key in vague_names(folder)}
 
 

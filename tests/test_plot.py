@@ -65,7 +65,7 @@ def test_the_mean_is_that_of_the_neighbours_on_either_side(window):
         assert mean == pytest.approx(values[max(0, index - reach) : index + reach + 1].mean())
 
 
-def test_what_is_smoothed_is_said_and_the_steps_stay_in_sight(tmp_path):
+def test_draw_runs_notes_smoothing_and_keeps_the_steps_visible(tmp_path):
     run = write_run(tmp_path / "run", range(1, 101), reward=lambda step: math.sin(step), eval__accuracy=lambda s: None)
     figure, notes = plot.draw_runs([run], smooth=6)
     thin, thick = figure.axes[0].lines
@@ -77,7 +77,7 @@ def test_what_is_smoothed_is_said_and_the_steps_stay_in_sight(tmp_path):
     assert len(figure.axes[0].lines) == 1 and figure.get_suptitle() == "run" and "thick" not in " ".join(notes)
 
 
-def test_other_metrics_and_the_logs_of_another_trainer(tmp_path):
+def test_draw_runs_of_other_metrics_and_of_trls_log(tmp_path):
     state = {"log_history": [{"step": step, "loss": step / 2, "eval_reward": 1.0} for step in (1, 2)]}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
     loss, reward = plot.draw_runs([tmp_path], ["loss", "eval/reward"])[0].axes
@@ -98,7 +98,7 @@ def test_the_command_writes_a_picture_and_says_what_is_on_it(tmp_path, monkeypat
         ]
 
 
-def test_what_cannot_be_drawn_is_refused(tmp_path, monkeypatch):
+def test_plot_command_refuses_sources_and_metrics_it_cannot_draw(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     write_run(tmp_path / "run", range(1, 4), reward=float)
@@ -119,7 +119,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path, monkeypatch):
     assert "matplotlib, which is not installed: python -m pip install matplotlib" in refused(plot.main, "run")
 
 
-def test_in_a_notebook_it_is_shown_with_its_words(tmp_path, monkeypatch):
+def test_plot_runs_in_a_notebook_shows_caption_and_alt_text(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(plot, "in_ipython", lambda: True)
     monkeypatch.setattr(plot, "finish", lambda figure, caption, alt: shown.append((caption, alt)))

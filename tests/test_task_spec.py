@@ -87,7 +87,7 @@ WRONG = [
 ]
 
 
-def test_what_does_not_fit_is_named():
+def test_make_task_spec_refuses_wrong_arguments_by_name():
     for arguments, message in WRONG:
         with pytest.raises(ValueError, match=message):
             make_task_spec(**arguments, for_tiny_model=True)
@@ -113,7 +113,7 @@ def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
         make_task_spec(str(file), for_tiny_model=True).rows("train", None, 0)
 
 
-def test_who_gives_words_to_the_tiny_model_is_told_that_it_knows_sums(tmp_path):
+def test_task_spec_warns_of_word_problems_for_the_tiny_model(tmp_path):
     file, words = tmp_path / "mine.jsonl", "2 of 3 problems are not sums such as 17.58.42=., which is"
     for prompts, is_warned in (
         (["1 + 1 = ?", "20+30=?"], False),

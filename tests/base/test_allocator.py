@@ -91,7 +91,7 @@ def test_another_c_library_is_left_alone(confstr, monkeypatch):
 
 
 @linux
-def test_it_sets_three_parameters_and_says_whether_glibc_took_them(monkeypatch):
+def test_keep_freed_memory_sets_three_parameters_and_says_whether_glibc_took_them(monkeypatch):
     for answers, is_taken in (((1, 1, 1), True), ((1, 0, 1), False)):
         calls = {}
 

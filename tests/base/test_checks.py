@@ -22,7 +22,7 @@ CHECKED_FUNCTIONS = [name for name in NAMES if name.split(".")[1] in MATHEMATICS
 
 
 @pytest.mark.parametrize("name", CHECKED_FUNCTIONS)
-def test_a_tensor_that_does_not_fit_is_named(name, no_checker):
+def test_tensor_arguments_of_wrong_shape_or_type_are_named(name, no_checker):
     function = pkgutil.resolve_name(name)
     arguments = made_up_arguments(function, {}) | CALLS.get(function.__name__, [{}])[0]
     tensors = {p: value for p, value in arguments.items() if isinstance(value, torch.Tensor) and p != "num_items"}
@@ -51,13 +51,13 @@ CALLS_AND_MESSAGES = [
 ]
 
 
-def test_how_it_is_said(no_checker):
+def test_check_functions_name_arguments_shapes_and_allowed_values(no_checker):
     for function, arguments, message in CALLS_AND_MESSAGES:
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             function(*arguments)
 
 
-def test_several_errors_are_one_that_says_each():
+def test_combine_errors_lists_each_error():
     first, second = InputFileError("a", 1, "expected 2"), InputError("b", problem="is gone")
     assert combine_errors([first]) is first
     combined = combine_errors([first, second])

@@ -60,7 +60,7 @@ def raise_error(error: BaseException):
 # ---- the message of an error
 
 
-def test_an_error_names_the_option_as_it_is_typed():
+def test_error_line_names_the_option_as_it_is_typed():
     for option, argument, expected in [
         ("--epsilon", "epsilon", "--epsilon is -1; it must be positive"),
         ("--time-limit", "time_limit", "--time-limit is -1; it must be positive"),
@@ -85,7 +85,7 @@ def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
     assert len(refused(command_that(raise_error(InputError("said much " * 300))))) < 1300
 
 
-def test_what_the_package_raises_is_for_the_user():
+def test_reward_error_in_a_command_is_one_line_with_the_users_file():
     def reward(completions, **kwargs):
         raise KeyError("answer")
 
@@ -113,14 +113,14 @@ def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys
         assert fault.value.__notes__ == [BUG] and "grpo_lab.doctor" in BUG and not capsys.readouterr().err
 
 
-def test_what_a_caller_can_mend_is_an_input_error():
+def test_package_raises_input_error_for_errors_of_the_caller():
     """Any other exception of the package is a bug, and would show a user a traceback."""
     package, plain = Path(grpo_lab.__file__).parent, re.compile(r"^ *raise (ValueError|TypeError)\(", re.MULTILINE)
     files = {path for path in package.rglob("*.py") if plain.search(path.read_text("utf-8"))}
     assert {path.relative_to(package).as_posix() for path in files} == BUGS_OF_OURS
 
 
-def test_where_memory_is_full_the_planner_is_named():
+def test_out_of_memory_error_names_the_planner():
     for error in [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB. Of the allocated"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: 9 bytes."),
@@ -131,7 +131,7 @@ def test_where_memory_is_full_the_planner_is_named():
         assert "error: out of memory (" in line and "`python -m grpo_lab.memory`" in line
 
 
-def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
+def test_traceback_is_printed_if_the_variable_asks_for_it(monkeypatch, capsys):
     monkeypatch.setenv("GRPO_LAB_TRACEBACK", "1")
     assert command_that(lambda: check_positive("epsilon", -1), "--epsilon")([]) == 2
     traceback = capsys.readouterr().err
@@ -141,7 +141,7 @@ def test_a_variable_shows_where_an_error_comes_from(monkeypatch, capsys):
 # ---- exit codes and closed pipes
 
 
-def test_the_exit_code_is_that_of_main_or_of_the_signal(capsys):
+def test_exit_code_is_that_of_main_or_of_the_signal(capsys):
     for result, code in [(None, 0), (0, 0), (1, 1)]:
         assert command_that(lambda result=result: result)([]) == code
     for stop, code, message in [
@@ -159,7 +159,7 @@ def run(code: str, **settings) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", f"{lines}\nsys.exit(main())"], **pipes, **settings)
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_closed_pipe_is_no_error():
     # "second" is still in Python's buffer when the reading program ends.
     process = run("print('first', flush=True); sys.stdin.read(); print('second')", stdin=subprocess.PIPE)
     process.stdout.readline()
@@ -191,7 +191,7 @@ def test_a_full_disk_is_found_at_once_and_a_file_that_is_there_is_left_as_it_is(
 # ---- all commands
 
 
-def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
+def test_grpo_lab_command_lists_all_commands_and_passes_their_arguments(capsys, monkeypatch):
     package = Path(grpo_lab.__file__).parent
     modules = {path.parent.name for path in package.glob("*/__main__.py")}
     modules |= {path.stem for path in package.glob("*.py") if "@command(" in path.read_text(encoding="utf-8")}
@@ -213,7 +213,7 @@ def test_one_command_lists_all_and_hands_its_words_to_each(capsys, monkeypatch):
                 assert stop.value.code == 0 and (expected in overview or name == "lessons")
 
 
-def test_lessons_are_copied_and_nothing_is_overwritten(tmp_path, capsys):
+def test_lessons_command_copies_lessons_and_overwrites_nothing(tmp_path, capsys):
     mine = tmp_path / "mine"
     assert grpo_lab_command(["lessons", str(mine)]) == 0
     notebooks = Path(grpo_lab.__file__).parents[1] / "notebooks"

@@ -72,7 +72,7 @@ def forget() -> None:
         ("The ratio where the mask is True is None", "The ratio where the mask is True is None"),
     ],
 )
-def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, expected):
+def test_translation_finds_a_text_as_a_whole_or_part_by_part(chinese, text, expected):
     assert _(text) == expected
 
 
@@ -99,14 +99,14 @@ def test_a_text_is_found_as_a_whole_or_part_by_part(chinese, text, expected):
         (Phrase("Nobody knows this. ", fill("New {0}.", 1)), "Nobody knows this. New 1.", "Nobody knows this. New 1."),
     ],
 )
-def test_a_message_is_looked_up_before_its_values_are_put_in(chinese, monkeypatch, phrase, english, expected):
+def test_fill_looks_up_a_message_before_its_values_are_put_in(chinese, monkeypatch, phrase, english, expected):
     assert phrase == english and _(phrase) == expected
     assert pickle.loads(pickle.dumps(phrase)) == english and _(pickle.loads(pickle.dumps(phrase))) == expected
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
     assert _(phrase) == english
 
 
-def test_what_is_shown_is_translated_and_what_is_stored_is_not(chinese, capsys):
+def test_predictions_translate_displayed_text_and_store_english(chinese, capsys):
     prediction = predict("Which?", choices=("the right sum", "another number"))
     assert prediction.make_widget().options == (("正确的和", "the right sum"), ("another number", "another number"))
     prediction.truth("the right sum")
@@ -117,7 +117,7 @@ def test_what_is_shown_is_translated_and_what_is_stored_is_not(chinese, capsys):
     assert verdict.message == "An axis is missing." and prediction.true_value == "the right sum"
 
 
-def test_the_variable_chooses_and_else_the_machine(monkeypatch):
+def test_language_is_that_of_the_variable_or_else_of_the_machine(monkeypatch):
     for variables, expected in [
         ({"GRPO_LAB_LANG": "zh_CN", "LANG": "en_GB.UTF-8"}, "zh_CN"),
         ({"GRPO_LAB_LANG": "en", "LANG": "zh_CN.UTF-8"}, "en"),

@@ -47,7 +47,7 @@ def refusal(words: list[str]) -> str:
     return line
 
 
-def test_what_is_typed_wrong_is_one_line_that_says_what_is_expected(workspace):
+def test_wrong_options_end_in_one_line_with_the_expected_values(workspace):
     before = everything(workspace)
     for typed, expected in WRONG.items():
         line = refusal([word.format(tmp=workspace.as_posix()) for word in shlex.split(typed)])

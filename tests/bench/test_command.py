@@ -34,7 +34,7 @@ def stub(monkeypatch):
     return specs
 
 
-def test_runs_alternate_share_all_but_the_trainer_and_are_shown_and_written(stub, tmp_path, capsys):
+def test_bench_runs_alternate_share_all_but_the_trainer_and_are_printed_and_written(stub, tmp_path, capsys):
     folder, file = str(shutil.copytree(TINY, tmp_path / "model")), tmp_path / "report.json"
     options = ["--model", folder, "--precision", "fp32-master", "--steps", "6", "--seeds", "5", "6"]
     assert command.main(["--against", "trl", *options, "--json", str(file)]) == 0
@@ -58,7 +58,7 @@ def test_runs_alternate_share_all_but_the_trainer_and_are_shown_and_written(stub
     assert "TRL" not in capsys.readouterr().out
 
 
-def test_what_cannot_be_measured_is_refused(stub, monkeypatch, tmp_path):
+def test_bench_command_refuses_wrong_models_precisions_and_devices(stub, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for option, value, expected in [
         ("--model", str(tmp_path / "none"), "and there is no such folder"),

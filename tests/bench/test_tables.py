@@ -4,7 +4,7 @@ from grpo_lab.bench import tables
 from tests.support.bench_record import record
 
 
-def test_figures_of_a_run():
+def test_run_figures_of_a_record():
     rewards = [0.0, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]  # means of five: 0.6, 0.8, 0.9
     assert tables.run_figures(record([4.0, 5.0, 6.0, 7.0, 8.5, 9.5, 10.0], rewards)) == {
         "seconds_per_step": 1.0,  # median of 4, 1, 1, 1, 1.5, 1, 0.5: the slow first step counts once

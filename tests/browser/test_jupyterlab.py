@@ -64,7 +64,7 @@ PREDICTIONS = (
 )
 
 
-def test_what_is_folded_gives_nothing_away_on_a_saved_page(page, lab):
+def test_folded_outputs_reveal_nothing_on_a_saved_page(page, lab):
     open_notebook(page, lab, NOTEBOOKS[0].stem)
     folds = page.evaluate(
         "[...document.querySelectorAll('.jp-Cell-outputWrapper .jp-Placeholder')].map(e => e.innerText)"

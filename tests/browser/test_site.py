@@ -220,7 +220,7 @@ def axe_script() -> str:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(site, phone, theme, width):
+def test_pages_have_no_accessibility_violations(site, phone, theme, width):
     """On a page of each kind, axe checks contrast, labels of controls, order of headings and ninety other rules."""
     phone.route("**/mathjax/**", lambda route: route.abort())
     phone.add_init_script(f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')")

@@ -24,7 +24,7 @@ from tests.support.agreement import batch
 OURS_ALONE = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
 
 
-def test_the_names_are_those_of_trl():
+def test_setting_names_are_those_of_trl():
     from trl import GRPOConfig as TRLConfig
 
     ours, theirs = ({field.name for field in fields(config)} for config in (GRPOConfig, TRLConfig))
@@ -32,14 +32,14 @@ def test_the_names_are_those_of_trl():
     assert ours - theirs == OURS_ALONE | ({field.name for field in fields(LossSettings)} - read_there)
 
 
-def test_the_help_says_what_each_setting_is():
+def test_help_describes_each_setting():
     actions = option_actions(settings_parser("grpo_lab.train", SETTINGS))
     for name, spec in SETTINGS.items():
         assert spec.help_text and actions[name].help.startswith(spec.help_text.replace("%", "%%")), name
     assert "lower clip range" in actions["epsilon"].help and "(default: 0.2)" in actions["epsilon"].help
 
 
-def test_sizes_are_derived():
+def test_batch_and_update_sizes_are_derived():
     config = GRPOConfig(num_generations=4, generation_batch_size=48, gradient_accumulation_steps=3, num_iterations=2)
     assert (config.microbatch_size, config.update_batch_size) == (16, 48)
     assert (config.updates_per_step, config.prompts_per_step) == (2, 12)
@@ -49,7 +49,7 @@ def test_sizes_are_derived():
     assert GRPOConfig(beta=0.1).needs_every_row and GRPOConfig(entropy_coef=-0.1).needs_every_row
 
 
-def test_the_arguments_of_the_loss_are_arguments_of_the_loss():
+def test_loss_arguments_are_parameters_of_policy_loss():
     config = GRPOConfig(beta=0.1, use_bias_correction_kl=True, epsilon_high=0.3)
     arguments = config.loss_arguments()
     assert arguments["kl_bias_correction"] is True and arguments["epsilon_high"] == 0.3
@@ -60,7 +60,7 @@ def test_the_arguments_of_the_loss_are_arguments_of_the_loss():
     assert config.sampling_arguments() == neutral
 
 
-def test_a_wrong_type_is_named_with_what_is_allowed():
+def test_wrong_type_of_a_setting_is_named_with_the_allowed_types():
     assert GRPOConfig(delta=np.float64(1.5)).delta == 1.5
     for name, value, allowed in [
         ("max_steps", "150", "int"),
@@ -114,7 +114,7 @@ def test_a_setting_that_was_given_and_that_nothing_reads_is_refused_by_name():
         assert caught.value.argument == name and caught.value.value == given_settings[name]
 
 
-def test_what_something_reads_is_taken_and_reset_with_what_read_it():
+def test_setting_is_accepted_and_reset_together_with_its_reader():
     for given_settings in [
         {"log_kl": True, "kl_estimator": "k1", "ref_model_device": "cpu"},
         {"beta": 0.1, "kl_estimator": "k2", "use_bias_correction_kl": True, "ref_model_sync_steps": 2},
@@ -131,7 +131,7 @@ def test_some_loss_reads_each_setting_of_the_losses():
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)
-def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
+def test_loss_result_depends_on_exactly_the_settings_it_reads(loss_type):
     """Another value of a setting changes the loss or the metrics if the loss reads it, and nothing otherwise."""
     logp, old, _, advantages, mask = batch(40, 12, 3, 1.0)
     usual = {"loss_type": loss_type, "max_completion_length": 9, "epsilon_high": 1.1 if loss_type == "cispo" else 0.25}
@@ -146,7 +146,7 @@ def test_what_a_loss_reads_is_what_its_result_depends_on(loss_type):
         assert is_unread == (name not in LOSSES[loss_type].reads), name
 
 
-def test_it_is_frozen_and_made_anew_with_changes():
+def test_grpo_config_is_frozen_and_replace_derives_sizes_again():
     config = GRPOConfig()
     with pytest.raises(FrozenInstanceError):
         config.beta = 0.1
@@ -176,7 +176,7 @@ def default_config(parameters, device_type="cuda", task=WORDS, **typed):
         (70_000_000_000, 1e-6, 8, 64, (4, 2), True),
     ],
 )
-def test_each_size_begins_with(parameters, rate, group, batch, rows, checkpointing):
+def test_default_settings_by_model_size(parameters, rate, group, batch, rows, checkpointing):
     for device_type, at_once in zip(("cuda", "cpu"), rows, strict=True):
         config = default_config(parameters, device_type)
         assert (config.learning_rate, config.num_generations, config.generation_batch_size) == (rate, group, batch)
@@ -203,7 +203,7 @@ def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters
         assert config.updates_per_step == 1 and config.microbatch_size <= most
 
 
-def test_nothing_that_is_given_is_chosen():
+def test_default_settings_choose_nothing_that_is_explicit():
     everything = {name: getattr(default_config(HALF_A_BILLION), name) for name in SIZE_DEPENDENT_SETTINGS}
     assert default_settings(HALF_A_BILLION, WORDS, "cuda", everything) == {}
     assert describe_defaults({}, HALF_A_BILLION) == "chosen for 494.0 million parameters: nothing; all of it is given"

@@ -34,7 +34,7 @@ EDGES = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_in_the_range_is_taken_and_all_else_refused_by_name(name):
+def test_setting_accepts_its_range_and_refuses_other_values_by_name(name):
     loss_type = next((loss_type for loss_type, loss in LOSSES.items() if name in loss.reads), "dapo")
     for value in WHOLE if int in union_members(NUMBERS[name].type) else EDGES:
         settings = ENABLING_SETTINGS | {"loss_type": loss_type, name: value}
@@ -64,7 +64,7 @@ TOGETHER = [
 ]
 
 
-def test_a_wrong_value_is_named_with_what_is_allowed():
+def test_wrong_value_of_a_setting_is_named_with_its_range():
     for name, settings in [(name, {name: value}) for name, value in REFUSED] + TOGETHER:
         with pytest.raises(ValueError) as caught:
             GRPOConfig(**settings)

@@ -97,7 +97,7 @@ def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(wo
 
 
 @pytest.mark.parametrize("name", ["my_loss:by_rows", "my_loss:other_argument_names"])
-def test_an_entry_of_ones_own_chooses_the_mean(name, workdir):
+def test_users_loss_entry_chooses_its_mean(name, workdir):
     register_user_formula("loss_type", name)
     logp, advantages, mask, _ = batch()
     expected = sum(-(logp[row][mask[row]] * advantages[row]).sum() for row in range(4)) / 4
@@ -154,13 +154,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("setting", "name"), [(setting, name) for setting in WRONG for name in WRONG[setting]])
-def test_a_file_a_name_or_arguments_that_are_not_right_are_named(workdir, setting, name):
+def test_users_formula_errors_name_file_name_and_arguments(workdir, setting, name):
     with pytest.raises(InputError, match=WRONG[setting][name]):
         register_user_formula(setting, name)
     assert name not in LOSSES and name not in ADVANTAGES
 
 
-def test_what_a_function_returns_is_checked(workdir):
+def test_result_of_a_users_loss_is_checked(workdir):
     logp, advantages, mask, _ = batch()
     for name, message in {
         "stopped": "returned a tensor without gradient; it must not detach",
@@ -197,7 +197,7 @@ QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_comple
 QUICK += ["--max_steps", "2", "--disable_tqdm", "true", "--task", "short-sums"]
 
 
-def test_the_command_takes_them_typed_and_resumes_with_the_same_alone(base, workdir, capsys):
+def test_train_command_takes_typed_user_formulas_and_resumes_with_the_same_alone(base, workdir, capsys):
     assert train_command.main(["--model", base, "--output_dir", "out", *OWN, *QUICK]) == 0
     saved = json.loads((workdir / "out/grpo_config.json").read_text(encoding="utf-8"))
     assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(workdir / "out")) == 2

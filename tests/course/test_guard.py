@@ -38,7 +38,7 @@ def test_each_fault_is_stopped_and_named_and_the_next_check_is_not_disturbed(fun
     assert check(scaled_mean, MEAN).right
 
 
-def test_what_is_printed_is_kept_up_to_a_length():
+def test_guarded_keeps_printed_text_up_to_a_length():
     ran = guarded(lambda: print("x" * (MAX_SHOWN_LENGTH + 50)) or 7, 60.0)
     assert ran.result == 7
     assert ran.printed == "x" * MAX_SHOWN_LENGTH + "\n… and 51 more characters"

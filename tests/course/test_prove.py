@@ -33,7 +33,7 @@ TRAINING_LAST = [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING 
 
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
-def test_right_accepted_wrong_rejected_and_named(name):
+def test_exercise_accepts_the_reference_and_names_each_known_mistake(name):
     """This holds on the inputs that students see and on hidden ones."""
     exercise = find_exercise(name)
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
@@ -46,7 +46,7 @@ def test_right_accepted_wrong_rejected_and_named(name):
 
 
 @pytest.mark.parametrize("name", QUICK_FIRST)
-def test_what_is_said_comes_out_whole_in_chinese(name, monkeypatch):
+def test_verdicts_are_fully_translated_into_chinese(name, monkeypatch):
     """No sentence on any mistake or fault of form stays English, whatever values it contains."""
     exercise = find_exercise(name)
     verdicts = [
@@ -111,7 +111,7 @@ def test_an_exercise_has_all_its_parts_in_order():
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
 def test_every_mistake_fits_its_reference_and_the_first_is_named_in_a_few_lines(name):
-    """That all are named is in `test_right_accepted_wrong_rejected_and_named`."""
+    """That all are named is in `test_exercise_accepts_the_reference_and_names_each_known_mistake`."""
     exercise = find_exercise(name)
     first, *_ = mistakes = exercise.known_mistakes.values()
     assert trials.rejects(exercise, first, SEEN) == []

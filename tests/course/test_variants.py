@@ -341,7 +341,7 @@ def test_a_class_is_graded_by_its_own_formulas(folder, sandbox, capsys):
 @pytest.mark.parametrize(
     ("key", "why"), [(None, "variant is missing; give"), (ClassKey("x"), "variant is another secret")]
 )
-def test_the_wrong_key_is_refused_before_anything_runs(folder, sandbox, key, why):
+def test_wrong_class_key_is_refused_before_anything_runs(folder, sandbox, key, why):
     with pytest.raises(InputError, match=why):
         run(folder, key=key)
     assert not (folder.parent / "out").exists()
@@ -354,7 +354,7 @@ def test_a_key_for_a_class_without_variants_is_refused(tmp_path, sandbox):
         run(tmp_path / "class", key=KEY)
 
 
-def test_the_commands(tmp_path, capsys):
+def test_course_key_and_release_commands_take_variants(tmp_path, capsys):
     assert main(["key", "--variant", "s3cret", "--assignment", "07c"]) == 0
     assert key_text(ClassKey("s3cret"), "07c") == capsys.readouterr().out.removesuffix("\n")
     assert main(["release", str(tmp_path / "new"), "--assignment", "07c", "--variant"]) == 0
@@ -383,7 +383,7 @@ def main_code(arguments):
     [("x: [", "cannot be read"), ("[]", "expected a list"), ("nothing: []", "variants is 'nothing'"),
      ("aggregate: {}", "a list of entries with"), ("aggregate: [{equation: '5.20'}]", "a list of entries with")],
 )  # fmt: skip
-def test_a_file_that_is_none_is_refused(content, why, tmp_path):
+def test_malformed_variants_file_is_refused(content, why, tmp_path):
     (tmp_path / "own.yaml").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=why):
         ClassKey("x", tmp_path / "own.yaml").exercises("05")

@@ -542,7 +542,7 @@ NOTHING = [
 
 
 @pytest.mark.parametrize(("name", "answer", "words"), NOTHING)
-def test_nothing_earns_no_fifth_and_is_named(name, answer, words):
+def test_effortless_answers_earn_less_than_a_fifth_and_are_named(name, answer, words):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer))
     assert verdict.points < find_exercise(name).points / 5, verdict.message
     assert words in verdict.message, verdict.message

@@ -21,7 +21,7 @@ def written(folder: Path, **columns) -> str:
     return str(folder)
 
 
-def test_a_healthy_run_is_one_line_and_a_list_of_what_was_not_checked(tmp_path, capsys):
+def test_diagnose_command_prints_one_line_and_unchecked_rules_for_a_healthy_run(tmp_path, capsys):
     run_of = written(tmp_path / "healthy")
     assert main([run_of]) == 0
     first, blind = capsys.readouterr().out.splitlines()
@@ -48,7 +48,7 @@ def explained(name: str) -> bool:
     return reward in METRICS or (name.startswith("eval/") and explained(name.removeprefix("eval/")))
 
 
-def test_the_page_is_what_the_glossary_says(capsys):
+def test_metrics_page_is_that_of_the_glossary(capsys):
     """`python -m grpo_lab.diagnose --glossary > docs/metrics.md` writes it."""
     assert main(["--glossary"]) == 0
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")

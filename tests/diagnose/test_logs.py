@@ -27,7 +27,7 @@ def known_columns(log: Log) -> list[dict]:
     return [{name: row[name] for name in ROWS[0] if name in row} for row in log.rows]
 
 
-def test_our_folder_gives_rows_and_settings(tmp_path):
+def test_read_log_of_our_folder_gives_rows_and_settings(tmp_path):
     assert (METRICS_FILE, SETTINGS_FILE) == ("metrics.jsonl", "grpo_config.json")
     write(tmp_path / METRICS_FILE, [*ROWS[:2], ROWS[2] | {"loss": None, "warning": "words are no numbers"}])
     (tmp_path / SETTINGS_FILE).write_text('{"precision": "fp16", "num_iterations": 2}', encoding="utf-8")
@@ -56,7 +56,7 @@ def test_a_last_line_that_was_cut_is_left_out_and_a_line_may_hold_any_letter(tmp
         assert known_columns(read_log(tmp_path)) == ROWS
 
 
-def test_what_is_no_log_is_refused_by_name(tmp_path):
+def test_read_log_refuses_files_that_are_no_log(tmp_path):
     (tmp_path / "state.json").write_text("{}", encoding="utf-8")
     (tmp_path / "broken.jsonl").write_text('{"step": 1,\n{"step": 2}\n', encoding="utf-8")
     (tmp_path / "number.jsonl").write_text("5\n", encoding="utf-8")

@@ -42,7 +42,7 @@ def mask_of_the_rollout(monkeypatch):
 
 
 @pytest.mark.parametrize("forget", [None, mask_of_the_loss, mask_of_the_rollout])
-def test_the_worlds_tokens_in_the_loss_are_named(monkeypatch, forget):
+def test_environment_tokens_in_the_loss_are_diagnosed(monkeypatch, forget):
     if forget:
         forget(monkeypatch)
     model, tokenizer = make_policy()
@@ -63,7 +63,7 @@ def test_the_worlds_tokens_in_the_loss_are_named(monkeypatch, forget):
         ("temperature-mismatch", {"train_inference_mismatch"}),
     ],
 )
-def test_ids_that_were_encoded_again_are_told_from_other_mismatches(fault, expected):
+def test_reencoded_completions_are_distinguished_from_other_mismatches(fault, expected):
     model, tokenizer = load_policy("tiny", device="cpu")
     config = make_config(
         num_generations=4, generation_batch_size=32, max_completion_length=64, max_steps=3, learning_rate=1e-5,

@@ -85,7 +85,7 @@ def named(*arguments) -> list[str]:
 
 
 @pytest.mark.parametrize("name", THRESHOLD_CASES)
-def test_a_rule_fires_beyond_its_line_and_not_before(name):
+def test_rule_fires_beyond_its_threshold_and_not_before(name):
     beyond, below, settings = (*THRESHOLD_CASES[name], {})[:3]
     assert name in named(history(**beyond), settings)
     assert name not in named(history(**below), settings)
@@ -99,7 +99,7 @@ def test_a_rule_that_lacks_a_metric_or_steps_of_it_says_which():
     assert examine(read_log(history()[:7]))[1]["entropy_collapse"] == "entropy"
 
 
-def test_a_finding_says_when_what_why_and_what_to_try():
+def test_finding_has_step_evidence_causes_and_remedies():
     assert [rule.name for rule in RULES] == list(THRESHOLD_CASES)
     (finding,) = diagnose(history(grad_norm=only_at(20, 1e3)))
     assert finding.step == 20 and "grad_norm is 1e+03 at step 20, 1 in the median step" in finding.evidence
@@ -159,7 +159,7 @@ def test_a_metric_that_is_no_number_in_one_row_is_found_but_for_the_reward():
     assert named(history(kl=[0.0] * 16 + [None] * 16)) == ["nonfinite_steps"]
 
 
-def test_a_short_run_is_not_judged():
+def test_diagnose_finds_nothing_in_a_short_run():
     assert not diagnose(history(reward=(0.9, 0.0))[:7])
     wander = history(**FLAT | {"completions/mean_length": (20.0, 40.0)})
     assert not diagnose(wander[:23]) and named(wander) == ["length_without_gain"]
@@ -168,7 +168,7 @@ def test_a_short_run_is_not_judged():
     assert not diagnose(warming_up) and named(tiny) == ["learning_rate_too_low"]
 
 
-def test_settings_draw_the_line_where_they_say_more():
+def test_settings_of_the_run_adjust_thresholds():
     apart = history(**{"sampling/logp_difference_max": 0.01})
     assert not diagnose(apart) and named(apart, FP32) == ["train_inference_mismatch"]
     overflows = [row | {"nonfinite_steps": min(row["step"], 3)} for row in history()]

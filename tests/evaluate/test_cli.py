@@ -19,7 +19,7 @@ from tests.support.refused import refused
 from tests.support.tool_policy import make_tool_policy
 
 
-def test_the_command_weights_rewards_writes_samples_and_warns(base, tmp_path, capsys):
+def test_evaluate_command_weights_rewards_writes_samples_and_warns(base, tmp_path, capsys):
     out = Path(shutil.copytree(base, tmp_path / "out"))
     run = {"task": "sums", "reward_funcs": ["number", "format"], "reward_weights": [1.0, 0.25]}
     (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
@@ -52,7 +52,7 @@ def evaluated_with(monkeypatch):
     return calls
 
 
-def test_stdout_is_one_json_object_alone(base, capsys):
+def test_evaluate_command_prints_one_json_object_to_stdout(base, capsys):
     few = ["--num_generations", "2", "--max_completion_length", "4"]
     assert main(["--model", base, "--n", "12", "--seed", "3", *few]) == 0
     captured = capsys.readouterr()
@@ -63,7 +63,7 @@ def test_stdout_is_one_json_object_alone(base, capsys):
     assert all(number == round(number, 4) for number in result["accuracy_ci95"]), "at most four decimals"
 
 
-def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, evaluated_with, monkeypatch):
+def test_evaluate_command_defaults_to_held_out_sums(base, evaluated_with, monkeypatch):
     monkeypatch.setitem(table.TASKS["sums"].default_counts, "test", 7)
     for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
         assert main(["--model", base, *words]) == 0
@@ -79,7 +79,7 @@ def test_the_usual_measure_is_a_thousand_sums_that_are_held_out(base, evaluated_
         }
 
 
-def test_other_tasks_and_what_is_right_there(base, evaluated_with, capsys):
+def test_evaluate_command_takes_rewards_and_length_from_the_task(base, evaluated_with, capsys):
     for arguments, right, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], 256),
         (["--task", "word-problems-zh", "--reward_funcs", "number"], ["number_reward"], 256),
@@ -97,7 +97,7 @@ def test_other_tasks_and_what_is_right_there(base, evaluated_with, capsys):
         assert f"there is no accuracy: {right[0]} gives no rewards, or values other than 0 to 1" in captured.err
 
 
-def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, evaluated_with, capsys, tmp_path):
+def test_evaluate_command_takes_untyped_options_from_the_run(base, evaluated_with, capsys, tmp_path):
     run = {"task": "word-problems", "reward_funcs": ["number"], "system_prompt": "Be brief.", "chat_template": "none"}
     for folder in (out := Path(shutil.copytree(base, tmp_path / "out")), out / "checkpoint-2"):
         shutil.copytree(base, folder, dirs_exist_ok=True)
@@ -115,7 +115,7 @@ def test_what_is_not_typed_is_as_in_the_run_that_made_the_model(base, evaluated_
             assert [line.endswith("'Be brief.' --chat_template none") for line in sources] == [True] * plain
 
 
-def test_how_data_of_ones_own_was_read_is_as_in_the_run_too(base, evaluated_with, capsys, tmp_path):
+def test_evaluate_command_reads_user_data_as_the_run_did(base, evaluated_with, capsys, tmp_path):
     out, school = Path(shutil.copytree(base, tmp_path / "out")), tmp_path / "school.csv"
     lines = "".join(f"{n} + 1 = ?,{n + 1},{n % 3}\n" for n in range(60))
     school.write_text("question,solution,grade\n" + lines, encoding="utf-8")

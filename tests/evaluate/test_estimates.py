@@ -15,7 +15,7 @@ def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_right_one():
             assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws), abs=1e-12)
 
 
-def test_interval_ends_solve_wilsons_equation():
+def test_wilson_interval_ends_solve_wilsons_equation():
     """Wilson's definition: p with (right/n - p)^2 = z^2 p (1 - p) / n."""
     for right, n in ((0, 5), (1, 1), (3, 10), (50, 100), (999, 1000), (7, 7)):
         low, high = wilson_interval(right / n, n)
@@ -24,7 +24,7 @@ def test_interval_ends_solve_wilsons_equation():
         assert 0 <= low <= right / n <= high <= 1 and low < high
 
 
-def test_what_cannot_be_is_refused():
+def test_pass_at_k_and_wilson_interval_refuse_impossible_counts():
     for n, c, k in ((4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5)):
         with pytest.raises(ValueError, match=f"n, c, k are {n}, {c}, {k}; expected"):
             pass_at_k(n, c, k)

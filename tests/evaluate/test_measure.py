@@ -39,7 +39,7 @@ def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
     assert json.loads(json.dumps(samples)) == samples
 
 
-def test_lengths_count_the_end_token_and_global_random_state_stays():
+def test_evaluate_counts_the_end_token_and_restores_the_random_state():
     model, tokenizer = make_policy()
     model.train()
     torch.manual_seed(7)

@@ -15,7 +15,7 @@ from tests.support.planted_texts import PLANTED_ROWS, plant
 from tests.support.small_policy import make_policy
 
 
-def test_every_count(monkeypatch):
+def test_metrics_of_planted_completions(monkeypatch):
     plant(monkeypatch)
     counted = {"num_generations": 4, "max_completion_length": 3}
     result = evaluate(*make_policy(), PLANTED_ROWS, **counted, batch_size=1)
@@ -36,7 +36,7 @@ def test_every_count(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:every reward function .* returned None")
-def test_groups_from_which_nothing_is_learnt_and_half_marks_are_not_right():
+def test_frac_reward_zero_std_and_accuracy_of_groups_with_half_marks():
     """For two problems with two completions each; rewards of 0.5 and 0 differ, though neither means right."""
     for rewards, share in [
         ([0.0, 0.0, 1.0, 1.0], 1.0),
@@ -72,7 +72,7 @@ def test_frac_reward_zero_std_is_of_the_total_reward_as_in_training():
     assert evaluation_metrics(no_spread, 2)["frac_reward_zero_std"] == 1.0
 
 
-def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
+def test_evaluate_gives_no_accuracy_for_a_reward_on_another_scale(monkeypatch):
     plant(monkeypatch)
 
     def marks(completions, **columns):
@@ -92,7 +92,7 @@ def test_a_reward_on_another_scale_has_a_mean_and_no_accuracy(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["accuracy", "accuracy_ci95", "think_rate", "n"])
-def test_a_metric_of_the_command_is_no_name_for_a_logged_one(name):
+def test_log_metric_refuses_names_of_evaluation_metrics(name):
     def reward(completions, log_metric, **kwargs):
         log_metric(name, 0.5)
         return [1.0] * len(completions)
@@ -102,7 +102,7 @@ def test_a_metric_of_the_command_is_no_name_for_a_logged_one(name):
         evaluate(*make_policy(), PLANTED_ROWS, **measure)
 
 
-def test_all_metrics_follow_from_the_scored_completions_alone():
+def test_evaluation_metrics_of_scored_completions():
     """Three problems with two completions each; the second reward does not apply to one completion."""
     right = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0])
     style = torch.tensor([0.5, 0.5, 0.25, torch.nan, 1.0, 0.75])

@@ -20,7 +20,7 @@ ADDRESSES = {"9.9": (5, 7), "clip()": (8, 11), "[empty]": (3, 3), "[limit]": (10
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_another_name_for_a_local_moves_no_address(address):
+def test_renaming_a_local_variable_moves_no_address(address):
     for source in (SOURCE, SOURCE.replace("total", "count").replace("mean", "average")):
         assert line_at(source, address) == ADDRESSES[address]
 

@@ -47,7 +47,7 @@ def function_of(equations: list[str], code: list[str], raw: str = "r") -> str:
     return "\n".join([*lines, *(f"    {line}" for line in code), "    return x", ""])
 
 
-def test_what_does_not_correspond_is_refused(tmp_path: Path):
+def test_read_equations_refuses_tags_without_their_line(tmp_path: Path):
     sources = {message: function_of(*fault) for message, fault in FAULTS.items()}
     sources["the docstring is not raw"] = function_of([Y], ["y = x  # N (1.1)"], raw="")
     for message, source in sources.items():

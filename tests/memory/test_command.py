@@ -57,7 +57,7 @@ def test_the_first_way_that_fits_is_chosen_and_what_was_given_stays(options, cho
     assert f"chosen: {chosen}" in printed(capsys, "--task", "word-problems", *options)[-1]
 
 
-def test_where_nothing_fits_it_says_what_is_left(capsys):
+def test_memory_command_names_remaining_settings_if_nothing_fits(capsys):
     last = printed(capsys, "--budget", "1.5", "--beta", "0.1", "--max_completion_length", "512")[-1]
     assert last.startswith("none of them fits; what is left: max_completion_length below 512, generation_batch_size")
     assert "ref_model_device cpu, or a smaller model" in last
@@ -110,7 +110,7 @@ def test_a_task_with_an_environment_is_not_planned_in_parts(capsys):
     assert not any("rollout in " in line for line in lines) and lines[-1].startswith("none of them fits")
 
 
-def test_what_cannot_be_planned_is_named(monkeypatch):
+def test_memory_command_refuses_an_architecture_it_cannot_plan(monkeypatch):
     monkeypatch.setattr(command, "load_component", lambda kind, folder: MambaConfig())
     line = refused(command.main, "--model", "tiny")
     message = "model_config is not of Qwen2's kind: 'MambaConfig' object has no attribute "

@@ -46,7 +46,7 @@ def test_a_step_of_qwen2_in_half_precision_is_made_of_numbers_worked_out_by_hand
     )
 
 
-def test_chunks_of_logits():
+def test_head_chunk_sizes_by_device_and_vocabulary():
     limit, chunk = model_logprobs.LOGITS_AT_ONCE // 151_936, model_logprobs.head_chunk
     assert chunk(limit, 151_936, 896, "cuda") is None
     assert chunk(limit + 1, 151_936, 896, "cuda") == limit + 1 < 448

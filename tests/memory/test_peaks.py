@@ -53,14 +53,14 @@ def mostly_slow(cases, quick):
         quick=(0, 2),
     ),
 )
-def test_a_rollout(precision, T, B):
+def test_planned_peak_of_a_rollout(precision, T, B):
     rollout, config, L = rollout_of(precision, T, B)
     assert during(planned("small", precision, config, L), "rollout") == pytest.approx(peak_of_lives(rollout), rel=0.1)
 
 
 @pytest.mark.parametrize("L", [257, 513, pytest.param(1025, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("precision", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
-def test_long_prompts_of_a_rollout(precision, L):
+def test_planned_peak_of_a_rollout_with_long_prompts(precision, L):
     """The mask grows with the square of the prompts' length, and with the query heads that share a key head."""
     model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * (L - 1)).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
@@ -72,7 +72,7 @@ def test_long_prompts_of_a_rollout(precision, L):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [96, pytest.param(384, marks=pytest.mark.slow)])
-def test_rows_without_a_mask(precision, length, monkeypatch):
+def test_planned_peak_of_rows_without_a_mask(precision, length, monkeypatch):
     """The plan of the prompts and of an update equals the peak of live tensors, and no mask is planned."""
     for module in (packing, phases):
         monkeypatch.setattr(module, "LONGEST_MASKED", 32)
@@ -91,7 +91,7 @@ def test_rows_without_a_mask(precision, length, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
-def test_decoding_on_a_fake_gpu(precision, monkeypatch):
+def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
     """A step that is not captured needs four tensors of the size of the logits; a graph reserves six."""
     monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     config = make_config(T=500, G=8, B=64, b=8)
@@ -127,7 +127,7 @@ QUICK = (3, 8)  # half precision, with and without checkpointing, both shapes
 
 
 @pytest.mark.parametrize(("device", "shape", "precision", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
-def test_an_update_and_logprobs(device, shape, precision, checkpointing, cut, monkeypatch):
+def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, checkpointing, cut, monkeypatch):
     """With small chunks of logits, layers and gradients determine the peak; in the next test the logits do."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     cut = dict(cut)
@@ -178,7 +178,7 @@ def check(device, shape, precision, config, L, monkeypatch):
 
 
 @pytest.mark.parametrize(("precision",), mostly_slow([(precision,) for precision in PRECISIONS], quick=(0,)))
-def test_an_optimizer_step(precision):
+def test_planned_peak_of_an_optimizer_step(precision):
     """The 8-bit optimizer makes tensors that no operation returns; as it works elementwise, a CPU needs the same."""
     model = random_policy("small", dtype=PRECISIONS[precision].weights)
     optimizer = PolicyOptimizer(model, make_config(precision=precision))

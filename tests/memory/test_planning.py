@@ -69,7 +69,7 @@ def test_the_cache_takes_what_the_real_ones_take():
 
 
 @pytest.mark.parametrize("settings", [{"beta": 0.1}, {"log_kl": True}], ids=str)
-def test_what_stays_of_a_reference(settings):
+def test_plan_counts_the_reference_by_its_device(settings):
     config = make_config(**settings)
     for device, expected in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
         with_reference = replace(config, ref_model_device=device)

@@ -15,7 +15,7 @@ PARAMETERS, NORMS = 290, 49
 
 
 @pytest.mark.parametrize("mode", ["fp32", "bf16-naive"])
-def test_two_steps(mode):
+def test_planned_peaks_of_two_steps_in_the_true_shape(mode):
     """The peak of all tensors over sampling, log-probabilities, backward pass and AdamW is as planned."""
     spec = SIZES | {"mode": mode, "shape": "qwen2", "device": "cpu"}
     planned = known_shape.plan_for(spec)

@@ -53,7 +53,7 @@ def distance_to_own_forward(model, rollout, logp):
 
 
 @pytest.mark.parametrize("name", mostly_slow(set(ARCHITECTURES) - REFUSED))
-def test_what_is_open_to_an_architecture_is_right(name):
+def test_accepted_architectures_sample_and_score_alike(name):
     model, tokenizer = make_architecture(name)
     ensure_checked(model)
     for cache in ("dynamic", None) if is_fast(model) else ("dynamic",):
@@ -69,7 +69,7 @@ def test_what_is_open_to_an_architecture_is_right(name):
 
 
 @pytest.mark.parametrize("name", mostly_slow(REFUSED))
-def test_what_is_refused_is_wrong_indeed_and_the_sentence_says_by_how_much(name):
+def test_refused_architectures_differ_by_the_reported_amount(name):
     model, tokenizer = make_architecture(name)
     message = r"model is a \w+ \(\w+\), which cannot be trained here: "
     message += r".* differ by [\d.]+ nats a token \(at most 0.001\)"
@@ -117,7 +117,7 @@ def test_the_gradient_is_that_of_whole_rows_one_by_one(name, checkpointing):
 
 
 @pytest.mark.slow
-def test_the_document_says_what_is_so():
+def test_architectures_document_says_fast_plain_or_refused():
     document = Path(selfcheck.__file__).with_name("ARCHITECTURES.md").read_text(encoding="utf-8")
     written = [line for line in document.splitlines() if line.startswith("| ")]
     for name, line in zip(ARCHITECTURES, written[1:], strict=True):

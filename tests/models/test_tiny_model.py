@@ -32,7 +32,7 @@ def model():
     return AutoModelForCausalLM.from_pretrained(FOLDER)
 
 
-def test_it_is_a_small_qwen2_in_float32(model, tokenizer):
+def test_tiny_model_is_a_small_qwen2_in_float32(model, tokenizer):
     assert isinstance(model, Qwen2ForCausalLM) and isinstance(model.config, Qwen2Config)
     assert sum(parameter.numel() for parameter in model.parameters()) < 1_000_000
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
@@ -41,7 +41,7 @@ def test_it_is_a_small_qwen2_in_float32(model, tokenizer):
 
 
 @given(text=any_text)
-def test_any_text_survives_the_round_trip(tokenizer, text):
+def test_tokenizer_round_trip_keeps_any_text(tokenizer, text):
     # Qwen2's tokenizer first converts a text to Unicode's composed form (NFC); nothing else is lost.
     assert tokenizer.decode(tokenizer(text).input_ids) == unicodedata.normalize("NFC", text)
 

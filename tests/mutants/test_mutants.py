@@ -42,7 +42,7 @@ def test_every_equation_has_mutants_that_are_not_equivalent(mutants_of_lines):
         assert sum(reason(m) is None for m in mutants) >= 2, tag
 
 
-def test_every_list_fits_the_source(mutants_of_lines):
+def test_lists_of_mutants_fit_the_source(mutants_of_lines):
     check(mutants_of_lines)
     new_name = "(1.9) ends = end - end.cumsum(-1, dtype=int)"
     old_name = "(1.9) before = is_end - is_end.cumsum(-1, dtype=int)"
@@ -89,14 +89,14 @@ def mutants_of_k1(**expressions: str) -> list[Mutant]:
 
 
 @pytest.mark.slow
-def test_what_no_test_notices_survives():
+def test_mutant_that_no_test_notices_survives():
     verdicts = {v.mutant.name: v for v in judge(mutants_of_k1(harmless="-d + 0", wrong="d"), workers=1)}
     assert verdicts["wrong"].killer == "tests/mutants/test_sample.py::test_k1"
     assert verdicts["harmless"].killer is None and verdicts["harmless"].detail == "1 tests passed"
 
 
 @pytest.mark.slow
-def test_what_hangs_or_ends_the_process_is_killed_and_holds_up_nothing(monkeypatch):
+def test_mutant_that_hangs_or_exits_is_killed(monkeypatch):
     monkeypatch.setattr("tests.mutants.pool.MUTANT_SECONDS", 2)
     mutants = mutants_of_k1(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
     assert [v.killer for v in judge(mutants, workers=1)] == ["(the process)", "(the process)"]

@@ -82,7 +82,7 @@ def test_code_cells_are_short(notebook):
     assert not [source[0] for source in lines if len(source) > 25]
 
 
-def test_where_code_and_result_are_folded_the_line_in_sight_says_how_to_open_both(notebook):
+def test_folded_cells_begin_with_a_line_on_how_to_open_them(notebook):
     for cell in cells(notebook, "code"):
         if {"hide-input", "hide-output"} <= set(cell["metadata"].get("tags", [])):
             assert cell["source"][0].startswith(FOLD), "".join(cell["source"])

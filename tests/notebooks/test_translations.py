@@ -179,7 +179,7 @@ def test_a_link_within_a_page_leads_to_the_chinese_heading():
     assert translations.translated_markdown("see [there](#Two-words)", page, known) == "见[那里](#两个-词)"
 
 
-def test_what_the_english_says_now_has_to_be_confirmed(page):
+def test_changed_english_marks_its_translation_for_confirmation(page):
     translations.renew(["01"], check=False)
     translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", "由 $x = 1$，见 `f(2)`，[下一课](02_b.ipynb)。")
     english = translations.PAGES["01_a"]
@@ -213,7 +213,7 @@ def test_large_numbers_are_counted_in_the_units_of_each_language():
         ("由 $x = 1$，见 `f(2)`，[下 1 课](02_b.ipynb)。", "1"),
     ],
 )
-def test_a_translation_that_says_something_else_is_found(page, chinese, marks):
+def test_translation_fault_names_the_missing_marks(page, chinese, marks):
     translations.renew(["01"], check=False)
     translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", chinese)
     (fault,) = translations.faults("01_a")

@@ -91,7 +91,7 @@ def test_gspo_and_gspo_token_have_one_loss_and_gradient(shape, seed, distance):
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_an_empty_mask_is_a_finite_zero(loss_type):
+def test_policy_loss_of_an_empty_mask_is_zero(loss_type):
     logp = draw(2, 3, seed=0).requires_grad_()
     mask = torch.zeros(2, 3, dtype=torch.bool)
     for items in (None, 0):
@@ -127,7 +127,7 @@ def test_an_empty_mask_is_a_finite_zero(loss_type):
         ({"loss_type": "vespo", "vespo_lambda_pos": math.nan}, "vespo_lambda_pos"),
     ],
 )
-def test_bad_settings_are_named(keywords, named):
+def test_policy_loss_refuses_bad_settings_by_name(keywords, named):
     logp, old, ref, advantages, mask = batch(2, 3, 0)
     with pytest.raises(ValueError, match=re.escape(named)):
         policy_loss(logp, mask=mask, old_logp=old, **({"advantages": advantages, "ref_logp": ref} | keywords))

@@ -26,7 +26,7 @@ def settings(loss_type, level, **changes):
     ("level", "loss_type", "garbage"),
     few_fast(product(["token", "sequence"], LOSS_TYPES), [math.nan, math.inf, -math.inf, 1e30]),
 )
-def test_what_stands_under_the_mask_never_leaks(level, loss_type, garbage):
+def test_policy_loss_ignores_values_under_the_mask(level, loss_type, garbage):
     logp, old, ref, advantages, mask = batch(4, 5, 1)
     keywords = settings(loss_type, level, kl_bias_correction=True)
     expected, [expected_gradient] = value_and_gradients(
@@ -51,7 +51,7 @@ def test_what_stands_under_the_mask_never_leaks(level, loss_type, garbage):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_the_parts_of_an_update_add_up_to_the_whole(loss_type, level):
+def test_microbatch_losses_add_up_to_the_loss_of_the_update(loss_type, level):
     logp, old, ref, advantages, _ = batch(8, 6, 5)
     mask = torch.arange(6) < torch.tensor([6, 6, 5, 6, 1, 0, 2, 1])[:, None]
     keywords = settings(loss_type, level)
@@ -86,7 +86,7 @@ def test_bnpo_weighs_the_mean_of_each_part_by_its_rows():
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_extremely_far_from_the_old_policy_stays_finite(loss_type):
+def test_policy_loss_is_finite_far_from_the_old_policy(loss_type):
     logp = torch.tensor([[-0.01, -0.01], [-300.0, -200.0]], dtype=torch.float64, requires_grad=True)
     old = torch.tensor([[-300.0, -200.0], [-0.01, -0.01]], dtype=torch.float64)
     loss, metrics = policy_loss(

@@ -35,7 +35,7 @@ from grpo_lab import train
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
-from tests.config.test_config import test_what_a_loss_reads_is_what_its_result_depends_on
+from tests.config.test_config import test_loss_result_depends_on_exactly_the_settings_it_reads
 from tests.trainer.test_loop_step import test_cutting_a_batch_changes_nothing_except_for_bnpo
 
 ones = torch.ones(1, 2)
@@ -53,7 +53,7 @@ for wrong in ({{"my_width": 0.1}}, ours | {{"my_width": 2.0}}, ours | {{"delta":
         assert error.argument in ("my_width", "delta")
     else:
         raise AssertionError(wrong)
-test_what_a_loss_reads_is_what_its_result_depends_on("my_clip")
+test_loss_result_depends_on_exactly_the_settings_it_reads("my_clip")
 test_cutting_a_batch_changes_nothing_except_for_bnpo("my_clip")
 """
 

@@ -27,7 +27,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("loss_type", "level", "kl", "head"), few_fast(CASES, ["plain", "chunked"]))
-def test_value_and_gradient(loss_type, level, kl, head):
+def test_policy_loss_has_ligers_value_and_gradient(loss_type, level, kl, head):
     hidden, weight = draw(B, T, D, seed=0).float(), draw(V, D, seed=1).float()
     ids = numbers_of((B, T), V, seed=2)
     mask, advantages = ragged_mask(B, T, 3), draw(B, seed=4).float()

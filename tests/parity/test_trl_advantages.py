@@ -49,7 +49,7 @@ def trainer(tmp_path_factory):
 
 @pytest.mark.parametrize("name", GROUPS)
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
-def test_advantages(trainer, scale, name):
+def test_advantages_are_those_of_trl(trainer, scale, name):
     rewards = GROUPS[name]
     trainer.scale_rewards = scale
     rows = [{"prompt": "a", "reward": reward.item()} for reward in rewards.flatten()]
@@ -59,7 +59,7 @@ def test_advantages(trainer, scale, name):
 
 
 @pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
-def test_importance_weights(trainer, mode, monkeypatch):
+def test_importance_weights_are_those_of_trl(trainer, mode, monkeypatch):
     """The rollout returns the sampler's log-probabilities of the two tokens of each completion."""
     sampled_logp = torch.linspace(-3, -0.2, 2 * P * G).view(-1, 2)
     rollout = {

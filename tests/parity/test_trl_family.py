@@ -37,13 +37,13 @@ def trl_loss_of_config(config, logp, advantages, mask, old, ref):
     )[0]
 
 
-def test_the_version_is_the_one_installed():
+def test_recorded_trl_version_is_the_installed_one():
     assert VERSIONS["TRL"] == INSTALLED["trl"] == trl.__version__
 
 
 @pytest.mark.parametrize("name", FAMILY)
 @pytest.mark.parametrize("distance", [0.0003, 0.3])
-def test_one_value_and_one_gradient(name, distance, tmp_path):
+def test_losses_of_the_family_have_trls_value_and_gradient(name, distance, tmp_path):
     """The policy is near the old one, where some answers are within GSPO's narrow range, or far from it."""
     member = FAMILY[name]
     theirs, ours = trl_config(member.trl, tmp_path), GRPOConfig(**member.trl)
@@ -58,7 +58,7 @@ def test_one_value_and_one_gradient(name, distance, tmp_path):
     )
 
 
-def test_a_name_alone_is_another_algorithm(tmp_path):
+def test_loss_name_without_its_settings_is_another_algorithm_in_trl(tmp_path):
     """With the loss type alone the value differs, except for the members whose settings are the defaults."""
     logp, old, ref, _, mask = batch(P * G, T, 3, 0.3)
     rewards, equal_names = draw(P, G, seed=9), set()

@@ -36,7 +36,7 @@ def double_precision():
 @pytest.mark.parametrize(
     ("level", "loss_type", "kl", "clip"), few_fast(product(["token", "sequence"], IN_TRL), [*KLS], [*CLIPS])
 )
-def test_value_and_gradient(level, loss_type, kl, clip):
+def test_policy_loss_has_trls_value_and_gradient(level, loss_type, kl, clip):
     keywords = {
         "loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 9, **KLS[kl], **CLIPS[clip]
     }  # fmt: skip
@@ -67,7 +67,7 @@ def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
 @pytest.mark.parametrize("per_token", [False, True])
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", IN_TRL)
-def test_metrics(loss_type, level, per_token):
+def test_loss_metrics_are_those_of_trl(loss_type, level, per_token):
     logp, old, ref, advantages, mask = batch(6, 7, 6, 0.6)
     advantages = draw(6, 7, seed=8) if per_token else advantages
     keywords = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 7}

@@ -36,7 +36,7 @@ def test_the_table_of_defaults_is_exactly_what_differs():
 
 
 @pytest.mark.parametrize("name", sorted(SHARED))
-def test_what_we_take_trl_takes(name):
+def test_setting_types_are_accepted_by_trl(name):
     ours, theirs = (set(union_members(config[name].type)) for config in (OURS, TRLS))
     theirs |= {int} if float in theirs else set()
     theirs |= {float} if float in theirs else set()

@@ -100,6 +100,6 @@ def test_the_reward_of_one_file_is_accuracy_reward(compute_score, completion, an
         assert compute_score("task", text, answer, {"index": 0}) == expected
 
 
-def test_a_right_and_a_wrong_answer(compute_score):
+def test_verl_reward_scores_a_right_and_a_wrong_answer(compute_score):
     assert compute_score("gsm8k", "<think>5 + 7</think><answer>12</answer>", "12") == 1.0
     assert compute_score("gsm8k", "<answer>12</answer><answer></answer>", "12") == 0.0

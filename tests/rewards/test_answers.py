@@ -14,7 +14,7 @@ def answered(text):
     return f"<think>so</think><answer>{text}</answer>"
 
 
-def test_what_is_a_number():
+def test_same_number_reads_usual_notations():
     numbers = {"7": "7", "-0.5": "-1/2", "−0.5": "-1/2", "+.5": "1/2", "7.": "7", " 2/4 ": "1/2", "1,000": "1000",
                "１２": "12", "5/10": "1/2", "1/007": "1/7", "10^3": "1000", "10^{-2}": "0.01", "1e3": "1000",
                "1/-2": "-1/2", r"\frac{3}{-4}": "-3/4", r"-\dfrac34": "-0.75", "2 1/2": "2.5", "2½": "5/2",
@@ -24,7 +24,7 @@ def test_what_is_a_number():
     assert [text for text, number in numbers.items() if not same_number(text, number)] == []
 
 
-def test_what_is_no_number_is_equal_to_nothing():
+def test_same_number_is_false_for_other_texts():
     texts = ["", " ", ".", "-", "1/0", "1/00", "0/0", "1/-0", "1.5/2", "1e", "1_00", "2^{10}", "1,00", "4 or 5", "x=4",
              "5 cm", "$5", "101_2", "about 5", "5 apples", "5!", "inf", "nan", "1\n2",
              "9" * (MAX_ANSWER_LENGTH + 1)]  # fmt: skip
@@ -38,7 +38,7 @@ fractions = st.fractions(max_denominator=1000)
 
 
 @given(fractions, fractions, st.integers(1, 50))
-def test_equal_exactly_if_the_fractions_are(a, b, factor):
+def test_same_number_compares_exact_fractions(a, b, factor):
     written = f"{a.numerator * factor}/{a.denominator * factor}"
     assert same_number(written, str(a))
     assert same_number(written, str(b)) == same_number(str(b), written) == (a == b)
@@ -46,7 +46,7 @@ def test_equal_exactly_if_the_fractions_are(a, b, factor):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(-99, 99), st.sampled_from([1, 2, 4, 5, 8, 10, 20]), st.integers(-99, 99))
-def test_agrees_with_math_reward_where_both_can_read(top, bottom, other):
+def test_number_reward_agrees_with_math_reward_where_both_can_read(top, bottom, other):
     decimal, fraction = str(Decimal(top) / bottom), f"{top}/{bottom}"
     completions, answer = [answered(decimal), answered(fraction)], [fraction, f"{other}/{bottom}"]
     assert number_reward(completions, answer=answer) == math_reward(completions, answer, time_limit=60.0)
@@ -101,7 +101,7 @@ def test_an_expected_text_that_is_no_number_is_named(reward):
         reward(["1", "2"], answer=["1", "many"])
 
 
-def test_the_last_number_as_it_stands_there():
+def test_last_number_is_returned_as_written():
     last = {"17": "17", "17 + 25 = 42.": "42", "It is 42, I think.": "42", "17+25=42!": "42", "first 42, then 7": "7",
             "1,000": "1000", "1,2": "2", "about .5": ".5", "is it -3 or x-3?": "-3", "it is -3": "-3", "−3": "-3",
             "20-3": "3", "20 - 3": "3", "(4) -3": "3", "x2": "2", "step 2) 42\n": "42", "is 042.0": "42"}  # fmt: skip
@@ -154,7 +154,7 @@ def test_the_last_number_stands_alone_so_that_answers_can_be_counted():
 
 
 @given(st.fractions(max_denominator=50), st.integers(0, 5))
-def test_what_math_reward_reads_in_a_box_is_read_in_a_sentence(value, form):
+def test_last_number_reward_reads_the_notations_of_math_reward(value, form):
     top, bottom, sign = abs(value.numerator), value.denominator, "-" * (value < 0)
     forms = [f"{sign}{top}/{bottom}", rf"{sign}\frac{{{top}}}{{{bottom}}}", rf"\frac{{{sign}{top}}}{{{bottom}}}",
              f"{sign}{top * 1000:,}", rf"{sign}\${top}", f"{sign}{top}e3"]  # fmt: skip
@@ -166,7 +166,7 @@ def test_what_math_reward_reads_in_a_box_is_read_in_a_sentence(value, form):
 
 
 @pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])
-def test_what_is_answered_amid_the_thinking_is_no_answer(reward):
+def test_answer_block_within_thinking_is_no_answer(reward):
     assert reward(["<think>maybe <answer>5</answer> or", "<think>so</think><answer>5</answer>"], ["5", "5"]) == [0, 1]
     for tag in ("<thinking>", "<Think>", "<seed:think>", "[THINK]", "◁think▷"):
         closing = tag[0] + "/" + tag[1:]
@@ -174,6 +174,6 @@ def test_what_is_answered_amid_the_thinking_is_no_answer(reward):
         assert reward(texts, ["5", "5"]) == [0, 1]
 
 
-def test_long_texts_take_no_time():
+def test_number_rewards_of_very_long_texts():
     texts = ["1," * 50_000, "<answer>" + "a" * 50_000 + "</answer>", "-" * 50_000]
     assert last_number_reward(texts, answer=["5"] * 3) == number_reward(texts, answer=["5"] * 3) == [0.0] * 3

@@ -31,7 +31,7 @@ def score(functions):
     return score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, {})[1].T.tolist()
 
 
-def test_coroutines_wait_at_the_same_time_whichever_is_read_first():
+def test_reward_coroutines_wait_concurrently():
     """Each coroutine waits for the other, so they end only if they run concurrently.
 
     They are called inside a running event loop, as in a notebook.

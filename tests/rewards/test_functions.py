@@ -68,7 +68,7 @@ def test_a_rewards_setting_and_a_column_are_not_confused():
     assert score(own, columns={"style": [1, 2, 3]})[0].tolist() == [1.0, 2.0, 3.0], "a column, as in TRL"
 
 
-def test_names():
+def test_reward_names_of_functions_partials_and_objects():
     class ByClass:
         def __call__(self, completions, **kwargs):
             return [0.0] * len(completions)

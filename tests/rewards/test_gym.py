@@ -11,7 +11,7 @@ if find_spec("reasoning_gym") is None:  # not imported here, since each process 
     pytest.skip("reasoning-gym is not installed", allow_module_level=True)
 
 
-def test_the_verifier_scores_the_answer_block_or_text_after_thinking():
+def test_gym_verifier_scores_the_answer_block_or_text_after_thinking():
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     texts = ["1 + 1", "", "no", problems[0]["answer"], "7 * (", "x" * 500]
     expected = [problems.score_answer(text, problems[0]) for text in texts]
@@ -23,7 +23,7 @@ def test_the_verifier_scores_the_answer_block_or_text_after_thinking():
     assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], origins[:1]) == [1.0]
 
 
-def test_an_answer_that_would_do_harm_earns_nothing(tmp_path):
+def test_gym_verifier_gives_nothing_to_a_harmful_answer(tmp_path):
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     file = tmp_path / "made"
     answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", problems[0]["answer"]]
@@ -34,7 +34,7 @@ def test_an_answer_that_would_do_harm_earns_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_answer_that_would_run_for_ever_earns_nothing():
+def test_gym_verifier_gives_nothing_to_an_endless_answer():
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     origin = {"generator": name, "options": options, "index": 0}
     with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 3 answers were not scored within 1 s .*'9\*\*9"):

@@ -23,7 +23,7 @@ def test_judge_reward_asks_once_and_is_none_for_unreadable_replies():
     assert reward.__name__ == "equal_by_judge"
 
 
-def test_what_an_unclear_verdict_earns_is_a_choice():
+def test_judge_reward_of_an_unclear_verdict_is_its_argument():
     for unclear, words in {-1.0: "a reward of -1", 0.5: "a reward of 0.5", None: "no reward"}.items():
         replies = iter(["yes", "no", "well", "yes and no"])
         reward = judge_reward(lambda question, turn=replies: next(turn), unclear=unclear)
@@ -31,7 +31,7 @@ def test_what_an_unclear_verdict_earns_is_a_choice():
             assert reward(list("abcd"), prompts=["q"] * 4, answer=["1"] * 4) == [1.0, 0.0, unclear, unclear]
 
 
-def test_a_judges_mistakes_are_named():
+def test_judge_reward_refuses_wrong_replies_and_columns():
     with pytest.raises(TypeError, match=r"the judge's reply is 1.0; expected a str"):
         judge_reward(lambda question: 1.0)(["a"], prompts=["q"], answer=["1"])
     for missing, others in {"answer": {"prompts": ["q"]}, "prompts": {"answer": ["1"]}}.items():
@@ -39,7 +39,7 @@ def test_a_judges_mistakes_are_named():
             judge_reward(str)(["a"], **others)
 
 
-def test_reward_model_reward():
+def test_reward_model_can_be_called_as_a_reward():
     scored_texts = []
     reward = reward_model_reward(lambda *texts: scored_texts.append(texts) or float(len(texts[1])), name="length")
     completions = [[{"role": "assistant", "content": "four"}], "ab"]

@@ -96,7 +96,7 @@ def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
     return [1.0] * len(completions)
 
 
-def test_what_rewards_log_is_in_the_files_of_the_run_under_its_name(tmp_path):
+def test_logged_reward_metrics_are_in_the_files_of_the_run(tmp_path):
     """The run has two updates per step. As in TRL, `global_step` counts updates, and evaluations log under "eval/"."""
     config = make_config(
         output_dir=str(tmp_path), max_steps=3, num_iterations=2, log_completions=True, logging_steps=1, eval_steps=3

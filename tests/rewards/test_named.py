@@ -104,12 +104,12 @@ def test_a_file_is_named_by_its_path_with_what_stands_beside_it_and_is_loaded_on
         ("accuracy_reward", ValueError, "'accuracy' twice; expected each once"),
     ],
 )
-def test_what_cannot_be_had_is_named(workdir, name, kind, message):
+def test_find_rewards_names_missing_files_modules_and_functions(workdir, name, kind, message):
     with pytest.raises(kind, match=message):
         find_rewards(["accuracy", name])
 
 
-def test_who_looks_for_tags():
+def test_any_reads_tags_is_true_for_rewards_that_read_tags():
     assert all(
         any_reads_tags([name])
         for name in REWARD_FUNCTIONS
@@ -126,7 +126,7 @@ def with_answer(value):
     return [ROWS[0], ROWS[1] | {"answer": value}]
 
 
-def test_rows_that_the_rewards_can_be_given(workdir):
+def test_check_reward_columns_accepts_usable_rows(workdir):
     check_reward_columns(["accuracy", "format"], ROWS)
     # A row without an answer is rewarded for its format alone.
     check_reward_columns(["accuracy", "format"], with_answer(None))
@@ -149,7 +149,7 @@ def test_rows_that_the_rewards_can_be_given(workdir):
         (["format", "number"], with_answer("two"), "f, line 7: answer is 'two'; expected a number for 'number'"),
     ],
 )
-def test_rows_that_a_reward_could_do_nothing_with_are_named(workdir, names, rows, message):
+def test_check_reward_columns_names_unusable_rows(workdir, names, rows, message):
     with pytest.raises(ValueError, match=message):
         check_reward_columns(names, rows, ["f, line 3", "f, line 7"][: len(rows)])
     with pytest.raises(ValueError, match="row 1: answer is 'two'"):

@@ -58,7 +58,7 @@ def test_the_last_closed_block_is_the_program(completion, code):
         (json.dumps({"inputs": ["a"], "outputs": ["b"], "fn_name": None}), [ProgramTest(None, "a", "b")]),
     ],
 )
-def test_the_forms_of_tests(tests, cases):
+def test_read_tests_accepts_statements_and_pairs(tests, cases):
     assert read_tests(tests) == cases
 
 
@@ -71,7 +71,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("tests", WRONG, ids=repr)
-def test_what_is_no_test_is_named_with_its_place(tests, monkeypatch):
+def test_read_tests_refuses_other_values_with_their_location(tests, monkeypatch):
     monkeypatch.setattr(python, "machine_sandbox", lambda: ("bubblewrap", ""))
     with pytest.raises(InputError, match="^tests (is|has) .*; expected statements, or pairs of input and output"):
         read_tests(tests)
@@ -85,7 +85,7 @@ def test_calls_of_a_function_are_written_as_asserts():
         read_tests({"inputs": [[1]], "outputs": [2], "fn_name": "double"})
 
 
-def test_rows_without_the_column_are_named(monkeypatch):
+def test_program_rewards_name_rows_without_their_column(monkeypatch):
     monkeypatch.setattr(python, "machine_sandbox", lambda: ("bubblewrap", ""))
     with pytest.raises(InputError, match="reward_funcs has 'code', which needs the column 'tests'; row 0 lacks it"):
         check_reward_columns(["code"], [{"prompt": "?", "answer": "1"}])
@@ -93,7 +93,7 @@ def test_rows_without_the_column_are_named(monkeypatch):
 
 
 @needs_bubblewrap
-def test_what_programs_earn():
+def test_code_and_pass_rate_rewards_of_programs_with_asserts():
     wrong_once = "def double(n):\n    return 2 * n if n != -1 else 0\n"
     completions = [block(code) for code in (DOUBLE, wrong_once, "def f(:\n", "exit()\n")] + [
         "def double(n): return 2 * n"
@@ -104,7 +104,7 @@ def test_what_programs_earn():
 
 
 @needs_bubblewrap
-def test_what_programs_print_is_compared_outside():
+def test_code_and_pass_rate_rewards_compare_printed_output():
     wrong_once = "n = int(input())\nprint(2 * n if n > 0 else 0)\n"
     fails_late = "print(2 * int(input()))\nraise SystemExit(1)\n"
     completions = [block(code) for code in (PRINTS, wrong_once, fails_late, "print(' 4')\n")]
@@ -133,7 +133,7 @@ def test_after_the_first_failure_nothing_is_run_for_code(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["code", "pass_rate"])
-def test_without_sandbox_it_is_refused_before_anything_else(name, monkeypatch):
+def test_program_rewards_are_refused_without_a_sandbox(name, monkeypatch):
     monkeypatch.setattr(python, "machine_sandbox", lambda: ("", "bubblewrap: cannot be started (FileNotFoundError)"))
     words = f"reward_funcs has '{name}_reward'; what a model writes is run in a sandbox only, .*Install bubblewrap"
     with pytest.raises(RunError, match=words):
@@ -173,11 +173,11 @@ def shop(tmp_path, monkeypatch):
         ("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT i FROM n", "SELECT 1", 0.0),
     ],
 )
-def test_what_a_statement_earns(statement, expected, reward, shop):
+def test_sql_reward_of_statements(statement, expected, reward, shop):
     assert sql_reward([block(statement + "\n", "sql")], [expected], ["shop.db"]) == [reward]
 
 
-def test_a_statement_has_to_be_in_a_block(shop):
+def test_sql_reward_requires_a_block(shop):
     completions = ["SELECT 1", block("SELECT 1\n", "python"), block("SELECT 1\n", ""), block("SELECT 1\n", "SQL")]
     assert sql_reward(completions, ["SELECT 1"] * 4, ["shop.db"] * 4) == [0.0, 0.0, 1.0, 1.0]
     assert sql_reward(completions[-1:], [None], [None]) == [None]

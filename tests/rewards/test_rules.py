@@ -47,7 +47,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-def test_the_four_ways_to_break_the_format():
+def test_format_reward_detects_the_four_faults_of_the_format():
     for fault, texts in FAULTS.items():
         assert {text: format_fault(text) for text in texts} == dict.fromkeys(texts, fault)
         assert format_reward(texts) == [float(fault is None)] * len(texts)
@@ -69,7 +69,7 @@ def test_pattern_and_faults_agree_near_the_format(extra, insert_index, between):
 # Accuracy, containment, grades
 
 
-def test_accuracy():
+def test_accuracy_reward_compares_answer_texts():
     right = [("117", "117"), (" 117\n", "117"), ("１１７", "117"), ("1,234", "1234"), ("1234", "1,234"), ("117", 117)]
     wrong = [("118", "117"), ("0.5", "1/2"), ("", ""), ("", "117"), (" ", " "), ("117", ""), ("1,17", "117"),
              ("10²", "102")]  # fmt: skip
@@ -82,14 +82,14 @@ def test_accuracy():
 
 @many
 @given(pieces)
-def test_nothing_matches_the_empty_answer(text):
+def test_rewards_match_nothing_with_an_empty_answer(text):
     for empty in ("", " ", "\n"):
         assert accuracy_reward([text], answer=[empty]) == [0.0]
         assert graded_reward([text], answer=[empty]) == [0.01]
         assert contains_reward([text], answer=[empty]) == [-1 - 0.002 * len(text)]
 
 
-def test_contains_pays_for_the_text_and_charges_for_characters():
+def test_contains_reward_values_and_penalty_per_character():
     texts = ["czq是神!", "不知道", "4", "The answer is 1,234, I think"]
     rewards = contains_reward(texts, answer=["czq是神！", "czq是神！", "4", "1234"])
     assert rewards == pytest.approx([1 - 0.012, -1 - 0.006, 1 - 0.002, 1 - 0.056])
@@ -97,7 +97,7 @@ def test_contains_pays_for_the_text_and_charges_for_characters():
     assert free(texts, answer=[texts[0], None, "5", 9]) == [1.0, None, -1.0, -1.0]
 
 
-def test_graded_and_how_it_is_gamed():
+def test_graded_reward_values_and_how_it_is_hacked():
     texts = [answered("117"), answered("It is 117."), answered("118"), answered(""), "117"]
     assert graded_reward(texts, answer=["117"] * 5) == [1.0, 0.5, 0.01, 0.01, 0.01]
     every_number = answered(" ".join(map(str, range(1000))))
@@ -123,7 +123,7 @@ def test_a_wrong_answer_column_is_named(reward):
             reward(["1", "2"], answer=answer)
 
 
-def test_the_overlong_penalty_is_the_papers_and_trls():
+def test_overlong_penalty_is_that_of_the_paper_and_of_trl():
     from trl.rewards import get_soft_overlong_punishment as trl_overlong_punishment
 
     def literal(length, limit, cache):

@@ -94,7 +94,7 @@ WRONG = [
 ]
 
 
-def test_what_a_function_returns_wrongly_is_named():
+def test_score_completions_names_the_function_with_a_wrong_return_value():
     for returned, words in WRONG:
         with pytest.raises(RewardError, match=f"reward function 'culprit' {words}") as caught:
             score([format_reward, returns(returned, "culprit")])
@@ -162,7 +162,7 @@ def test_a_bug_of_a_reward_of_the_package_is_no_error_of_its_user(monkeypatch):
             score(function)
 
 
-def test_what_a_function_changes_in_place_reaches_nobody_else():
+def test_reward_functions_get_copies_of_the_batch():
     prompts, completions = [[{"role": "user", "content": "q"}]], [[{"role": "assistant", "content": GOOD}]]
     columns, received = {"answer": ["4"], "level": [torch.ones(2)], "size": [np.ones(2)]}, {}
 
@@ -197,7 +197,7 @@ def test_the_largest_rewards_still_have_a_finite_spread():
     assert large.repeat(10**5).std().isfinite()
 
 
-def test_columns_that_do_not_fit_are_named():
+def test_score_completions_names_columns_of_wrong_length():
     with pytest.raises(ValueError, match=r"answer has 2 entries; expected one entry for each of 3 completions"):
         score(format_reward, columns={"answer": ["4"] * 2})
     with pytest.raises(ValueError, match=r"columns has 'prompts', which is the trainer's own keyword"):
@@ -216,7 +216,7 @@ def test_a_completion_to_which_nothing_applies_has_no_reward():
     assert per_func[1].isnan().all()
 
 
-def test_trl_computes_the_same():
+def test_score_completions_equals_trls_rewards():
     trainer = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer
     pytest.importorskip("accelerate").PartialState()  # TRL's logger needs it
     table = [[1.0, None, 0.5, True], [None, None, 2, -1.5]]

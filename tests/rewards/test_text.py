@@ -50,7 +50,7 @@ def test_extract_answer_takes_the_last_closed_block():
     assert {text: extract_answer(text) for text in answers} == answers
 
 
-def test_normalised_and_loose_texts():
+def test_normalised_and_loose_forms_of_texts():
     normal = {
         "  a\n\tb\u3000c ": "a b c", "czq是神！": "czq是神!", "１２３": "123", "1,234": "1234", "1,2": "1,2",
         "-1,234,567.5 and 12,000, too": "-1234567.5 and 12000, too", "1,2345": "1,2345", "1234,567": "1234,567",

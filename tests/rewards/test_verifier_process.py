@@ -20,7 +20,7 @@ def rewarded(expected, *answers, **limits):
     return math_reward(texts, answer=[expected] * len(texts), **({"time_limit": 60.0} | limits))
 
 
-def test_what_is_not_compared_in_time_scores_nothing_and_is_said():
+def test_math_reward_scores_0_and_warns_after_the_time_limit():
     assert rewarded("x+1", "1+x") == [1.0]  # a process is ready
     late = r"2 of 3 completions were not evaluated within 3 s each and 30 s together, and scored 0.0; first: row 1"
     with pytest.warns(RuntimeWarning, match=late):
@@ -77,7 +77,7 @@ def verify(expected, given, **kwargs):
 
 
 @pytest.mark.slow
-def test_a_library_that_is_missing_or_noisy(monkeypatch, tmp_path):
+def test_verifier_process_with_a_missing_or_noisy_library(monkeypatch, tmp_path):
     def use(source):
         (tmp_path / "math_verify.py").write_text(source, encoding="utf-8")
         VERIFIER_PROCESS.end()
@@ -148,7 +148,7 @@ print(VERIFIER_PROCESS.process.pid)
 
 
 @pytest.mark.slow
-def test_a_script_runs_once_may_fork_and_leaves_no_process(tmp_path):
+def test_verifier_process_in_a_script_that_forks_leaves_no_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "default"}

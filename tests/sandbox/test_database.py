@@ -23,7 +23,7 @@ def shop(tmp_path, monkeypatch):
     return tmp_path / "shop.db"
 
 
-def test_the_model_is_told_the_tables(shop):
+def test_sqlite_tool_description_lists_the_tables(shop):
     from transformers.utils import get_json_schema
 
     schema = get_json_schema(sqlite_tool("shop.db"))["function"]
@@ -32,7 +32,7 @@ def test_the_model_is_told_the_tables(shop):
     assert "things(name, euros, stock), cheap(name)." in schema["description"]
 
 
-def test_another_database_is_another_tool(shop):
+def test_sqlite_tools_of_two_databases_have_different_fingerprints(shop):
     """A resumed run compares the tool by this fingerprint."""
     first = sqlite_tool(shop)
     assert sqlite_tool("shop.db").fingerprint == first.fingerprint
@@ -57,7 +57,7 @@ def test_another_database_is_another_tool(shop):
          "\n".join(map(str, range(1, 21))) + "\n... there are more rows"),
     ],
 )  # fmt: skip
-def test_a_query_is_answered(sql, answer, shop):
+def test_sqlite_tool_answers_a_query(sql, answer, shop):
     assert sqlite_tool(shop)(sql) == answer
 
 
@@ -74,14 +74,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("sql", REFUSED, ids=lambda sql: ascii(sql[:40]))
-def test_what_does_not_only_read_is_refused(sql, shop):
+def test_sqlite_tool_refuses_statements_that_write(sql, shop):
     before = {path.name: path.read_bytes() for path in shop.parent.iterdir()}
     with pytest.raises(QueryError, match="; only one SELECT is allowed$"):
         sqlite_tool(shop)(sql)
     assert {path.name: path.read_bytes() for path in shop.parent.iterdir()} == before
 
 
-def test_the_file_alone_refuses_a_write(shop, monkeypatch):
+def test_read_only_database_refuses_a_write(shop, monkeypatch):
     """The file is read-only even if the authorizer permits every action."""
     monkeypatch.setattr(database, "READ_ACTIONS", range(1000))
     with pytest.raises(QueryError, match="attempt to write a readonly database"):
@@ -96,7 +96,7 @@ def test_the_file_alone_refuses_a_write(shop, monkeypatch):
         "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n ORDER BY i",
     ],
 )
-def test_a_query_without_an_end_is_ended(sql, shop, monkeypatch):
+def test_sqlite_tool_ends_an_endless_query(sql, shop, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(
         database.time, "monotonic", lambda: next(ticks) / 10
@@ -108,7 +108,7 @@ def test_a_query_without_an_end_is_ended(sql, shop, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "words"), [(None, "there is no such file in"), (b"no database " * 100, "expected a SQLite database")]
 )
-def test_what_is_no_database_is_named(content, words, tmp_path):
+def test_sqlite_tool_names_files_that_are_no_database(content, words, tmp_path):
     if content is not None:
         (tmp_path / "shop.db").write_bytes(content)
     with pytest.raises(InputError, match=f"sqlite is .*shop.db.*{words}"):

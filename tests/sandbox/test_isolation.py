@@ -33,7 +33,7 @@ def test_a_container_is_started_with_the_program_and_ended_by_name(monkeypatch, 
     assert isolation.container_kill_command("bubblewrap", "name") == []
 
 
-def test_the_strongest_isolation_is_used_and_root_drops_its_rights(monkeypatch):
+def test_strongest_isolation_is_used_and_root_drops_its_rights(monkeypatch):
     monkeypatch.setattr(isolation.os, "geteuid", lambda: 1000, raising=False)
     working = {"bwrap", "docker"}
     monkeypatch.setattr(

@@ -30,13 +30,13 @@ from tests.support.bubblewrap import needs_bubblewrap
         ("assert 1 == 2", "line 1: AssertionError"),
     ],
 )
-def test_what_is_printed_comes_back_and_what_is_wrong_in_one_line(code, expected):
+def test_run_python_returns_output_and_errors_in_one_line(code, expected):
     output = run_python(code)
     assert output == expected or ("NameError" in expected and output in expected)  # Python 3.11 suggests no other name
 
 
 @needs_bubblewrap
-def test_what_is_usual_works():
+def test_usual_python_runs_in_the_sandbox():
     code = """
 import dataclasses, json, multiprocessing.pool, pathlib, pickle, random, re, tempfile
 
@@ -56,7 +56,7 @@ print(numpy.arange(3) @ numpy.eye(3)[0], __name__)
 
 
 @needs_bubblewrap
-def test_a_program_that_is_run_again_says_the_same():
+def test_run_python_output_is_reproducible():
     code = "print({'a', 'b', 'c', 'd'}, hash('x'))"
     assert run_python(code) == run_python(code)
 
@@ -83,12 +83,12 @@ def test_a_program_that_is_run_again_says_the_same():
         ("class E(Exception):\n    def __str__(self): 1 / 0\nraise E", "line 3: E: <exception str() failed>"),
     ],
 )
-def test_odd_endings_are_said(code, beginning):
+def test_run_python_reports_odd_endings(code, beginning):
     assert run_python(code).startswith(beginning) or "null bytes" in run_python(code)
 
 
 @needs_bubblewrap
-def test_a_megabyte_is_cut():
+def test_run_python_cuts_long_output():
     beginning = "x" * python.MAX_SHOWN_CHARACTERS
     assert run_python("print('x' * 900_000)") == f"{beginning} ... [cut: the first 2,000 of 900,000 characters]"
     output = run_python("while True: print('x' * 10_000)")
@@ -109,7 +109,7 @@ def test_a_megabyte_is_cut():
     ],
     ids=["loops", "ignores the signal", "sleeps", "closes its output", "leaves a child"],
 )
-def test_what_does_not_end_is_ended(code, monkeypatch):
+def test_execute_ends_endless_programs(code, monkeypatch):
     # A program that sleeps reaches the wall-clock limit; the others reach that of CPU time, even on a busy machine.
     monkeypatch.setattr(python, "CLOCK_FACTOR", 1.0 if "sleep" in code else 100.0)
     execution = execute(code, seconds=1.0)
@@ -143,7 +143,7 @@ def running() -> list[str]:
     ],
     ids=["forks", "threads", "memory", "a file", "many files", "open files"],
 )
-def test_what_is_too_much_is_refused(code, problem):
+def test_run_python_refuses_too_much_memory_files_and_processes(code, problem):
     assert problem in run_python(code)
     assert not running()
 
@@ -156,7 +156,7 @@ def test_memory_is_counted_over_all_processes(monkeypatch):
 
 
 @needs_bubblewrap
-def test_nothing_of_this_machine_is_seen_or_changed(tmp_path, monkeypatch):
+def test_sandboxed_program_cannot_read_or_change_the_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("A_SECRET", "a password")
     (tmp_path / "secret").write_text("x", encoding="utf-8")
     with socket.socket() as server:
@@ -196,7 +196,7 @@ print(found)
 
 
 @needs_bubblewrap
-def test_who_kills_its_parent_kills_nobody():
+def test_sandboxed_program_cannot_kill_other_processes():
     code = "import os, signal\nfor pid in (os.getppid(), 1, -1):\n    for number in (9, 15):\n        try:\n"
     code += "            os.kill(pid, number)\n        except OSError as error: print(error)\nprint('done')"
     survivor = subprocess.Popen(["sleep", "60"])
@@ -210,7 +210,7 @@ def test_who_kills_its_parent_kills_nobody():
 
 
 @needs_bubblewrap
-def test_what_is_read_from_stdin():
+def test_execute_passes_stdin():
     assert execute("print(int(input()) + int(input()))", "3\n4\n").output == "7\n"
     assert execute("import sys\nprint(len(sys.stdin.read()))", "x" * 300_000).output == "300000\n"
     assert execute("pass", "x" * 300_000).succeeded, "nobody has to read"
@@ -218,7 +218,7 @@ def test_what_is_read_from_stdin():
 
 
 @needs_bubblewrap
-def test_tests_go_on_with_the_names_of_a_program():
+def test_execute_runs_tests_with_the_names_of_the_program():
     code = "def double(n):\n    return 2 * n\n"
     assert execute(code, tests="assert double(2) == 4").succeeded
     assert execute(code + "print('hi')", tests="assert double(2) == 4").output == "hi\n"
@@ -238,12 +238,12 @@ def test_tests_go_on_with_the_names_of_a_program():
         "import os; os.close(1); os._exit(0)",
     ],
 )  # fmt: skip
-def test_who_ends_before_the_tests_has_not_passed_them(code):
+def test_execute_fails_a_program_that_exits_before_its_tests(code):
     assert not execute(code, tests="assert True").succeeded
 
 
 @needs_bubblewrap
-def test_several_at_a_time():
+def test_execute_runs_several_programs_at_a_time():
     results: list = [None] * 6
     threads = [
         threading.Thread(target=lambda n=n: results.__setitem__(n, execute(f"print({n})").output)) for n in range(6)
@@ -256,7 +256,7 @@ def test_several_at_a_time():
 
 
 @needs_bubblewrap
-def test_nothing_is_left_behind(tmp_path, monkeypatch):
+def test_execute_leaves_no_files(tmp_path, monkeypatch):
     monkeypatch.setattr(python.tempfile, "tempdir", str(tmp_path))
     execute("import os\nos.mkdir('a')\nopen('a/b', 'w').write('x')")
     assert not list(tmp_path.iterdir())
@@ -271,7 +271,7 @@ def no_sandbox(monkeypatch):
     monkeypatch.setattr(python.subprocess, "Popen", lambda *args, **settings: pytest.fail("it was run"))
 
 
-def test_without_sandbox_nothing_is_run(no_sandbox):
+def test_execute_is_refused_without_a_sandbox(no_sandbox):
     with pytest.raises(RunError, match=r"sandbox is missing: .*FileNotFoundError.* Install bubblewrap \(Linux: apt"):
         execute("print(1)")
     with pytest.raises(RunError, match="Install bubblewrap"):
@@ -283,6 +283,6 @@ def test_without_sandbox_nothing_is_run(no_sandbox):
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-def test_a_limit_is_positive(seconds):
+def test_execute_refuses_limits_that_are_not_positive(seconds):
     with pytest.raises(InputError, match="it must be positive"):
         execute("", seconds=seconds)

@@ -18,16 +18,16 @@ from grpo_lab.tasks.calculator import calculate, calculator_replies
         ("9" * 100 + "+1=", str(int("9" * 37) + 1)),  # only the last 40 characters are read
     ],
 )  # fmt: skip
-def test_it_writes_the_value_of_the_term_before_the_last_sign(text, value):
+def test_calculate_gives_the_value_of_the_term_before_the_last_sign(text, value):
     assert calculate(text) == value
 
 
-def test_it_is_right_wherever_python_is():
+def test_calculator_replies_equal_pythons_eval():
     terms = ["1+2", "12*3+4", "7-8*9", "5*5*5", "100-1-1+2*3", "0*9"]
     assert calculator_replies([f"so {term}=" for term in terms]) == [str(eval(term)) for term in terms]
 
 
-def test_the_shipped_model_asks_it(tiny):
+def test_tiny_model_uses_the_calculator(tiny):
     task = TASKS["sums-calculator"]
     rows = task.rows("train", 8)
     torch.manual_seed(0)

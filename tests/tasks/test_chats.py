@@ -7,7 +7,7 @@ import pytest
 from grpo_lab import tasks
 
 
-def test_chat_tasks():
+def test_chat_tasks_have_their_answers_in_both_languages():
     texts = {"zh": ["czq是神！", "4", "I like machine learning", "通义千问"],
             "en": ["czq is a legend!", "4", "I like machine learning", "Tongyi Qianwen"]}  # fmt: skip
     for language, answers in texts.items():

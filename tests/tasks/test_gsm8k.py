@@ -40,7 +40,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_rows_of_a_folder(folder):
+def test_gsm8k_rows_of_a_folder(folder):
     rows = gsm8k_problems("train", source=folder)
     assert [row["answer"] for row in rows] == ANSWERS
     for row, record in zip(rows, RECORDS["train"], strict=True):
@@ -55,7 +55,7 @@ def test_rows_of_a_folder(folder):
             gsm8k_problems(*arguments, folder)
 
 
-def test_the_task_of_a_folder(folder):
+def test_gsm8k_task_of_a_folder(folder):
     task = find_task(f"gsm8k:{folder}")
     assert [row["answer"] for row in task.rows("test")] == ["18"]
     assert [row["answer"] for row in task.rows("train")] == ANSWERS
@@ -63,7 +63,7 @@ def test_the_task_of_a_folder(folder):
     assert task.reward_funcs == TASKS["gsm8k"].reward_funcs
 
 
-def test_rows_of_parquet_files_in_order(tmp_path):
+def test_gsm8k_rows_of_parquet_files_in_order(tmp_path):
     for inside in ("", "main/"):
         folder = tmp_path / f"parquet{len(inside)}"
         write_parquet(folder / f"{inside}train-00001-of-00002.parquet", RECORDS["train"][2:])
@@ -72,7 +72,7 @@ def test_rows_of_parquet_files_in_order(tmp_path):
         assert [row["answer"] for row in gsm8k_problems("train", source=folder)] == ANSWERS
 
 
-def test_the_hub_whether_it_answers_or_not(monkeypatch, folder):
+def test_gsm8k_hub_download_and_its_failure(monkeypatch, folder):
     calls = []
 
     def snapshot_download(name, repo_type, allow_patterns):
@@ -102,7 +102,7 @@ def test_modelscopes_cache_comes_before_the_hub(monkeypatch, tmp_path, layout):
     assert calls == [(GSM8K_HUB_ID,), ("somebody/gsm8k",)]
 
 
-def test_a_place_that_is_not_there_or_holds_something_else(folder):
+def test_gsm8k_refuses_a_missing_or_other_source(folder):
     for source in ("./gsm8k", "/no/such/folder", "data/gsm8k.jsonl", "a/b/c"):
         with pytest.raises(FileNotFoundError, match="which is not there.*; put train.jsonl"):
             gsm8k_problems("train", source=source)
@@ -120,7 +120,7 @@ WRONG = {
 }
 
 
-def test_a_row_that_is_none_of_gsm8k(tmp_path):
+def test_gsm8k_refuses_a_row_of_another_form(tmp_path):
     for line, message in WRONG.items():
         (tmp_path / "train.jsonl").write_text(f"{json.dumps(RECORDS['test'][0])}\n{line}\n", encoding="utf-8")
         with pytest.raises(ValueError, match=message):

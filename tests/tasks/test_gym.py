@@ -35,7 +35,7 @@ def test_gym_rows_repeat_and_splits_are_disjoint(name):
     )
 
 
-def test_where_there_are_few_problems_all_of_them_are_split_and_more_are_refused():
+def test_gym_task_with_few_problems_splits_all_and_refuses_more():
     task = find_task("gym:count_bits:max_n=30")
     train, test = ({question_of(row) for row in task.rows(split)} for split in ("train", "test"))
     assert len(train) + len(test) == 30
@@ -56,7 +56,7 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_with_a_name_is_said():
+def test_gym_task_names_are_refused_with_a_reason():
     for name, message in WRONG.items():
         with pytest.raises(ValueError, match=message):
             find_task(name)
@@ -69,7 +69,7 @@ def test_what_is_wrong_with_a_name_is_said():
     assert problems.config.shuffle is False
 
 
-def test_a_missing_package_is_named(monkeypatch):
+def test_gym_task_names_a_missing_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     make_generator.cache_clear()
     with pytest.raises(ImportError, match="reasoning-gym is not installed: pip install .grpo-lab.gym."):

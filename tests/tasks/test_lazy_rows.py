@@ -30,7 +30,7 @@ def test_a_column_holds_what_was_appended(appended):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a.csv, line", "b c.csv, row", "a"]), st.integers(0, 10**9)), max_size=20))
-def test_a_place_is_what_was_appended(locations_and_numbers):
+def test_locations_of_a_table_are_those_that_were_appended(locations_and_numbers):
     locations = Locations()
     for text, number in locations_and_numbers:
         locations.append(f"{text} {number}")
@@ -68,7 +68,7 @@ def test_lazy_rows_are_a_sequence_and_each_access_makes_a_row(rows):
     assert [*in_parts(lazy, 7)] == [*in_parts(listed, 7)]
 
 
-def test_what_a_run_does_with_rows_is_the_same_for_a_list(rows):
+def test_run_inputs_treat_lazy_rows_like_a_list(rows):
     lazy, listed = rows
     config = GRPOConfig(seed=3)
     lazy_inputs, listed_inputs = (RunInputs(None, None, dataset, None, config) for dataset in rows)

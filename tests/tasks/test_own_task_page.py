@@ -18,7 +18,7 @@ FEW = ["--n", "2", "--max_completion_length", "3", "--num_generations", "2"]
 MORE = {"train": SHORT, "evaluate": FEW, "chat": ["--max_new_tokens", "8"]}
 
 
-def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
+def test_own_task_page_commands_run_and_print_what_it_says(tmp_path, monkeypatch, capsys):
     pytest.importorskip("reasoning_gym")
     monkeypatch.chdir(tmp_path)
     for module in ("my_rewards", "my_loss"):
@@ -48,7 +48,7 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
     assert needed | {"chat_template.jinja"} <= files, "what a hub and the GGUF converter read"
 
 
-def test_the_figures_of_the_page_are_those_of_the_record():
+def test_own_task_page_figures_are_those_of_the_record():
     runs = json.loads((PAGE.parents[1] / "notebooks" / "runs" / "gym.json").read_text(encoding="utf-8"))["run"]
     page = PAGE.read_text(encoding="utf-8")
     for run in runs.values():

@@ -152,7 +152,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_is_wrong_with_a_csv_file_is_said_with_line_and_column(message, tmp_path):
+def test_read_user_data_names_line_and_column_of_csv_errors(message, tmp_path):
     content, options = WRONG[message]
     (tmp_path / "mine.csv").write_bytes(content)
     with pytest.raises(InputError, match=message):
@@ -175,7 +175,7 @@ def test_the_index_that_pandas_writes_is_no_column(tmp_path):
         (b'{"data": [{"prompt": "a"}]}', "mine.json, line 1 has the columns data; expected an object with a prompt"),
     ],
 )
-def test_what_is_wrong_with_a_json_file(content, message, tmp_path):
+def test_read_user_data_names_errors_of_a_json_file(content, message, tmp_path):
     (tmp_path / "mine.json").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_user_data(tmp_path / "mine.json")
@@ -203,7 +203,7 @@ def test_numbers_nested_columns_and_names_of_the_trainer_in_parquet(tmp_path):
         read_user_data(tmp_path / "twice.parquet")
 
 
-def test_a_folder_that_is_none_of_data(tmp_path):
+def test_read_user_data_refuses_unusable_folders(tmp_path):
     write(tmp_path / "mixed" / "a.csv", RECORDS[:2])
     write(tmp_path / "mixed" / "b.jsonl", RECORDS[2:])
     write(tmp_path / "differ" / "a.csv", RECORDS[:2])
@@ -230,7 +230,7 @@ def test_a_folder_that_is_none_of_data(tmp_path):
             read_user_data(tmp_path / name, DataOptions(**options))
 
 
-def test_wrong_answers_are_said_by_line_all_at_once(tmp_path):
+def test_wrong_answers_in_user_data_are_listed_by_line(tmp_path):
     """No reward can compare with a number that is not whole, a text that is not a number, or an empty text."""
     lines = [{"prompt": f"{n} + 1 = ?", "answer": n + 1} for n in range(30)]
     for number, answer in {3: 4.0, 5: None, 8: "", 20: True}.items():
@@ -318,7 +318,7 @@ def test_a_data_set_of_the_hub_by_configuration_and_split(hub):
         find_task("them/sums", dataset_config="main", prompt_column="q")
 
 
-def test_what_the_hub_does_not_have_is_said_in_its_own_words(hub):
+def test_hub_errors_are_reported_in_the_words_of_the_hub(hub):
     for name, options, message in [
         (
             "them/sums",

@@ -15,7 +15,7 @@ def test_a_system_message_is_put_in_front_or_in_place_and_rows_are_not_touched()
     assert led["prompt"][0]["content"] == "own"
 
 
-def test_has_thinking():
+def test_has_thinking_is_true_for_text_between_think_tags():
     thinks = ["<think>1+1=2</think><answer>2</answer>", "<think>1+1=2\n2+3=5</think>"]
     does_not = ["<answer>2</answer>", "<think> \n</think><answer>2</answer>", "<think>1+1=2", "1+1=2</think>", ""]
     assert all(map(tasks.has_thinking, thinks))

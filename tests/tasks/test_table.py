@@ -43,7 +43,7 @@ def test_rows_are_plain_distinct_and_repeatable(make):
 
 
 @makers
-def test_wrong_arguments_are_named(make):
+def test_problem_makers_refuse_wrong_splits_and_counts(make):
     with pytest.raises(ValueError, match="split is 'dev'; expected one of 'train', 'test'"):
         make("dev", 10)
     for n in (0, 10**9):

@@ -153,13 +153,13 @@ WRONG = {
 }  # fmt: skip
 
 
-def test_what_is_wrong_with_a_file_is_said_with_its_line(file):
+def test_read_user_data_names_the_faulty_line(file):
     for message, content in WRONG.items():
         with pytest.raises(ValueError, match=f"mine.jsonl.*{message}"):
             read_user_data(written(file, content))
 
 
-def test_the_task_of_a_file(file):
+def test_find_task_of_a_file_has_its_rewards_and_splits(file):
     task = find_task(str(written(file, lines_of(*map(problem, range(300))))))
     assert (task.name, task.reward_funcs, task.language) == (str(file), ("accuracy",), "en")
     assert len(task.rows("train", 7)) == 7
@@ -171,7 +171,7 @@ def test_the_task_of_a_file(file):
     assert find_task(str(written(file, lines_of(*chinese)))).language == "zh", "that of most problems"
 
 
-def test_what_is_no_task(tmp_path, monkeypatch):
+def test_find_task_refuses_unknown_names_and_missing_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("mine.txt", "mine", "gsm8k:", "sum"):
         with pytest.raises(ValueError, match="expected sums, .*, gym:NAME, or a file of your own that ends in .jsonl"):

@@ -69,7 +69,7 @@ READINGS = {
 
 
 @pytest.mark.parametrize("name", READINGS)
-def test_its_instrument_tells_the_mistake_from_the_repaired_code(name):
+def test_instrument_of_a_planted_bug_tells_it_from_the_repaired_code(name):
     assert not READINGS[name]()
     with planted(name):
         assert READINGS[name]()

@@ -22,7 +22,7 @@ def by_hand(model, tokenizer, row, text):
         return probability, model(ids).logits[0, -1].softmax(-1)
 
 
-def test_it_is_the_product_over_tokens(tiny):
+def test_prefix_probability_is_the_product_over_tokens(tiny):
     model, tokenizer = tiny
     row = addition_problems("test", 1, seed=1)[0]
     for beginning in ("<answer>", "<think>12+3="):

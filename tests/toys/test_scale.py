@@ -97,12 +97,12 @@ def test_sampling_is_that_of_a_loop(lengths):
         assert seconds == pytest.approx(total, rel=1e-5)
 
 
-def test_operations_of_a_step():
+def test_flops_of_a_step_by_hand():
     assert step_flops(2.0, 3.0, logprob_passes=2, checkpointing=False) == {"sample": 12, "logprobs": 24, "update": 36}
     assert step_flops(2.0, 3.0)["update"] == 48
 
 
-def test_what_is_refused_is_named():
+def test_scale_functions_refuse_wrong_arguments_by_name():
     logp, sampler, _, _, mask = batch(4, 5, seed=0)
     for name, call in {
         "level": lambda: importance_weights(logp, sampler, mask, "word"),

@@ -247,7 +247,7 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys
     assert evaluate.main(measured) == 0 and evaluate.main([*measured, "--chat_template", "model"]) == 2
 
 
-def test_the_folder_alone_is_enough_to_go_on(base, workdir, capsys):
+def test_train_command_resumes_from_the_folder_alone(base, workdir, capsys):
     """A resumed run takes its model, task, reward and settings from the folder; only a few options may change."""
     own = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--max_grad_norm", "inf"]
     own += ["--model", base, *SHORT_RUN]

@@ -54,7 +54,7 @@ def test_every_name_of_trl_is_a_setting_of_ours_or_in_exactly_one_table():
     assert successors <= known and sum(map(len, trl_names.NO_EFFECT.values())) == len(trl_names.WHY_NO_EFFECT)
 
 
-def test_what_is_neutral_is_trls_default_and_so_are_the_epochs():
+def test_neutral_values_and_epochs_are_trls_defaults():
     for name, (neutral, _) in trl_names.UNSUPPORTED.items():
         if name in TRLS:
             assert TRLS[name].default in (None, *neutral), name
@@ -73,7 +73,7 @@ BATCHES = [
 
 @pytest.mark.parametrize("dump", [False, True], ids=["yaml", "dump"])
 @pytest.mark.parametrize("sizes", BATCHES, ids=str)
-def test_the_batch_its_updates_and_the_epochs_are_trls(sizes, dump, tmp_path):
+def test_translated_batch_updates_and_epochs_are_trls(sizes, dump, tmp_path):
     """An epoch here has as many updates as in TRL's trainer, and each has as many completions."""
     theirs = trls(tmp_path, num_generations=4, num_train_epochs=3, **sizes)
     content = theirs.to_dict() if dump else {"num_train_epochs": 3, "num_generations": 4, "dataset_name": "x"} | sizes
@@ -100,7 +100,7 @@ def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
     assert "those of 8 processes" in result.notes_by_kind[OTHER_MEANING]["gradient_accumulation_steps"]
 
 
-def test_what_is_counted_in_updates_is_counted_in_steps():
+def test_settings_counted_in_updates_are_converted_to_steps():
     two = {"per_device_train_batch_size": 8, "generation_batch_size": 16, "dataset_name": "x"}
     content = two | {"max_steps": 101, "save_steps": 50, "warmup_steps": 9, "eval_strategy": "steps", "eval_steps": 20}
     content |= {"sync_ref_model": True, "ref_model_sync_steps": 10, "ref_model_mixup_alpha": 1.0, "beta": 0.1}
@@ -120,7 +120,7 @@ def test_what_is_counted_in_updates_is_counted_in_steps():
 @pytest.mark.parametrize(
     ("ratio", "name"), [({"warmup_ratio": 0.1}, ANOTHER_VERSION), ({"warmup_steps": 0.1}, OTHER_MEANING)], ids=str
 )
-def test_a_share_of_the_steps_warms_up(ratio, name):
+def test_warmup_ratio_is_converted_to_steps(ratio, name):
     result = translate(ratio | {"num_train_epochs": 2, "dataset_name": "x"}, OPTIONS, {"task": "sums"})
     settings = {name: value for name, value in result.options.items() if name in SETTINGS}
     config = convert_to_steps(GRPOConfig(**settings), result.options, 45)
@@ -128,7 +128,7 @@ def test_a_share_of_the_steps_warms_up(ratio, name):
     assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[OTHER_MEANING]
 
 
-def test_each_name_is_said_to_be_what_it_is():
+def test_translation_notes_classify_each_name():
     content = {
         "model_name_or_path": "tiny", "dataset_name": "org/set", "learning_rate": 1e-5, "use_vllm": True, "min_p": 0.1,
         "vllm_mode": "server", "use_peft": False, "lora_r": 16, "max_prompt_length": 512, "use_liger_loss": True,
@@ -213,7 +213,7 @@ def test_trls_default_and_a_full_configuration_move_over(tmp_path):
     assert not result.trl_defaults, "a dump says everything"
 
 
-def test_one_start_tells_all_and_trains_nothing(tmp_path, capsys, monkeypatch):
+def test_translation_reports_all_problems_before_training(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = {"dataset_name": "org/set", "use_vllm": True, "min_p": 0.1, "learning_rate": 1e-5}
     (tmp_path / "trl.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

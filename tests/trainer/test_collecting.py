@@ -111,7 +111,7 @@ def test_a_reward_without_the_state_of_the_run_is_told_which_argument_is_missing
         (lambda log_metric, log_extra: log_extra("a", [1]), "log_extra got 1 values for 'a'; expected 8, one for"),
     ],
 )
-def test_what_cannot_be_logged_is_named(call, message):
+def test_log_metric_and_log_extra_refuse_wrong_arguments_by_name(call, message):
     def reward(completions, log_metric, log_extra, **kwargs):
         call(log_metric, log_extra)
         return [1.0] * len(completions)

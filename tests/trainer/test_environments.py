@@ -219,7 +219,7 @@ def test_a_run_does_not_go_on_in_another_environment(tmp_path):
         (None, None, {"tools": [add]}, "reward_funcs is None; expected at least one"),
     ],
 )
-def test_arguments_that_do_not_fit_each_other(reward, limit, arguments, words):
+def test_train_refuses_environment_arguments_that_contradict_each_other(reward, limit, arguments, words):
     """The test does not change its parameters, since a session of mutants runs it many times with the same objects."""
     model, tokenizer = make_tool_policy()
     config = tool_config(max_tool_calling_iterations=limit)

@@ -43,7 +43,7 @@ def of_training(history):
     return [{k: v for k, v in metrics.items() if not k.startswith(measured)} for metrics in without_times(history)]
 
 
-def test_the_training_is_the_same_bit_for_bit(capsys):
+def test_evaluations_leave_the_training_the_same_to_the_bit(capsys):
     _, steps, history = run(num_iterations=2, **MEASUREMENTS)
     _, plain_steps, plain = run(num_iterations=2)
     assert all(same_weights(*pair) for pair in zip(steps, plain_steps, strict=True))
@@ -72,7 +72,7 @@ def test_a_penalty_is_in_the_reward_and_not_in_the_accuracy():
     assert contains_reward.without_penalty(texts, answer=answers) == [1, -1]
 
 
-def test_the_numbers_are_those_of_what_was_sampled():
+def test_evaluation_metrics_are_those_of_the_sampled_completions():
     def sample(step, metrics):
         with torch.random.fork_rng():
             torch.manual_seed(-1 - 3)
@@ -129,7 +129,7 @@ def test_a_metric_of_an_evaluation_is_no_name_for_a_logged_one(name):
         evaluate_policy(*make_policy(), HELD_OUT, reward, config)
 
 
-def test_what_does_not_go_together_is_named_before_anything_is_sampled():
+def test_evaluation_settings_that_contradict_each_other_are_refused_before_sampling():
     model, tokenizer = make_policy()
     for held_out, settings, message in [
         (None, {"eval_steps": 2}, "eval_dataset is None; expected one where eval_steps is given"),

@@ -43,7 +43,7 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_forgotten(monkeypatch)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_every_mode_trains(name):
+def test_training_works_in_every_precision_mode(name):
     """In half precision, sampler and trainer may differ by the rounding of a logit, of which 3 bits are fractional."""
     model, tokenizer = make_policy()
     model.to(PRECISIONS[name].weights)

@@ -26,7 +26,7 @@ def test_first_step_size_is_the_mean_distance_in_learning_rates(learning_rate, c
     assert f"{total / count / learning_rate:.3f} learning rates" in capsys.readouterr().out
 
 
-def test_it_looks_at_step_1_alone_and_at_the_weights_of_its_call():
+def test_first_step_size_looks_at_step_1_alone_and_at_the_weights_of_its_call():
     policy = torch.nn.Linear(2, 1)
     measure = first_step_movement(policy)
     with torch.no_grad():

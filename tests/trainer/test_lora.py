@@ -214,7 +214,7 @@ def test_merge_saves_a_whole_model(adapter, tmp_path):
     assert "expected a new folder" in refused(models_command.main, "merge", str(folder), str(tmp_path / "merged"))
 
 
-def test_what_lora_cannot_do_is_one_sentence(adapter):
+def test_lora_refuses_unsupported_settings_in_one_sentence(adapter):
     folder, _ = adapter
     model, tokenizer = make_policy()
     for settings, words in (

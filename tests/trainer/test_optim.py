@@ -98,7 +98,7 @@ def step_with(model, optimizer, gradient, lr, loss):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("gradient", "loss"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, -math.inf)])
-def test_what_is_not_finite_is_skipped_and_leaves_no_trace(gradient, loss, dtype):
+def test_optimizer_skips_nonfinite_updates_without_a_trace(gradient, loss, dtype):
     model, optimizer = guarded(dtype, max_nonfinite_steps=2)
     twin, guarded_optimizer = guarded(dtype, max_nonfinite_steps=2)
     for number, (g, step_loss) in enumerate([(1.0, 1.0), (gradient, loss), (0.5, 1.0), (gradient, loss), (0.3, 1.0)]):
@@ -147,7 +147,7 @@ def random(*shape, seed=0):
 
 
 @pytest.mark.parametrize("piece", [4096, 8192, 2**22])
-def test_in_pieces_is_torchaos_own_update_in_one(piece, monkeypatch):
+def test_update_in_pieces_is_torchaos_update_in_one(piece, monkeypatch):
     """Codes, scales and weights are equal bit for bit if torchao quantises; pieces end at borders of blocks."""
     monkeypatch.setattr(optim_8bit, "PIECE_SIZE", piece)
     start = [0.02 * random(80, 256), 0.02 * random(64, 64), 0.02 * random(300, 64)]
@@ -170,7 +170,7 @@ def test_in_pieces_is_torchaos_own_update_in_one(piece, monkeypatch):
 
 
 @given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=64))
-def test_one_search_finds_the_code_of_torchao(values):
+def test_quantisation_code_is_that_of_torchao(values):
     for signed, table in zip((True, False), optim_8bit.code_tables(), strict=True):
         limits = optim_8bit.rounding_limits(table)
         near = torch.cat([limits, limits.nextafter(table[0]), limits.nextafter(table[-1]), table, torch.tensor(values)])
@@ -204,7 +204,7 @@ def test_noise_below_the_last_bit_rounds_without_bias():
 
 
 @pytest.mark.parametrize(("name", "share"), [("bf16", 1.0), ("bf16-naive", 0.02)])
-def test_what_arrives_of_200_updates_in_one_direction(name, share):
+def test_share_of_200_updates_in_one_direction_that_reaches_the_weights(name, share):
     torch.manual_seed(0)
     start, steps = (0.02 * random(2**17)).bfloat16(), 200 if name == "bf16-naive" else 20
     weight = torch.nn.Parameter(start.clone())

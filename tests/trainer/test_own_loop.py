@@ -116,7 +116,7 @@ def test_advantages_of_another_kind_are_refused_where_they_are_put_in(wrong, no_
         replace(ragged_experience([3, 1, 2, 3]), advantages=wrong)
 
 
-def test_what_stands_in_the_padding_of_own_advantages_means_nothing():
+def test_padding_of_user_advantages_is_ignored():
     experience, config = ragged_experience([3, 1, 2, 3]), make_config(generation_batch_size=4, max_completion_length=24)
     mine = torch.linspace(-1, 1, 96).view(4, 24)
     results = []

@@ -27,7 +27,7 @@ def no_reward(completions, **kwargs):
     return [None] * len(completions)
 
 
-def test_what_no_reward_applies_to_is_shown_and_recorded_without_one(tmp_path):
+def test_completions_without_a_reward_are_shown_and_recorded_without_one(tmp_path):
     model, tokenizer = make_policy()
     settings = {"report_to": "tensorboard", "eval_steps": 2, "log_completions": True, "logging_steps": 1}
     config = make_config(output_dir=str(tmp_path / "out"), **settings)
@@ -88,7 +88,7 @@ def test_one_mixed_group_or_no_baseline_counts_as_a_signal(capsys):
     assert warnings_of(capsys) == []
 
 
-def test_where_another_term_has_a_gradient_the_report_says_so(capsys):
+def test_report_of_equal_rewards_names_another_term_with_a_gradient(capsys):
     model, tokenizer = make_policy()
     train(model, tokenizer, ROWS, equal, make_config(max_steps=5, beta=0.1))
     assert "no gradient but that of the KL term or the entropy bonus; take " in warnings_of(capsys)[0]
@@ -165,7 +165,7 @@ def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_pat
     ("save_steps", "logging_steps"),
     [(2, 1), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((2, 3), (4, 2)))],
 )
-def test_what_was_noted_after_the_last_checkpoint_is_struck_out_on_resuming(save_steps, logging_steps, tmp_path):
+def test_resuming_removes_completions_recorded_after_the_checkpoint(save_steps, logging_steps, tmp_path):
     """The first completions are written before the checkpoint, after it, or there is no checkpoint before the kill."""
 
     def kill(step, metrics):

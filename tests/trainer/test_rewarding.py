@@ -92,7 +92,7 @@ def test_prompts_and_messages_of_the_episodes_take_the_place_of_those_of_the_row
         assert "environments" not in columns
 
 
-def test_what_the_functions_log_is_in_the_log():
+def test_reward_rollout_collects_logged_metrics():
     def logs(completions, log_metric, **kwargs):
         log_metric("count", len(completions))
         return [0.0] * len(completions)

@@ -146,7 +146,7 @@ def test_the_reference_is_frozen_or_refreshed_at_the_right_steps(every, device, 
     assert not any(same_weights(earlier, later) for earlier, later in pairwise(policy))
 
 
-def test_what_a_foreign_template_does_is_said_before_the_first_step_and_mended(capsys):
+def test_run_reports_and_mends_a_foreign_chat_template_before_the_first_step(capsys):
     model, tokenizer = make_policy()
     tokenizer.chat_template = (
         "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}{{ strftime_now('%H%M%S') }}"

@@ -68,11 +68,11 @@ def metrics_of(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_names_are_those_of_accelerate():
+def test_tracker_names_are_those_of_accelerate():
     assert set(TRACKERS) == {str(name) for name in LoggerType.list()} - {"all"} == tracking.LOGGER_TYPE_TO_CLASS.keys()
 
 
-def test_one_or_several_each_once_and_another_name_is_refused():
+def test_report_to_takes_one_or_several_trackers_and_refuses_others():
     folder = {"output_dir": "out"}
     assert GRPOConfig().trackers == GRPOConfig(report_to=["none"], **folder).trackers == ()
     assert GRPOConfig(report_to="wandb", **folder).trackers == ("wandb",)
@@ -82,7 +82,7 @@ def test_one_or_several_each_once_and_another_name_is_refused():
         GRPOConfig(report_to=["wandb", "neptune"], **folder)
 
 
-def test_those_that_are_not_installed_are_named_with_their_remedy(service, tmp_path):
+def test_check_trackers_names_missing_packages_with_their_install_command(service, tmp_path):
     config = GRPOConfig(report_to=["wandb", "mlflow", "comet_ml"], output_dir=str(tmp_path))
     message = "report_to is 'mlflow' and 'comet_ml', which are not installed: python -m pip install mlflow comet_ml"
     with pytest.raises(ImportError, match=f"^{message}$"):
@@ -125,7 +125,7 @@ def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_r
         ("finish", "report_to wandb: it failed (not uploaded); it is left out"),
     ],
 )
-def test_one_that_fails_is_one_line_and_the_run_is_complete(fails, warning, service, tmp_path, monkeypatch, capsys):
+def test_failing_tracker_is_one_line_and_the_run_completes(fails, warning, service, tmp_path, monkeypatch, capsys):
     use(monkeypatch, service, fails)
     train_small(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=4)
     assert [metrics["step"] for metrics in metrics_of(tmp_path / "out")] == [1, 2, 3, 4]
@@ -135,7 +135,7 @@ def test_one_that_fails_is_one_line_and_the_run_is_complete(fails, warning, serv
     assert [*steps] == ([1] if fails == "log" else [1, 2, 3, 4])
 
 
-def test_without_an_offline_mode_it_is_left_out(service, tmp_path, monkeypatch, capsys):
+def test_tracker_without_an_offline_mode_is_left_out(service, tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(trackers.OFFLINE, "wandb")
     use(monkeypatch, service, "start")
     train_small(output_dir=str(tmp_path / "out"), report_to="wandb", max_steps=2)
@@ -143,7 +143,7 @@ def test_without_an_offline_mode_it_is_left_out(service, tmp_path, monkeypatch, 
     assert not service.runs and len(metrics_of(tmp_path / "out")) == 2
 
 
-def test_what_a_file_says_is_no_name_but_a_name(service, tmp_path, monkeypatch):
+def test_identifiers_in_trackers_json_are_validated(service, tmp_path, monkeypatch):
     use(monkeypatch, service)
     settings = {"output_dir": str(tmp_path / "out"), "report_to": "wandb", "save_steps": 1}
     train_small(max_steps=1, **settings)

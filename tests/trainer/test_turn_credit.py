@@ -73,7 +73,7 @@ def guess_rollout(tokens) -> Rollout:
 
 
 @pytest.mark.parametrize(("name", "scale"), [*((name, "group") for name in BY_TURN), ("gigpo", "none")])
-def test_in_higher_or_lower_they_are_those_of_the_table(name, scale):
+def test_turn_advantages_in_higher_or_lower_are_those_of_the_table(name, scale):
     tokens = guess_tokens([1, 2, 2, 5, 3, 3, 4, 1])
     rollout, rewards, mask = guess_rollout(tokens), episode_rewards(WORLD, tokens), policy_mask(tokens)[:, ::2]
     assert {1, 3} <= set(mask.sum(-1).tolist())
@@ -181,7 +181,7 @@ def run(folder, resume=False, **settings):
     return folder, model, train(model, tokenizer, ROWS, None, config, environment_factory=Counted)
 
 
-def test_a_run_resumes_to_the_bit(tmp_path):
+def test_run_with_turn_advantages_resumes_to_the_bit(tmp_path):
     expected = run(tmp_path / "whole")
     run(tmp_path / "stopped", max_steps=1)
     assert_same_end(run(tmp_path / "stopped", resume=True), expected)
@@ -221,14 +221,14 @@ def test_settings_refuse_what_an_advantage_of_turns_does_not_support(settings, m
         ("state", {"environment": TextEnvironment(answers, STOPS)}, "whose class has `def get_state"),
     ],
 )
-def test_what_the_environment_does_not_tell_is_asked_for_before_the_first_step(name, arguments, words):
+def test_turn_advantages_require_rewards_or_states_before_the_first_step(name, arguments, words):
     model, tokenizer = make_tool_policy()
     with pytest.raises(InputError, match=f"advantage is '{name}'; .*{words}"):
         train(model, tokenizer, ROWS, length_reward, tool_config(advantage=name), **arguments)
 
 
 @pytest.mark.parametrize(("method", "value"), [("get_state", [1]), ("get_reward", math.nan), ("get_reward", "much")])
-def test_what_an_environment_may_not_tell(monkeypatch, method, value):
+def test_turn_rewards_and_states_of_wrong_type_are_refused(monkeypatch, method, value):
     monkeypatch.setattr(Counted, method, lambda self: value)
     with pytest.raises(InputError, match=rf"Counted.{method} returned"):
         collected("gigpo")

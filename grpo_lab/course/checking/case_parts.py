@@ -5,8 +5,8 @@ from typing import Any
 
 from grpo_lab.base.language import fill
 from grpo_lab.course.checking.difference import Difference
-from grpo_lab.course.checking.outcome import Outcome, case_inputs
-from grpo_lab.course.checking.outcome_data import OtherObject
+from grpo_lab.course.checking.outcome import case_inputs
+from grpo_lab.course.checking.outcome_data import OtherObject, Outcome
 from grpo_lab.course.checking.value_text import (
     arguments_shown,
     brief_arguments,

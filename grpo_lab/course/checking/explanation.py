@@ -11,7 +11,8 @@ from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.compare import equal_values, is_number
 from grpo_lab.course.checking.difference import Difference, first_difference
 from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes, values_of_choices
-from grpo_lab.course.checking.outcome import Outcome, case_inputs, expected_outcomes
+from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes
+from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.checking.relations import RELATION_TOLERANCE, constant_factor, relation_everywhere
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake

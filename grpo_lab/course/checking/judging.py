@@ -12,7 +12,8 @@ from grpo_lab.course.checking.cells import Mismatch
 from grpo_lab.course.checking.compare import effortless_share, equal_outcomes, property_shares
 from grpo_lab.course.checking.explanation import explain
 from grpo_lab.course.checking.mistakes import unrepaired_stub, wrong_outcome
-from grpo_lab.course.checking.outcome import Outcome, expected_outcomes, outcome_of
+from grpo_lab.course.checking.outcome import expected_outcomes, outcome_of
+from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.checking.verdict import Verdict
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise, Mistake

@@ -16,7 +16,8 @@ from typing import Any
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.changed_source import with_changed_lines
 from grpo_lab.course.checking.compare import equal_outcomes, equal_values, no_gradient, same_gradient
-from grpo_lab.course.checking.outcome import Outcome, case_inputs, expected_outcomes, outcome_of
+from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes, outcome_of
+from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import planted_lines
 

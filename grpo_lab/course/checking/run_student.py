@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grpo_lab.base.language import Phrase, fill
-from grpo_lab.course.checking.outcome import Outcome, outcome_of
+from grpo_lab.course.checking.outcome import outcome_of
+from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
 

@@ -91,7 +91,7 @@ def test_the_library_s_function_under_the_same_name_is_no_change(shell, capsys):
     assert "2 / 2" in row()
 
 
-def test_what_no_cell_defined_is_never_stale(shell, capsys):
+def test_functions_that_no_cell_defined_are_never_stale(shell, capsys):
     run(shell, RIGHT, "note = 'def sequence_logprob(logp, mask)'", "note = '''\ndef sequence_logprob(logp):\n'''")
     assert check(shell.user_ns[NAME]).right
     assert "2 / 2" in row()
@@ -111,14 +111,14 @@ def test_the_same_function_in_another_cell_is_no_change(shell, capsys):
     assert "2 / 2" in row()
 
 
-def test_definition_and_check_in_one_cell(shell, capsys):
+def test_check_in_the_cell_of_the_definition_is_no_mismatch(shell, capsys):
     both = f"{RIGHT}\nfrom grpo_lab.course import check\nchecked = check({NAME})"
     run(shell, WRONG, both)
     assert shell.user_ns["checked"].right
     assert "2 / 2" in row()
 
 
-def test_the_first_line_names_the_cell(shell, capsys):
+def test_verdict_begins_with_the_name_of_the_cell(shell, capsys):
     """The number is the one that the notebook shows. A function that no cell defined has no number."""
     run(shell, "1", RIGHT)
     head = repr(check(shell.user_ns[NAME])).splitlines()[0]
@@ -137,7 +137,7 @@ def test_the_same_cell_that_failed_the_second_time_is_no_mismatch(shell, capsys)
     assert "2 / 2" in row()
 
 
-def test_a_helper_that_failed_is_seen(shell, capsys):
+def test_failed_helper_cell_is_detected(shell, capsys):
     helper = "import torch\ndef total(x, mask):\n    return torch.where(mask, x, 0).sum(-1)\n"
     calls = f"def {NAME}(logp, mask):\n    return total(logp, mask)\n"
     assert check(run(shell, helper, calls)).right
@@ -245,7 +245,7 @@ def test_other_changes_of_the_file_are_no_mismatch(notebook, change, capsys):
     assert "2 / 2" in row()
 
 
-def test_what_was_run_and_not_saved_is_judged(notebook, capsys):
+def test_cells_that_ran_unsaved_are_judged(notebook, capsys):
     """JupyterLab does not save when a cell runs, so a file from before the run is not compared."""
     notebook.save(stub=WRONG)
     notebook.cells["stub"] = RIGHT
@@ -309,7 +309,7 @@ def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_a_real_kernel_sees_it_too(tmp_path):
+def test_cell_mismatch_is_detected_in_a_real_kernel(tmp_path):
     cells = [
         "from grpo_lab.course import check, progress",
         RIGHT,

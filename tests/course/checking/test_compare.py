@@ -38,7 +38,7 @@ def numbers(*values: float) -> torch.Tensor:
         (numbers(math.inf, 1e-8), numbers(math.inf, 2e-8), False),
     ],
 )
-def test_equal_means(a, b, expected):
+def test_equal_data_compares_structure_dtypes_and_numbers(a, b, expected):
     assert equal_data(as_plain_data(a), as_plain_data(b), 1e-6) is expected
 
 

@@ -8,8 +8,8 @@ import torch
 
 from grpo_lab.course import check
 from grpo_lab.course.checking import earned_points, judge
-from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
+from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import find_exercise

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from grpo_lab.course.checking.compare import equal_data
-from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
-from grpo_lab.course.checking.outcome_data import OtherObject, as_plain_data
+from grpo_lab.course.checking.outcome_data import OtherObject, Outcome, as_plain_data
 from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, scaled_mean
 

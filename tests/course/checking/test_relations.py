@@ -25,7 +25,7 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, Tru
         (torch.tensor([1, 2, 4]), torch.tensor([1, 2, 3]), "2 of 3 entries"),
     ],
 )
-def test_relations(got, expected, words):
+def test_relation_of_tensors_finds_each_kind_of_relation(got, expected, words):
     assert words in relation_of_tensors(got, expected, 1e-6)
     assert relation_of_tensors(A, A.square() + A.flip(0), 1e-6) == "", "none is invented"
 

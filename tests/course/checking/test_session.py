@@ -30,7 +30,7 @@ def without_gradient(values, mask, scale=1.0):
     return written_differently(values, mask, scale).detach()
 
 
-def test_points_are_those_that_check_says():
+def test_progress_points_are_those_of_check():
     assert "Nothing has been checked yet" in repr(progress())
     check(stub, ALONE)
     assert row("scaled_mean") == ["scaled_mean", "0 / 2", "○ not done yet"]

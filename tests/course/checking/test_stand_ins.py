@@ -99,7 +99,7 @@ def test_a_module_imported_within_the_block_gets_the_function_and_gives_it_back(
     assert module.estimate is reference
 
 
-def test_what_does_not_fit_is_refused_by_name():
+def test_using_refuses_unknown_exercises_and_other_signatures():
     with pytest.raises(ValueError, match="exercise is 'kl_estimates'; expected one of 'token_logprobs', "):
         using(kl_estimates=kl_estimate)
     with pytest.raises(ValueError, match=r"it takes \(logp, ref\), and \(logp, ref_logp, "):

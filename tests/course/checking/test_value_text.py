@@ -6,7 +6,7 @@ from grpo_lab.course import check
 from grpo_lab.course.checking.value_text import full_text_lines
 
 
-def test_what_is_shown_is_bounded():
+def test_full_text_lines_and_messages_are_bounded():
     def accuracy_reward(completions, answer, **_):
         return [0.0] * 5000
 

@@ -8,7 +8,7 @@ from tests.course.classroom import RIGHT, WRONG_RLOO, page, rows, run
 from tests.course.submitted import file_name, submit
 
 
-def test_the_page_of_the_class(folder, sandbox, capsys):
+def test_class_page_summarises_the_class(folder, sandbox, capsys):
     for student in ("dave", "erin"):
         submit(folder / student / file_name("01"), reinforce_loss=WRONG_RLOO)
     (folder / "zoe.ipynb").write_text("{", encoding="utf-8")
@@ -31,7 +31,7 @@ def test_the_page_of_the_class(folder, sandbox, capsys):
     assert "JSONDecodeError" in text
 
 
-def test_the_pages_are_in_the_language_that_is_asked_for(folder, sandbox, monkeypatch):
+def test_class_and_student_pages_are_in_the_chosen_language(folder, sandbox, monkeypatch):
     """Headings, states and mistakes are translated, while tables stay in English."""
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     run(folder)

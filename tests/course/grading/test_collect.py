@@ -35,7 +35,7 @@ NOT_GRADED = {
 }
 
 
-def test_nothing_is_silently_missing_and_what_is_not_graded_gets_its_reason(tmp_path):
+def test_submissions_that_are_not_graded_get_a_reason(tmp_path):
     write_files(tmp_path, {name: content for name, (content, _) in NOT_GRADED.items()})
     honest = (
         write_files(tmp_path, {"honest/01.ipynb": notebook(), ".hidden/01.ipynb": notebook()}) / "honest" / "01.ipynb"
@@ -55,7 +55,7 @@ def test_nothing_is_silently_missing_and_what_is_not_graded_gets_its_reason(tmp_
     assert not [name for name, words in reasons.items() if words not in problems[name]]
 
 
-def test_two_files_of_one_student(tmp_path):
+def test_one_of_several_files_of_a_student_is_graded_and_the_others_are_noted(tmp_path):
     """A readable file with the assignment's own name counts, else the first by name; notes list the others."""
     own = file_name("01")
     good = ("alice/01-final.ipynb", f"alice/{own}", "alice/01-other.ipynb", "bob/01-b.ipynb", "bob/01-a.ipynb")
@@ -85,7 +85,7 @@ def test_an_untouched_copy_never_counts_before_work(number, has_variants, tmp_pa
         ]
 
 
-def test_what_was_begun_is_work(tmp_path):
+def test_begun_submission_counts_before_an_untouched_copy(tmp_path):
     """A broken cell, a cell that was turned into text, or an answer in words counts before an untouched copy."""
     blank, own = submission("01"), file_name("01")
     for change in ("broken", "text", "words"):
@@ -117,7 +117,7 @@ def test_names_that_would_look_alike_are_told_apart(tmp_path):
         (["ada/05_grpo_objective(2).ipynb", "ada/05_grpo_objective (1).ipynb"], "05_grpo_objective(2).ipynb"),
     ],
 )  # fmt: skip
-def test_the_last_version_counts(names, counts, tmp_path):
+def test_last_version_of_a_submission_counts(names, counts, tmp_path):
     write_files(tmp_path, {name: notebook("05") for name in names})
     (work,) = submissions_in(tmp_path, None).values()
     assert work.file == counts

@@ -15,7 +15,7 @@ from tests.course.classroom import POINTS, RIGHT, page, rows, run, table
 from tests.course.submitted import file_name, submit
 
 
-def test_one_sum_everywhere(folder, sandbox, capsys):
+def test_points_have_the_same_sum_in_every_table_and_page(folder, sandbox, capsys):
     assert run(folder) == 0
     assert {name: (row["points"], row["out of"]) for name, row in rows(folder).items()} == {
         "alice": ("23", "23"), "bob": ("3", "23"), "carol": ("0", "23"),
@@ -26,7 +26,7 @@ def test_one_sum_everywhere(folder, sandbox, capsys):
     assert (folder.parent / "out" / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbf"), "Excel needs it"
 
 
-def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbox, tmp_path, capsys):
+def test_regraded_student_replaces_only_their_own_entry(folder, sandbox, tmp_path, capsys):
     """Bob alone is graded again, into the same folder: the other students stay, and so does the earlier table."""
     run(folder)
     first, alice = (folder.parent / "out" / "grades.csv").read_bytes(), page(folder, "students/alice.html")
@@ -51,7 +51,7 @@ def test_who_is_graded_again_takes_the_own_place_and_nobody_elses(folder, sandbo
     assert rows(folder)["bob"]["points"] == "23"
 
 
-def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
+def test_interrupt_ends_grading_and_writes_nothing(folder, sandbox):
     def interrupt(cells):
         raise KeyboardInterrupt
 
@@ -61,7 +61,7 @@ def test_an_interrupt_ends_it_and_writes_nothing(folder, sandbox):
     assert not (folder.parent / "out").exists()
 
 
-def test_the_folder_of_one_student_is_that_students(folder, sandbox, capsys):
+def test_grading_the_folder_of_one_student_grades_that_student(folder, sandbox, capsys):
     """Without `--output`, the grades of `class/carol` alone go into the folder of the class's grades."""
     run(folder, output=None)
     submit(folder / "carol" / file_name("01"), **RIGHT)
@@ -72,7 +72,7 @@ def test_the_folder_of_one_student_is_that_students(folder, sandbox, capsys):
     assert not (folder / "carol-grades").exists()
 
 
-def test_each_student_is_a_line_while_it_runs(folder, sandbox, capsys):
+def test_grading_prints_one_line_per_student(folder, sandbox, capsys):
     (folder / "zoe.ipynb").write_text("{", encoding="utf-8")
     run(folder)
     lines = [line for line in capsys.readouterr().err.splitlines() if " of 4: " in line]
@@ -88,7 +88,7 @@ def test_the_page_of_a_student_has_a_name_that_every_file_system_takes():
     assert not any("/" in name for name in names)
 
 
-def test_without_a_sandbox_it_wants_to_be_trusted(folder, sandbox, monkeypatch, capsys):
+def test_grading_without_a_sandbox_requires_trust(folder, sandbox, monkeypatch, capsys):
     monkeypatch.setattr(grade_module, "strongest_isolation", lambda trust: "none")
     assert run(folder, trust=True) == 0
     assert "note: without a sandbox" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from tests.course.handed_in import has_answer, notebook, submissions_in, write_f
         ("bob_2026.tar.ipynb", "bob_2026.tar", ""),
     ],
 )
-def test_whose_it_is(name, student, number, tmp_path):
+def test_file_names_of_platforms_give_student_and_number(name, student, number, tmp_path):
     (work,) = submissions_in(write_files(tmp_path, {name: notebook()})).values()
     assert (work.student, work.platform_id) == (student, number)
     assert work.assignment == "01_policy_gradient"
@@ -32,7 +32,7 @@ def test_whose_it_is(name, student, number, tmp_path):
 
 
 @pytest.mark.parametrize("outer", ["", "class/"])
-def test_a_class_as_an_archive(outer, tmp_path):
+def test_class_archive_is_read_like_a_folder(outer, tmp_path):
     files = {f"{outer}alice/01.ipynb": notebook(), f"{outer}bob/x.ipynb": notebook(), f"{outer}carol/r.pdf": b"%PDF"}
     (tmp_path / "download.zip").write_bytes(zipped(files))
     people = submissions_in(tmp_path / "download.zip")
@@ -41,7 +41,7 @@ def test_a_class_as_an_archive(outer, tmp_path):
     assert "r.pdf is not a notebook" in people["carol"].problem
 
 
-def test_what_a_student_calls_a_file_makes_it_nobody_elses(tmp_path):
+def test_students_file_name_cannot_claim_another_student(tmp_path):
     name = "mallory_LATE_666_90002_x_4711_assignsubmission_file_01.ipynb"
     work = submissions_in(write_files(tmp_path, {name: notebook()}))["mallory"]
     assert (work.platform_id, work.platform) == ("666", "canvas")
@@ -51,13 +51,13 @@ MOODLE = {f"Assignment 2/{name}_assignsubmission_file_/01.ipynb": notebook() for
 
 
 @pytest.mark.parametrize("above", ["", "term/week 2/"])
-def test_moodles_download_below(above, tmp_path):
+def test_moodle_download_in_a_subfolder_is_recognised(above, tmp_path):
     unpacked = {f"{above}{name}": content for name, content in MOODLE.items()}
     assert set(submissions_in(write_files(tmp_path / "a", unpacked))) == {"Ada", "Bob"}
     assert set(submissions_in(write_files(tmp_path / "b", {f"{above}download.zip": zipped(MOODLE)}))) == {"Ada", "Bob"}
 
 
-def test_nobody_packs_a_class_into_a_submission(tmp_path):
+def test_archive_in_a_submission_cannot_name_other_students(tmp_path):
     """Otherwise one student could hand in work under another's name."""
     write_files(tmp_path / "a", {"Ada_1_assignsubmission_file_/x.zip": zipped(MOODLE)})
     assert set(submissions_in(tmp_path / "a")) == {"Ada"}

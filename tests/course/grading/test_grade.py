@@ -14,7 +14,7 @@ from tests.course.proof.trials import outcomes
 from tests.course.toys import MEAN, not_masked, scaled_mean
 
 
-def test_a_fault_in_one_notebook_is_that_notebooks(folder, sandbox):
+def test_fault_in_one_notebook_leaves_other_students_grades(folder, sandbox):
     def fail(cells):
         if "completion_mask" in cells and WRONG_RLOO not in cells and "raise NotImplementedError" not in cells:
             raise RecursionError("as deep as you like")
@@ -41,7 +41,7 @@ EARLIER_GRADES = """
 """
 
 
-def test_a_file_of_an_earlier_version_is_read(tmp_path):
+def test_grades_file_of_an_earlier_version_is_read(tmp_path):
     (tmp_path / "grades.json").write_text(EARLIER_GRADES, encoding="utf-8")
     grading = ClassGrades.read(tmp_path / "grades.json")
     (bob,) = grading.students
@@ -60,7 +60,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path):
     assert (verdict.folded_parts[1].tag, verdict.folded_parts[1].title) == ("1.4", "")
 
 
-def test_a_file_has_the_names_of_the_fields_and_is_read_again(folder, sandbox):
+def test_grades_file_has_the_names_of_the_fields_and_is_read_again(folder, sandbox):
     run(folder)
     file = folder.parent / "out" / "grades.json"
     content = json.loads(file.read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def test_a_cell_that_fails_is_told_at_its_function():
         ("NameError: name 'x' is not defined (cell 3, line 1)", ""),
     ],
 )
-def test_the_table_says_what_a_cell_tried(why, kind):
+def test_remarks_say_what_a_cell_tried(why, kind):
     graded = GradedSubmission(Submission("x"), {}, failed_cells={"3": why})
     assert graded.remarks == [f"cell 3 failed: {kind} ({why})" if kind else f"cell 3 failed: {why}"]
 
@@ -120,7 +120,7 @@ def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, point
     assert not hidden or all(part.kind == "say" for part in verdict.parts), "nothing of the fresh inputs is shown"
 
 
-def test_what_cannot_be_judged_earns_nothing_and_ends_nothing():
+def test_grade_answer_gives_no_points_for_outcomes_that_cannot_be_judged():
     points, verdict = grade_answer(MEAN, "It took longer than the time limit.", 7)
     assert points == 0
     assert verdict.fault == "stopped"

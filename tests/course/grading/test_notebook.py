@@ -9,7 +9,7 @@ from tests.course.submitted import file_name
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + notebook(), notebook().decode().encode("utf-16")])
-def test_encodings(content, tmp_path):
+def test_notebooks_in_several_encodings_are_read(content, tmp_path):
     assert has_answer(submissions_in(write_files(tmp_path, {"alice.ipynb": content}))["alice"])
 
 
@@ -23,7 +23,7 @@ def test_the_training_run_is_left_out_with_and_without_the_marks_of_cells(tmp_pa
         assert not any("finished()" in cell.source for cell in work.cells)
 
 
-def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):
+def test_forged_cell_metadata_does_not_end_the_grading(tmp_path):
     forged = json.loads(notebook())
     for cell, mark in zip(forged["cells"], ({"role": {}}, {"exercise": ["a"]}, [], 3), strict=False):
         cell["metadata"]["grpo_lab"] = mark
@@ -31,7 +31,7 @@ def test_what_a_stranger_writes_for_marks_ends_nothing(tmp_path):
     assert not work.problem
 
 
-def test_cells_beat_the_name_of_the_file(tmp_path):
+def test_cells_decide_the_assignment_before_the_file_name(tmp_path):
     (work,) = submissions_in(write_files(tmp_path, {f"alice/{file_name('05')}": notebook()})).values()
     assert work.assignment == "01_policy_gradient"
     assert "it is named like 05_grpo_objective, and graded as 01_policy_gradient" in work.notes[0]

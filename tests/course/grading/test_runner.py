@@ -13,7 +13,7 @@ def names_of(*sources):
     return run_cells([{"number": n, "source": source} for n, source in enumerate(sources)], NoChannel())
 
 
-def test_importing_what_one_has_written_takes_nothing_back():
+def test_importing_a_written_function_keeps_the_students_version():
     own = "def extract_answer(text):\n    return 'mine'"
     later = (
         "from grpo_lab.rewards import extract_answer, normalise_text\ndef use(text):\n    return extract_answer(text)"

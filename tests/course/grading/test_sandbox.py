@@ -97,7 +97,7 @@ def grade_in(folder: Path, **settings) -> ClassGrades:
 
 
 @needs_bubblewrap
-def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
+def test_sandboxed_submission_reads_no_secrets_and_usual_code_works(tmp_path, listener):
     """The quick part of the test below, with one submission."""
     hand_in_a_spy(tmp_path, listener)
     grading = grade_in(tmp_path, time_limit=60.0)
@@ -112,7 +112,7 @@ def test_a_spy_finds_nothing_and_what_is_usual_works(tmp_path, listener):
 
 @needs_bubblewrap
 @pytest.mark.slow
-def test_nothing_that_a_submission_does_changes_a_mark(tmp_path):
+def test_hostile_submissions_change_no_mark(tmp_path):
     hand_in(tmp_path / "class")
     students = grade_in(tmp_path, jobs=2, time_limit=60.0).students
     graded = {student.submission.student: student for student in students}
@@ -194,7 +194,7 @@ def _mentions(path: Path, text: bytes) -> bool:
 
 
 @pytest.mark.slow
-def test_whom_the_teacher_trusts_runs_without_a_sandbox(tmp_path, monkeypatch):
+def test_trusted_submissions_run_without_a_sandbox(tmp_path, monkeypatch):
     """On macOS and Windows a submission still has its own process, limits, a clean environment and no answers."""
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
     monkeypatch.setattr(isolation, "reason_of_failure", lambda command, **settings: "switched off")

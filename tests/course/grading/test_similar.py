@@ -107,7 +107,7 @@ def test_every_pair_of_copies_is_found_and_nobody_else(copies, students):
 
 
 @needs_copydetect
-def test_who_agrees_with_two_others_brings_them_into_no_connection():
+def test_similar_answers_pairs_are_not_transitive():
     """Student b shares one answer with a and another one with c, while a and c have nothing in common."""
     pairs = similar_answers(class_of(SHAPE, SHAPE + MASK, MASK, *(own(number) for number in range(5))))
     assert pairs == [("a", "b", ["token_entropy"]), ("b", "c", ["completion_mask"])]
@@ -140,7 +140,7 @@ def test_without_copydetect_the_page_says_how_to_get_it(folder, sandbox, monkeyp
 
 @needs_copydetect
 @pytest.mark.parametrize("answer", ["what everybody writes", "the stub", "the library's"])
-def test_what_is_no_hint(answer):
+def test_similar_answers_ignores_stubs_common_answers_and_the_library(answer):
     exercise = find_exercise("token_entropy")
     library = f"def token_entropy(logits, temperature=1.0):\n{solution_body(exercise)}"
     source, copies = {"the stub": (stub_source(exercise), 4), "the library's": (library, 4)}.get(answer, (SHAPE, 9))

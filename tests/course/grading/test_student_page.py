@@ -7,7 +7,7 @@ from tests.course.classroom import RIGHT, WRONG_RLOO, page, rows, run
 from tests.course.submitted import file_name, submit
 
 
-def test_a_page_says_what_is_not_right_and_never_what_is_expected(folder, sandbox):
+def test_student_page_hides_expected_values(folder, sandbox):
     run(folder)
     bob = page(folder, "students/bob.html")
     assert '<section id="reinforce_loss">' in bob
@@ -23,7 +23,7 @@ def sequence_logprob(logp, mask):
 """
 
 
-def test_what_is_partly_right_is_not_called_wrong(tmp_path, sandbox):
+def test_partly_right_answer_is_not_called_wrong(tmp_path, sandbox):
     """An answer has right values but no gradient, in an exercise that compares gradients."""
     detached = RIGHT_LOGPROB.replace(".sum(-1)", ".sum(-1).detach()")
     for student, written in (("a", RIGHT_LOGPROB), ("b", detached), ("c", RIGHT_LOGPROB.replace("sum", "mean"))):

@@ -32,7 +32,7 @@ def test_a_platform_gets_the_table_that_it_imports(platform, name, row, tmp_path
     assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {"grades.csv", "written.csv", f"{platform}.csv"}
 
 
-def test_who_could_not_be_graded_has_a_blank_and_the_reason(tmp_path, sandbox):
+def test_ungraded_students_have_a_blank_and_a_reason_in_platform_tables(tmp_path, sandbox):
     for platform, names in {"moodle": ("Ada_77_assignsubmission_file_", "Bob_78_assignsubmission_file_"),
                             "canvas": ("ada_4711_815000_01.ipynb", "bob_4712_815001_01.ipynb")}.items():  # fmt: skip
         folder = tmp_path / platform / "class"

@@ -8,7 +8,7 @@ from tests.course.classroom import run
 from tests.course.submitted import file_name, submit
 
 
-def test_one_total_over_assignments_and_words(folder, sandbox, tmp_path, capsys):
+def test_totals_add_assignments_and_written_answers(folder, sandbox, tmp_path, capsys):
     """Points for words survive a regrade. A missing assignment is remarked, and is not counted as 0 points."""
     second = tmp_path / "second"
     submit(second / "alice" / file_name("02"), "02")

@@ -26,7 +26,7 @@ def test_archives_are_read_like_folders(tmp_path):
     assert not list(tmp_path.parent.glob("*escaped*")), "nothing is unpacked"
 
 
-def test_depth_and_numbers_without_end(tmp_path, monkeypatch):
+def test_submissions_with_too_deep_or_too_many_files_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(untrusted, "MAX_FILES", 50)
     write_files(tmp_path, {f"deep/{'d/' * MAX_DEPTH}01.ipynb": notebook(), "many/01.ipynb": notebook()})
     write_files(tmp_path, {f"many/{index:02d}.txt": b"" for index in range(60)})

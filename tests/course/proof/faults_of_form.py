@@ -1,7 +1,7 @@
 """Answers with a fault of form, made from a right answer: the numbers are right, and something else is not.
 
 Faults that do not depend on the exercise are tested elsewhere: what the guard stops in test_guard.py, and a wrong
-signature in checking/test_run_case.py.
+signature in checking/test_run_student.py.
 """
 
 import functools

@@ -36,13 +36,13 @@ def marked(pairs, form=answered):
     return [(e, g, reward == 1.0) for (e, g, _), reward in zip(pairs, rewards, strict=True)]
 
 
-def test_as_a_teacher_would_rule_by_rule():
+def test_math_reward_marks_as_a_teacher_rule_by_rule():
     assert len(EVERY) >= 185
     assert len({pair[:2] for pair in EVERY}) == len(EVERY)
     assert marked(EVERY) == EVERY
 
 
-def test_where_it_departs_from_a_teacher_is_known():
+def test_math_reward_departs_from_a_teacher_in_listed_cases():
     assert [right for _, _, right in marked(DEPARTURES)] == [not right for _, _, right in DEPARTURES]
 
 
@@ -54,7 +54,7 @@ def test_a_box_is_marked_like_a_block_and_an_expected_answer_is_equal_to_itself(
     assert marked(golds) == golds
 
 
-def test_what_the_answer_of_a_completion_is():
+def test_math_reward_reads_the_last_box_or_answer_block():
     texts = [
         r"So it is \boxed{\frac{1}{2}}.",
         r"<think>\boxed{3}</think> It is \boxed{0.5}",
@@ -83,7 +83,7 @@ WHOLE = [
 ]  # fmt: skip
 
 
-def test_what_was_cut_off_gives_no_answer_and_is_not_right_by_what_stands_before():
+def test_math_and_last_number_rewards_give_0_to_cut_off_completions():
     for reward in (math_reward, last_number_reward):
         assert reward(CUT_OFF, answer=["5"] * len(CUT_OFF)) == [0.0] * len(CUT_OFF)
         assert reward(WHOLE, answer=["5"] * len(WHOLE)) == [1.0] * len(WHOLE)
@@ -145,7 +145,7 @@ def test_no_text_raises_and_a_number_is_equal_to_itself_alone(given_text, expect
         assert quantity_in(tidy(given_text).split("=")[-1].strip())[0] == 12345678901
 
 
-def test_towers_and_huge_answers_are_refused_at_once():
+def test_math_reward_refuses_towers_and_huge_answers_at_once():
     towers = ["9^{9^{9^{9}}}", "-9^9^9", "(9^9)!", "((3!)!)!", "2^{9!}", "9" * 1001]
     huge = [piece * 10**5 for piece in ("9", "{", r"\boxed{", "半", "-", "1,", "x=", "$", "**")]
     assert all(

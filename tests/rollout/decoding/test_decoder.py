@@ -164,7 +164,7 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
 
 
 @pytest.mark.parametrize("prompts", [["d"], ["a", "b"], ["abc"], PROMPTS])
-def test_every_size_is_drawn_and_computed_alike(prompts):
+def test_decoders_draw_and_score_alike_for_every_size(prompts):
     model, tokenizer = make_policy(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
         (dynamic, static), _ = sample_by_both(model, tokenizer, prompts, length=length, generations=generations)
@@ -238,7 +238,7 @@ def test_the_parts_that_fit_follow_from_cache_and_logits_of_the_rows():
     assert free_gpu_bytes(torch.device("cpu")) == math.inf and parts_that_fit(model, 8, 4, columns, math.inf) == 1
 
 
-def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
+def test_earlier_contents_of_the_cache_have_no_effect(monkeypatch):
     model, tokenizer = make_policy()
     clean = sample(model, tokenizer)
     load = InPlaceCache.load
@@ -253,7 +253,7 @@ def test_what_stood_in_the_cache_has_no_effect(monkeypatch):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_modes_are_put_back_even_after_a_failure(training, monkeypatch):
+def test_sampling_restores_modes_even_after_a_failure(training, monkeypatch):
     model, tokenizer = make_policy()
     model.train(training)
 

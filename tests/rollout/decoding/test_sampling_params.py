@@ -54,7 +54,7 @@ def asked_for(logits, prefix, temperature, top_k, top_p, repetition_penalty):
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(settings):
+def test_recorded_logprobs_are_those_of_the_sampling_settings(settings):
     """The expected values come from one forward pass for each row, without padding and cache."""
     model, tokenizer = make_policy(pad_is_end=True)
     full = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0} | settings
@@ -77,7 +77,7 @@ def test_what_was_asked_for_is_recorded_as_the_distribution_sampled_from(setting
 @pytest.mark.parametrize(
     "settings", [{}, {"temperature": 0.6, "top_k": 6}, {"cache_implementation": "dynamic"}], ids=str
 )
-def test_tokens_come_as_often_as_the_model_says(settings):
+def test_sampled_token_frequencies_are_the_models_probabilities(settings):
     model, tokenizer = make_policy()
     n = 6000
     rollout = sample(model, tokenizer, ["ab+"], length=2, generations=n, **settings)
@@ -136,7 +136,7 @@ def test_padding_with_the_end_token_when_there_is_no_other():
     assert (logp - rollout.logp)[rollout.mask].abs().max() < 1e-4
 
 
-def test_a_wrong_setting_is_named():
+def test_sample_completions_refuses_wrong_settings_by_name():
     wrong = [("num_generations", 0), ("max_completion_length", 0), ("top_k", -1), ("repetition_penalty", 0.0)]
     wrong += [("temperature", 0.0), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5)]
     policy = make_policy()
@@ -158,7 +158,7 @@ WRONG_PROMPTS = [
 ]
 
 
-def test_a_wrong_prompt_is_named(monkeypatch):
+def test_sample_completions_refuses_wrong_prompts_by_name(monkeypatch):
     model, tokenizer = make_policy()
     monkeypatch.setattr(model, "forward", None)  # fails if anything is computed before the error
     for prompts, message in WRONG_PROMPTS:

@@ -133,7 +133,7 @@ def test_without_an_environment_an_episode_is_a_completion():
         assert torch.equal(by_sample.turn_of_token, by_sample.mask.long() - 1)
 
 
-def test_what_one_row_is_told_changes_no_other():
+def test_reply_to_one_row_changes_no_other_row():
     model, tokenizer = make_policy()
 
     def other_replies(texts):
@@ -177,7 +177,7 @@ def experience_of(rollout, **settings):
 
 
 @pytest.mark.parametrize("settings", [{}, {"entropy_coef": 0.1}, {"mask_truncated_completions": True}])
-def test_what_the_environment_wrote_has_no_gradient(settings):
+def test_environment_tokens_have_no_gradient(settings):
     """Any logits at the environment's tokens give the same loss, and its gradient at these logits is exactly zero."""
     model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer)
@@ -199,7 +199,7 @@ def test_what_the_environment_wrote_has_no_gradient(settings):
 
 
 @pytest.mark.parametrize("path", ["packed", "plain"])
-def test_the_models_own_logits_have_none_either(path, monkeypatch):
+def test_environment_tokens_give_the_models_logits_no_gradient(path, monkeypatch):
     """With the trainer's log-probabilities. Only one row has an advantage, so the head gets only its tokens."""
     model, tokenizer = make_policy()
     if path == "plain":
@@ -341,7 +341,7 @@ def test_a_reply_is_appended_whole_or_not_at_all(reply_length):
         ({"length": 200}, "the model's context"),
     ],
 )
-def test_wrong_input_is_named(settings, words):
+def test_text_environment_refuses_wrong_input_by_name(settings, words):
     with pytest.raises(InputError, match=words.replace("(", r"\(")):
         episodes(*make_policy(), **settings)
 

@@ -52,7 +52,7 @@ def tokenizer():
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("tools", [None, TOOLS], ids=["", "with tools"])
-def test_prompts_together_are_those_one_by_one(name, tools, tokenizer, monkeypatch):
+def test_apply_template_together_equals_rendering_one_by_one(name, tools, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES[name])
     chats = [prompt for prompt in CHATS if name != "strict" or len(prompt) == 1]
     assert apply_template_together(tokenizer, chats, tools) == [
@@ -61,7 +61,7 @@ def test_prompts_together_are_those_one_by_one(name, tools, tokenizer, monkeypat
     assert apply_template_together(tokenizer, chats[:1], tools) == [apply_template(tokenizer, chats[0], tools=tools)]
 
 
-def test_what_cannot_be_rendered_together_is_rendered_one_by_one(tokenizer, monkeypatch):
+def test_apply_template_together_gives_none_for_prompts_that_need_their_own_rendering(tokenizer, monkeypatch):
     assert apply_template_together(tokenizer, [chat("a\0\1b"), chat("c")]) is None, "the mark between two of them"
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
     assert apply_template_together(tokenizer, CHATS) is None, "one of them is refused"

@@ -35,7 +35,7 @@ def test_tags_stay_whether_they_are_special_tokens_or_not(special):
     assert math_reward([text_for_rewards(tokenizer, ids, tags)], answer=["3"]) == [1.0]
 
 
-def test_what_frames_a_text_is_no_tag():
+def test_tag_tokens_leave_out_tokens_that_frame_a_text():
     tokenizer = tagging_tokenizer("<s>", "</s>", "<reasoning>", "</reasoning>", "<start_of_turn>", "<|tool|>")
     tokenizer.bos_token, tokenizer.eos_token = "<s>", "</s>"
     assert [*tag_tokens(tokenizer).values()] == ["<reasoning>", "</reasoning>"]
@@ -44,7 +44,7 @@ def test_what_frames_a_text_is_no_tag():
     assert [*tag_tokens(pair, ends).values()] == ["<turn>"]
 
 
-def test_other_ways_to_write_a_pair():
+def test_tag_tokens_find_other_spellings_of_a_pair():
     for tags in (("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<seed:think>", "</seed:think>")):
         assert (*tag_tokens(tagging_tokenizer(*tags)).values(),) == tags
     for foreign_tags in (("[INST]", "[/INST]"), ("◁think▷", "</think>"), ("<|begin|>", "<|/begin|>")):

@@ -37,7 +37,7 @@ def test_no_message_is_lost_whatever_the_template_does(tiny, template):
 
 
 @pytest.mark.parametrize("template", [PLAIN, AS_JSON])
-def test_what_loses_nothing_is_as_transformers_has_it(tiny, template):
+def test_render_prompt_equals_transformers_where_no_message_is_lost(tiny, template):
     tokenizer = with_template(tiny, template)
     assert render_prompt(tokenizer, CHAT) == tokenizer.apply_chat_template(
         CHAT, tokenize=False, add_generation_prompt=True
@@ -91,7 +91,7 @@ APPENDING = {
 
 
 @pytest.mark.parametrize("form", APPENDING)
-def test_what_a_tokenizer_appends_to_a_text_is_left_out_of_a_prompt(tiny, form):
+def test_encode_prompts_leaves_out_tokens_that_a_tokenizer_appends(tiny, form):
     tokenizer = copy.deepcopy(tiny[1])
     bare = tokenizer("2+2=?")["input_ids"]
     names = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")

@@ -5,7 +5,7 @@ import pytest
 from grpo_lab.teaching.notebook import fast_or_full, profile
 
 
-def test_a_variable_chooses_and_without_it_pytest_is_fast(monkeypatch):
+def test_fast_mode_is_chosen_by_a_variable_or_by_pytest(monkeypatch):
     for variable, by_pytest, expected in [
         (None, False, "full"),
         (None, True, "fast"),

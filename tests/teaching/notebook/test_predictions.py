@@ -26,7 +26,7 @@ def printed(capsys) -> str:
     return capsys.readouterr().out.strip()
 
 
-def test_where_nobody_can_answer_it_is_text_and_the_truth_is_told(capsys):
+def test_prediction_without_a_kernel_is_text_with_the_truth(capsys):
     share = predict("Which share?", 0, 1)
     assert printed(capsys) == "Predict. Which share? *(Between 0 and 1: choose a range that you are 80% sure of.)*"
     share.truth(0.25)
@@ -49,7 +49,7 @@ def test_a_range_is_judged_by_whether_it_holds_the_truth(capsys):
     assert "You said" not in printed(capsys)
 
 
-def test_who_runs_all_cells_is_warned_before_the_first_result_and_where_each_question_stood(monkeypatch, capsys):
+def test_run_all_warns_before_the_first_result_and_at_each_question(monkeypatch, capsys):
     """There is no warning if the cell was sent after its question was shown, or if the question has a guess."""
     hour = [datetime(2026, 1, 1, h, tzinfo=UTC) for h in range(3)]
     for sent, guess in ((hour[2], (0.0, 1.0)), (hour[0], (0.2, 0.3)), (None, (0.0, 1.0))):
@@ -99,7 +99,7 @@ def test_a_truth_that_nobody_could_have_guessed_is_refused():
         predict("Which?", choices=("a", "b")).truth("c")
 
 
-def test_calibration(capsys):
+def test_calibration_counts_ranges_that_contain_the_truth(capsys):
     """Ranges are called too narrow if the number of hits is below the 10 % quantile of good calibration."""
     for hits, n, word in [(0, 2, None), (2, 5, "too narrow"), (3, 5, "agrees")]:
         forget_predictions()

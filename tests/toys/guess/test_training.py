@@ -42,7 +42,7 @@ def test_sampled_episodes_follow_the_rules():
             assert second_reply == WORLD.answer(torch.tensor([secret]), torch.tensor([second_guess]))
 
 
-def test_it_learns_to_search_three_numbers_with_two_guesses():
+def test_train_guess_learns_to_search_three_numbers_with_two_guesses():
     run = train_guess(WORLD, steps=80, num_generations=16, learning_rate=5e-3, entropy_weight=0.05)
     assert run.rewards[0] < 0.7 < 0.95 < run.rewards[-1]
     assert run.greedy[-1] == 1

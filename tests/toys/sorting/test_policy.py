@@ -42,7 +42,7 @@ def test_the_policy_is_the_loop_in_value_and_gradient(shape):
     )
 
 
-def test_wrong_input_is_named():
+def test_position_logprobs_refuse_numbers_outside_the_vocabulary():
     for wrong in (-1, 4):
         with pytest.raises(ValueError, match=f"prompts holds numbers from .*{wrong}"):
             position_logprobs(torch.tensor([[[1, wrong]]]), *weights_of(1, 2, 4, 3, seed=0))

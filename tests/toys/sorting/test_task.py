@@ -66,7 +66,7 @@ def test_prompts_are_complete_and_split_by_multisets(duplicates, count, differen
     assert len({tuple(sorted(p)) for p in held_out}) == round(0.2 * len(multisets))
 
 
-def test_wrong_input_is_named(no_checker):
+def test_sorting_rewards_and_prompts_refuse_wrong_input_by_name(no_checker):
     for reward in (sorting_reward, repaired_reward, exact_reward):
         with pytest.raises(ValueError, match=r"responses has shape \(1, 2\)"):
             reward(torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2]]))

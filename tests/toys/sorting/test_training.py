@@ -104,7 +104,7 @@ def test_metrics_of_a_policy_that_hacks_the_reward():
     assert entropy.item() == pytest.approx(math.log(4))
 
 
-def test_wrong_settings_are_named():
+def test_train_sorting_refuses_wrong_settings_by_name():
     for changes, named in [
         ({"rounds": 0}, "rounds is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),

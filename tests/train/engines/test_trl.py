@@ -91,7 +91,7 @@ def compare_metrics(ours, theirs, config, name="with_a"):
             assert their_line[key] == pytest.approx(our_line[key], rel=1e-3, abs=1e-5), (our_line["step"], key)
 
 
-def test_what_rewards_log_and_coroutines_are_the_same_on_both(base):
+def test_logged_metrics_and_coroutine_rewards_are_the_same_on_both_engines(base):
     async def waits(completions, log_metric, trainer_state, **kwargs):
         log_metric("length/mean", sum(len(completion[0]["content"]) for completion in completions))
         log_metric("length/mean", trainer_state.global_step)
@@ -301,7 +301,7 @@ def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path
     assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
 
 
-def test_what_another_engine_or_other_processes_began_is_refused(base, tmp_path, monkeypatch):
+def test_resuming_a_run_of_another_engine_or_number_of_processes_is_refused(base, tmp_path, monkeypatch):
     run = [*load_policy(base), ROWS, letter_reward]
     first_config, resumed_config = (
         make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True)
@@ -476,7 +476,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
         trl.train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS, environment_factory=Counter)
 
 
-def test_rewards_are_called_as_here_and_count_alike_where_none_applies():
+def test_trl_engine_calls_rewards_as_our_loop_does():
     """Rewards get the values of our rows, not as Arrow converts them, and a reward of None stays None."""
     rows = [{"prompt": "a", "answer": (1, 2)}, {"prompt": "b", "answer": {3}}]
     seen = []

@@ -202,7 +202,7 @@ def calculator(expression: str) -> str:
 
 
 @needs_bubblewrap
-def test_the_tools_of_the_package_are_the_same_there(tmp_path, monkeypatch):
+def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
     """Episodes with `python`, `sqlite:FILE` and a calculator have the same results, masks and loss."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         connection.execute("CREATE TABLE things (name TEXT, euros INTEGER)")

@@ -100,7 +100,7 @@ def test_damaged_metrics_are_written_again(undisturbed, tmp_path):
 @pytest.mark.parametrize(
     ("name", "spoil"), [pytest.param(*case, marks=[pytest.mark.slow] * (n > 0)) for n, case in enumerate(HARMLESS)]
 )
-def test_what_nothing_depends_on_does_no_harm(name, spoil, undisturbed, tmp_path, capsys):
+def test_damage_to_files_that_nothing_needs_does_no_harm(name, spoil, undisturbed, tmp_path, capsys):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     spoil(folder / name)
     end = cheap_run(folder)

@@ -94,7 +94,7 @@ class Unwritable(PreTrainedTokenizerFast):
         raise TypeError("Object of type Lock is not JSON serializable")
 
 
-def test_whatever_could_not_be_saved_is_refused_before_the_first_step(tmp_path):
+def test_models_and_tokenizers_that_cannot_be_saved_are_refused_before_the_first_step(tmp_path):
     model, tokenizer = make_policy()
     config = make_config(output_dir=str(tmp_path / "out"))
     tokenizer.__class__ = Unwritable
@@ -153,7 +153,7 @@ def checkpoint_steps(folder):
     return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
 
 
-def test_the_newest_stay(tmp_path):
+def test_save_total_limit_keeps_the_newest_checkpoints(tmp_path):
     steps = list(range(1, 13))
     for limit, expected in {1: steps[-1:], 3: steps[-3:], 99: steps, None: steps}.items():
         for step in steps:

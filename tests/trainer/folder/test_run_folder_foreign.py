@@ -29,7 +29,7 @@ def started(tmp_path_factory):
     return cheap_run_until(tmp_path_factory.mktemp("started") / "out", 1)
 
 
-def test_what_lies_beside_a_run_stays_whatever_the_run_does(undisturbed, tmp_path):
+def test_foreign_files_beside_a_run_stay(undisturbed, tmp_path):
     theirs = write_files(tmp_path / "out", FOREIGN_FILES)
     cheap_run_until(tmp_path / "out", 3)
     assert theirs.items() <= contents(tmp_path / "out").items()

@@ -46,7 +46,7 @@ def read(policy, turn: str) -> tuple[dict, str]:
         (r'{"name": "add", "arguments": {"a": "\"```\n\u00e9"}}', {"a": '"```\né'}),
     ],
 )  # fmt: skip
-def test_a_whole_turn_is_a_call(turn, arguments, end, policy):
+def test_complete_json_turn_is_a_tool_call(turn, arguments, end, policy):
     message, problem = read(policy, turn + end)
     function = {"name": "add", "arguments": arguments}
     expected = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
@@ -83,12 +83,12 @@ def test_a_whole_turn_is_a_call(turn, arguments, end, policy):
         '{"function": {"name": "add", "arguments": {}}}',
     ],
 )
-def test_whatever_is_less_is_text(turn, end, policy):
+def test_malformed_json_is_no_tool_call(turn, end, policy):
     message, problem = read(policy, turn + end)
     assert (message, problem) == ({"role": "assistant", "content": turn}, "")
 
 
-def test_tags_are_read_as_before(policy):
+def test_tagged_tool_calls_are_read(policy):
     message, _ = read(policy, f"{ADD}\n{call('sub_add', a='```')}{END}")
     (read_call,) = message["tool_calls"]
     assert read_call["function"] == {"name": "sub_add", "arguments": {"a": "```"}} and message["content"] == ADD
@@ -129,7 +129,7 @@ def test_a_bare_call_is_answered_after_the_ids_that_were_sampled(monkeypatch, po
     assert tokenizer.decode(rollout.prompt_ids[0][rollout.prompt_mask[0]]) == prompt
 
 
-def test_the_engine_trl_reads_it_too(policy):
+def test_bare_json_call_is_read_on_the_trl_engine(policy):
     trl = pytest.importorskip("grpo_lab.train.engines.trl")
     _, tokenizer = policy
     ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]

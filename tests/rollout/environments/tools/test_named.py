@@ -59,7 +59,7 @@ def workdir(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_what_is_named_is_loaded(workdir):
+def test_load_tools_and_load_environment_class_import_named_objects(workdir):
     tools, world = load_tools(["my_world.py:add"]), load_environment_class("my_world.py:World")
     assert tools[0](1, 2) == 3 and world.__name__ == "World"
     assert load_tools([f"{workdir}/my_world.py:add"]) == tools, "one file is imported once"
@@ -83,13 +83,13 @@ def test_what_is_named_is_loaded(workdir):
         (None, "my_world.py:add", "expected the name of a class"),
     ],
 )
-def test_what_cannot_be_had_is_named(tools, environment, words, workdir):
+def test_load_tools_and_load_environment_class_name_missing_objects(tools, environment, words, workdir):
     with pytest.raises(InputError, match=words):
         load_tools(tools)
         load_environment_class(environment)
 
 
-def test_a_run_of_the_command_and_what_follows_it(workdir, capsys):
+def test_train_evaluate_and_chat_commands_take_tools(workdir, capsys):
     rows = "".join(json.dumps({"prompt": f"1+{n}", "answer": str(n + 1)}) + "\n" for n in range(12))
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     typed = ["--tools", "my_world.py:add", "--environment", "my_world.py:World"]
@@ -197,7 +197,7 @@ def test_each_question_is_an_episode_of_its_own(game, monkeypatch, capsys):
     assert capsys.readouterr().out.count("reward: 0.5") == 2
 
 
-def test_where_there_is_no_such_problem_or_no_room(game, capsys):
+def test_chat_refuses_a_missing_problem_or_too_little_room(game, capsys):
     assert chat.main([*game, "--task", "mine.jsonl", "--problem", "99"]) == 2
     assert "problem is 99; it must be at most" in capsys.readouterr().err
     assert chat.main([*game, "--task", "mine.jsonl", "--problem", "0"]) == 2
@@ -355,7 +355,7 @@ def test_without_sandbox_the_commands_refuse_before_a_model_is_loaded(words, nam
     assert not loaded
 
 
-def test_what_is_no_database_is_refused(workdir):
+def test_load_tools_refuses_missing_databases(workdir):
     with pytest.raises(InputError, match="sqlite is 'none.db'; there is no such file"):
         load_tools(["sqlite:none.db"])
     with pytest.raises(InputError, match="expected FILE:name, .*; or python, or sqlite:FILE"):

@@ -67,7 +67,7 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, policy):
     )
 
 
-def test_the_whole_is_what_the_template_writes_of_the_conversation(monkeypatch, policy):
+def test_rendered_episode_is_what_the_template_writes_of_the_conversation(monkeypatch, policy):
     """Prompt, calls and results, one after the other, equal the text of the whole conversation: the prefix is kept."""
     turns = ["Well." + "\n" + call("add", a=1, b=2) + END, call("add", a=3, b=4) + END, "7" + END]
     rollout = play(monkeypatch, policy, [turns], ToolEnvironment([add]))
@@ -137,7 +137,7 @@ TOOLS = [add, lingers, leaves, writes_much, gives, soon, never]
         ('<tool_call>\n{"name": 3}\n</tool_call>', "in a call, not", 1),
     ],
 )
-def test_whatever_is_called_the_policy_gets_an_answer(turn, result, failures, monkeypatch, policy):
+def test_every_tool_call_gets_an_answer(turn, result, failures, monkeypatch, policy):
     rollout = play(monkeypatch, policy, [[turn + END, "ok" + END]], ToolEnvironment(TOOLS, tool_timeout=0.2))
     (answer,) = results_of(rollout)
     assert result in answer and (not answer.startswith("{'error'") or failures)
@@ -250,7 +250,7 @@ def test_episodes_of_a_group_may_begin_with_different_prompts(monkeypatch, polic
     assert [episode.prompt for episode in again.episodes] == prompts, "chance follows from torch's seed"
 
 
-def test_all_that_an_environment_does_happens_in_one_thread(monkeypatch, policy):
+def test_environment_methods_run_in_one_thread(monkeypatch, policy):
     """A connection to SQLite refuses any other thread."""
 
     class Base(CountingEnvironment):
@@ -331,7 +331,7 @@ def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, policy):
 
 
 @pytest.mark.parametrize("way", [None, "dynamic"])
-def test_a_model_that_draws_its_calls(way):
+def test_tool_calls_sampled_by_a_model(way):
     model, tokenizer = make_tool_policy()
     torch.manual_seed(0)
     rollout = ToolEnvironment([add]).sample(model, tokenizer, ROWS, 16, 130, cache_implementation=way)
@@ -429,7 +429,7 @@ class NoDocstring(AsyncReset):
         ({"tools": [add], "tool_timeout": 0}, "tool_timeout is 0; it must be positive"),
     ],
 )
-def test_what_is_no_tool_or_environment_is_named(arguments, words):
+def test_tool_environment_refuses_other_objects_by_name(arguments, words):
     with pytest.raises(InputError, match=words):
         ToolEnvironment(**arguments)
 
@@ -480,7 +480,7 @@ def test_a_chat_template_that_will_not_do_is_refused_by_name(template, words):
         ([ROWS[0] | {"environments": 1}], CountingEnvironment, "dataset has the column 'environments'"),
     ],
 )
-def test_rows_that_do_not_fit_are_named(rows, factory, words):
+def test_tool_environment_refuses_rows_that_do_not_fit(rows, factory, words):
     model, tokenizer = make_tool_policy()
     with pytest.raises(InputError, match=words):
         ToolEnvironment(environment_factory=factory).check(model, tokenizer, rows, 50)
@@ -523,7 +523,7 @@ def test_an_environment_that_misbehaves_ends_the_run_by_name(kind, words, monkey
         play(monkeypatch, policy, [["ok" + END]], ToolEnvironment(environment_factory=kind))
 
 
-def test_a_wait_can_be_interrupted(monkeypatch, policy):
+def test_waiting_for_a_tool_can_be_interrupted(monkeypatch, policy):
     """A reset has no limit, so the wait has to notice Ctrl-C: it waits in short pieces."""
     waits = []
 
