@@ -19,7 +19,7 @@ import pytest
 
 CELL_SECONDS = 300
 SHOWN_LINES = 60  # number of last lines that are shown of a failed notebook
-DOTS_PER_INCH = 50  # of figures, which readers see with 200: most of their time goes into pixels that nobody looks at
+DOTS_PER_INCH = 50  # readers see figures with 200; most of their time goes into pixels that nobody looks at
 INLINE = "module://matplotlib_inline.backend_inline"
 NEEDED = ("IPython.core.interactiveshell", "ipywidgets", "matplotlib.pyplot", "transformers")
 NEEDED += ("grpo_lab.teaching.notebook",)

@@ -16,7 +16,7 @@ def few_fast(cases: Iterable[Sequence], *axes: Sequence, key: Callable | None = 
     for case in cases:
         number = numbers.setdefault(key(case) if key else len(numbers), len(numbers))
         fast = tuple(number % len(axis) for axis in axes)
-        for places in product(*(range(len(axis)) for axis in axes)):
-            values = (*case, *(axis[place] for axis, place in zip(axes, places, strict=True)))
-            combinations.append(pytest.param(*values, marks=() if places == fast else pytest.mark.slow))
+        for indices in product(*(range(len(axis)) for axis in axes)):
+            values = (*case, *(axis[index] for axis, index in zip(axes, indices, strict=True)))
+            combinations.append(pytest.param(*values, marks=() if indices == fast else pytest.mark.slow))
     return combinations
