@@ -79,7 +79,18 @@ def test_the_table_in_contributing_is_the_map():
 
 
 # In reading order, like the parts of the package.
-COURSE = ("changed_source", "earlier_files", "exercise", "stub", "exercises", "guard", "checking", "variant", "release", "grading")
+COURSE = (
+    "changed_source",
+    "earlier_files",
+    "exercise",
+    "stub",
+    "exercises",
+    "guard",
+    "checking",
+    "variant",
+    "release",
+    "grading",
+)
 
 
 def test_the_parts_of_the_course_import_one_way():

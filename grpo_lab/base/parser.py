@@ -119,16 +119,6 @@ def writable_folder(text: str) -> Path:
     return folder
 
 
-def write_at_once(file: Path, text: str) -> None:
-    """Write a text file completely or not at all.
-
-    An unpaired surrogate, half of a character that UTF-8 cannot encode, is written as a question mark.
-    """
-    unfinished = file.with_name(file.name + ".unfinished")
-    unfinished.write_bytes(text.encode("utf-8", "replace"))
-    unfinished.replace(file)
-
-
 def _write_error(folder: Path) -> str:
     """Return the reason why no file can be written into a folder, or "" if one can.
 

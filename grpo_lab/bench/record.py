@@ -4,12 +4,13 @@ import json
 import platform
 from pathlib import Path
 
-from grpo_lab.base.parser import installed_version, write_at_once
+from grpo_lab.base.files import write_atomically
+from grpo_lab.base.parser import installed_version
 
 
 def write_json(file: Path, report: dict) -> None:
     """Write the report as JSON; an interrupted write leaves no partial file."""
-    write_at_once(file, json.dumps(report, indent=1) + "\n")
+    write_atomically(file, json.dumps(report, indent=1) + "\n")
 
 
 def describe_machine(device: str = "cpu") -> dict:

@@ -13,7 +13,7 @@ SIZE_DEPENDENT_SETTINGS = (
     "learning_rate", "num_generations", "generation_batch_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "gradient_checkpointing", "max_completion_length",
 )  # fmt: skip
-# The settings that divide the rows of a batch into updates and micro-batches. Each is chosen to fit the other.
+# The settings that divide the completions of a batch into updates and micro-batches. Each is chosen to fit the other.
 MICROBATCH_SETTINGS = ("per_device_train_batch_size", "gradient_accumulation_steps")
 TINY_BELOW = 10_000_000  # number of parameters below which a model counts as tiny
 SHORT_COMPLETION_TOKENS = 128  # a completion of at most this many tokens counts as short
@@ -27,15 +27,16 @@ class SizeDefaults(NamedTuple):
     num_generations: int
     generation_batch_size: int
     gradient_checkpointing: bool
-    rows_on_gpu: int | None  # largest number of rows of a micro-batch on a GPU; None: no limit
-    rows_on_cpu: int | None  # the same on a CPU; doubled if completions are short
+    max_microbatch_on_gpu: int | None  # largest number of completions in a micro-batch on a GPU; None: no limit
+    max_microbatch_on_cpu: int | None  # the same on a CPU; doubled if completions are short
 
 
+# The columns are the fields of `SizeDefaults`, in their order.
 SIZES = (
-    SizeDefaults(TINY_BELOW, 2e-4, 16, 256, gradient_checkpointing=False, rows_on_gpu=None, rows_on_cpu=None),
-    SizeDefaults(3e8, 1e-5, 8, 64, gradient_checkpointing=False, rows_on_gpu=16, rows_on_cpu=8),
-    SizeDefaults(1e9, 2e-6, 8, 64, gradient_checkpointing=True, rows_on_gpu=8, rows_on_cpu=4),
-    SizeDefaults(float("inf"), 1e-6, 8, 64, gradient_checkpointing=True, rows_on_gpu=4, rows_on_cpu=2),
+    SizeDefaults(TINY_BELOW, 2e-4, 16, 256, False, None, None),
+    SizeDefaults(3e8, 1e-5, 8, 64, False, 16, 8),
+    SizeDefaults(1e9, 2e-6, 8, 64, True, 8, 4),
+    SizeDefaults(float("inf"), 1e-6, 8, 64, True, 4, 2),
 )
 
 
@@ -78,13 +79,14 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
         product = explicit["per_device_train_batch_size"] * explicit["gradient_accumulation_steps"]
         settings["generation_batch_size"] = product
     batch_size = explicit.get("generation_batch_size", settings["generation_batch_size"])
-    max_rows = size.rows_on_gpu if device_type == "cuda" else size.rows_on_cpu
-    if max_rows is not None and not explicit.keys() & set(MICROBATCH_SETTINGS):
+    max_microbatch = size.max_microbatch_on_gpu if device_type == "cuda" else size.max_microbatch_on_cpu
+    if max_microbatch is not None and not explicit.keys() & set(MICROBATCH_SETTINGS):
         completion_length = explicit.get("max_completion_length", settings["max_completion_length"])
         if device_type != "cuda" and completion_length <= SHORT_COMPLETION_TOKENS:
-            max_rows *= 2  # on a CPU, reading all weights in each pass takes longer than computing a few tokens
-        rows = max((rows for rows in range(1, max_rows + 1) if batch_size % rows == 0), default=1)
-        settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": max(1, batch_size // rows)}
+            max_microbatch *= 2  # on a CPU, reading all weights in each pass takes longer than computing a few tokens
+        microbatch_size = max((n for n in range(1, max_microbatch + 1) if batch_size % n == 0), default=1)
+        settings["per_device_train_batch_size"] = microbatch_size
+        settings["gradient_accumulation_steps"] = max(1, batch_size // microbatch_size)
     return {name: settings[name] for name in SIZE_DEPENDENT_SETTINGS if name in settings and name not in explicit}
 
 

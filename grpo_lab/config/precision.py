@@ -12,6 +12,7 @@ import torch
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.origin import origin_of
+from grpo_lab.config.defaults import is_tiny
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,18 @@ PRECISIONS = {
 GPU_PRECISIONS = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
 
-def possible_precisions(
-    device: torch.device | None, requested: str | None = None, exact_only: bool = False
-) -> tuple[str, ...]:
+def possible_precisions(device: torch.device | None, parameters: int, requested: str | None = None) -> tuple[str, ...]:
     """Return the names of the precisions that a model can be loaded in, the most exact first.
 
     Callers choose among them as follows. `memory.choose_candidate` knows the free memory and takes the first that fits.
-    An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision` takes the last, which
-    needs the least memory.
+    An engine's `precision`, for adapters and for TRL's loop, takes the first. `pick_precision`, for `load_policy`,
+    takes the last, which needs the least memory.
 
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
+        parameters: Number of parameters of the model. A tiny model (`is_tiny`) has only "fp32", since rounding would
+            save it little memory.
         requested: The precision that the user asks for, which is then the only one. None: there is no request.
-        exact_only: Whether to allow only "fp32" unless another one is requested. Callers set it for small models,
-            for which rounding saves little memory: `load_policy` by the bytes of the weight files, the
-            commands by the number of parameters.
 
     Raises:
         ValueError: if the requested precision is not in `PRECISIONS`.
@@ -71,20 +69,17 @@ def possible_precisions(
     if requested is not None:
         check_choice("precision", requested, PRECISIONS)
         return (requested,)
-    if exact_only or (device is not None and device.type != "cuda"):
+    if is_tiny(parameters) or (device is not None and device.type != "cuda"):
         return ("fp32",)
     return GPU_PRECISIONS[device is None or has_native_bf16(device)]
 
 
-def pick_precision(device: torch.device, precision: str | None = None, exact_only: bool = False) -> Precision:
-    """Return the precision with the least memory: "bf16" on a GPU with bf16, "fp16" on other GPUs, "fp32" elsewhere.
+def pick_precision(device: torch.device, parameters: int, requested: str | None = None) -> Precision:
+    """Return the possible precision that needs the least memory: "bf16", on a GPU without bf16 "fp16", else "fp32".
 
-    Args:
-        device: The device of the model.
-        precision: The name of the precision to return. None: the precision is chosen.
-        exact_only: Whether to return "fp32" on a GPU as well if no precision is asked for.
+    device, parameters, requested: The arguments of `possible_precisions`.
     """
-    return PRECISIONS[possible_precisions(device, precision, exact_only)[-1]]
+    return PRECISIONS[possible_precisions(device, parameters, requested)[-1]]
 
 
 @runtime_checkable

@@ -222,16 +222,16 @@ class GRPOConfig(LossSettings, RunSettings):
 
     @property
     def microbatch_size(self) -> int:
-        """Number of rows of a micro-batch.
+        """Number of completions of a micro-batch.
 
         This is `per_device_train_batch_size`, or, if that is None, generation_batch_size / gradient_accumulation_steps.
         """
-        rows_by_default = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
-        return self.per_device_train_batch_size or rows_by_default
+        default_size = max(1, self.generation_batch_size // self.gradient_accumulation_steps)
+        return self.per_device_train_batch_size or default_size
 
     @property
     def update_batch_size(self) -> int:
-        """Number of rows of one optimizer update."""
+        """Number of completions of one optimizer update."""
         return self.microbatch_size * self.gradient_accumulation_steps
 
     @property
@@ -323,11 +323,10 @@ def _check_sizes(config: GRPOConfig) -> None:
     if config.per_device_train_batch_size is None:
         product, update = "gradient_accumulation_steps", config.gradient_accumulation_steps
     _check(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
-    rows, eval_group = config.per_device_eval_batch_size, config.num_generations_eval or G
-    fits = rows is None or rows % eval_group == 0
-    _check(
-        fits, "per_device_eval_batch_size", rows, f"it must be a multiple of the {eval_group} completions of a prompt"
-    )
+    eval_batch, eval_group = config.per_device_eval_batch_size, config.num_generations_eval or G
+    fits = eval_batch is None or eval_batch % eval_group == 0
+    allowed = f"it must be a multiple of the {eval_group} completions of a prompt"
+    _check(fits, "per_device_eval_batch_size", eval_batch, allowed)
 
 
 def _check(fits, name: str, value, allowed: str) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import check_at_least
+from grpo_lab.base.files import write_atomically
 from grpo_lab.base.names import SETTINGS_FILE
-from grpo_lab.base.parser import write_at_once
 from grpo_lab.base.setting import check_range, check_type
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
@@ -88,7 +88,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
     metrics = evaluation_metrics(scored, settings["num_generations"], has_reward_weights=reward_weights is not None)
     records = sample_records(rows, scored)
     if output is not None:
-        write_at_once(output, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+        write_atomically(output, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
         print(f"{len(records):,} completions written to {output.as_posix()}")
     for remark in _remarks(metrics, task_spec):
         print(remark)

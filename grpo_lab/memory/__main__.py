@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif schemas:
         expected = "with tools, expected a model on this machine, whose chat template writes them into each prompt"
         raise InputError("model", model, expected)
-    precisions = possible_precisions(None, precision, exact_only=has_tiny_model)
+    precisions = possible_precisions(None, parameters, precision)
     config = GRPOConfig(**(options | defaults))
     memory_plan = plan_memory(
         model_config,

@@ -259,8 +259,8 @@ def fit_to_gpu(
     """
     if device.type != "cuda":
         return config, []
-    precisions = possible_precisions(device, config.requested_precision)
     try:
+        precisions = possible_precisions(device, shape_of(model_config).parameters, config.requested_precision)
         memory_plan = plan_memory(
             model_config,
             config,

@@ -7,7 +7,6 @@ from grpo_lab.models.device import (
     keep_freed_memory_unless_tiny,
     one_thread_if_tiny,
     pick_device,
-    pick_device_and_precision,
 )
 from grpo_lab.models.folders import QWEN2
 from grpo_lab.models.frozen import disable_dropout, frozen_copy

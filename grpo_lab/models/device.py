@@ -11,25 +11,6 @@ from grpo_lab.base.allocator import keep_freed_memory
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.display import GIB
 from grpo_lab.config.defaults import is_tiny
-from grpo_lab.config.precision import Precision, pick_precision
-
-
-def pick_device_and_precision(
-    device: str | torch.device | None = None, precision: str | None = None, exact_only: bool = False
-) -> tuple[torch.device, Precision]:
-    """Return the device of a model and its precision there, as `load_policy` chooses them.
-
-    Args:
-        device: The device or its name; None takes an NVIDIA GPU if torch can use one, else the CPU.
-        precision: The name of a precision; None takes the one with the least memory that the device supports, as
-            `pick_precision` does.
-        exact_only: Whether None stands for "fp32" on a GPU as well.
-
-    Raises:
-        InputError: if there is no such device or no such precision.
-    """
-    chosen = pick_device(device)
-    return chosen, pick_precision(chosen, precision, exact_only)
 
 
 def pick_device(device: str | torch.device | None = None, name: str = "device") -> torch.device:

@@ -211,6 +211,11 @@ def count_parameters(name: str | os.PathLike, device_type: str | None = None) ->
         InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.
     """
     folder, _ = base_model_folder(name, device_type)
+    return parameters_in(folder)
+
+
+def parameters_in(folder: Path) -> int:
+    """Count the parameters of the model in a folder, as `count_parameters` does."""
     num_parameters = 0
     for file in (folder / file_name for file_name in _weight_files(folder)):
         try:

@@ -23,19 +23,19 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.display import readable
 from grpo_lab.base.origin import set_origin
 from grpo_lab.base.running import OUT_OF_MEMORY
-from grpo_lab.config.precision import slow_here
+from grpo_lab.config.precision import PRECISIONS, pick_precision, slow_here
 from grpo_lab.models.adapters import merge_adapter
-from grpo_lab.models.device import describe_device, pick_device_and_precision
-from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, weight_file_bytes
+from grpo_lab.models.device import describe_device, pick_device
+from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, parameters_in, weight_file_bytes
 from grpo_lab.models.selfcheck import ensure_checked
 
 # The files that transformers reads besides weights and vocabulary. It may ignore a truncated one without an error.
 SETTINGS_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
-SMALL_WEIGHT_BYTES = 256 * 2**20  # below this size, half precision saves too little memory to be worth its rounding
+SMALL_WEIGHT_BYTES = 256 * 2**20  # weight files below this size are loaded without a progress bar
 
 
 def load_policy(
@@ -58,8 +58,8 @@ def load_policy(
         device: "cpu", "cuda", "cuda:1" or "mps"; None takes the NVIDIA GPU if torch can use one, else the CPU.
         precision: The precision to train in, a name in `PRECISIONS`: "bf16" (bf16 weights, 8-bit AdamW), "fp32-master"
             and "fp16" (float32 weights, half-precision arithmetic), "fp32", or "bf16-naive". None takes "bf16" on a GPU
-            that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the CPU and for models so
-            small that rounding costs more than it saves.
+            that supports bf16, "fp16" on a GPU that does not, such as the T4, and "fp32" on the CPU and for a tiny
+            model, one of less than 10 million parameters.
 
     Returns:
         The model, in eval mode, with parameters that require gradients, and its tokenizer. The name of the
@@ -71,13 +71,14 @@ def load_policy(
             (models/selfcheck.py).
     """
     # An unknown device or precision is refused before a model is downloaded.
-    chosen_device, chosen_precision = pick_device_and_precision(device, precision)
+    chosen_device = pick_device(device)
+    if precision is not None:
+        check_choice("precision", precision, PRECISIONS)
     folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
-    if _has_small_weights(folder):
-        _, chosen_precision = pick_device_and_precision(chosen_device, precision, exact_only=True)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     load_component(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
+    chosen_precision = pick_precision(chosen_device, parameters_in(folder), precision)
     model = _load_model(folder, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
@@ -182,13 +183,10 @@ def _quantisation_in(config: Any) -> Any:
     return top_level_entry or next(filter(None, map(_quantisation_in, config.values())), None)
 
 
-def _has_small_weights(folder: Path) -> bool:
-    return weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
-
-
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     # For small weights the progress bar would be full at once, and would stay in every notebook.
-    with without_progress_bars() if _has_small_weights(folder) else contextlib.nullcontext():
+    has_small_weights = weight_file_bytes(folder) < SMALL_WEIGHT_BYTES
+    with without_progress_bars() if has_small_weights else contextlib.nullcontext():
         options = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         model, report = load_component(AutoModelForCausalLM, folder, **options)
     if missing := sorted(report["missing_keys"]):

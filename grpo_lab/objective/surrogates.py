@@ -92,9 +92,9 @@ def clipped_surrogate(
     Source: Schulman et al. (2017), equation 7; epsilon_high: Yu et al. (2025), "DAPO", section 3.1; delta: the
     two-sided clipping of INTELLECT-2 (2025). verl bounds the loss for A < 0 by -3 A instead ("dual clip").
     """
+    epsilon_high = upper_clip_range(epsilon, epsilon_high)
     check_clip_range(epsilon, epsilon_high, delta)
     check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
-    epsilon_high = upper_clip_range(epsilon, epsilon_high)
     advantages = per_token(advantages)
     clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # B T (5.9)
     bounded = ratio if delta is None else ratio.clamp(max=delta)  # B T (5.10)
@@ -196,10 +196,9 @@ def upper_clip_range(epsilon: float, epsilon_high: float | None) -> float:
     return epsilon if epsilon_high is None else epsilon_high
 
 
-def check_clip_range(epsilon: float, epsilon_high: float | None, delta: float | None) -> None:
+def check_clip_range(epsilon: float, epsilon_high: float, delta: float | None) -> None:
     """Raise InputError if epsilon is not in [0, 1], epsilon_high is negative, or delta is at most 1 + epsilon_high."""
-    high = upper_clip_range(epsilon, epsilon_high)
     check_between("epsilon", epsilon, 0, 1)
-    check_at_least("epsilon_high", high, 0)
-    if delta is not None and not delta > 1 + high:
-        raise InputError("delta", delta, f"it must be greater than 1 + epsilon_high = {1 + high}")
+    check_at_least("epsilon_high", epsilon_high, 0)
+    if delta is not None and not delta > 1 + epsilon_high:
+        raise InputError("delta", delta, f"it must be greater than 1 + epsilon_high = {1 + epsilon_high}")

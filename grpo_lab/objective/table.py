@@ -16,6 +16,7 @@ from grpo_lab.objective.surrogates import (
     clipped_surrogate,
     per_token,
     sapo_surrogate,
+    upper_clip_range,
     vespo_surrogate,
 )
 
@@ -142,7 +143,8 @@ def cispo_clip_metrics(batch: LossBatch, settings: LossSettings) -> dict[str, Te
 
 
 def check_clipped(settings: LossSettings) -> None:
-    check_clip_range(settings.epsilon, settings.epsilon_high, settings.delta)
+    epsilon_high = upper_clip_range(settings.epsilon, settings.epsilon_high)
+    check_clip_range(settings.epsilon, epsilon_high, settings.delta)
 
 
 def check_cispo(settings: LossSettings) -> None:

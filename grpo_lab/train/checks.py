@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
 from grpo_lab.base.running import line_for
+from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.models.device import pick_device_and_precision
 from grpo_lab.models.without_weights import ModelWithoutWeights
 from grpo_lab.rollout.environments.environment import capabilities, tool_schemas
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
@@ -149,7 +149,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     elif plan.engine.lora is not None:
         yield LORA_NOT_PLANNED
     else:
-        _, loaded_precision = pick_device_and_precision(device, precision, exact_only=plan.has_tiny_model)
+        loaded_precision = pick_precision(device, plan.parameters, precision)
         try:
             yield str(
                 plan_memory(

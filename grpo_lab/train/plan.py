@@ -69,7 +69,7 @@ class RunPlan:
     @property
     def precision(self) -> str | None:
         """The precision to load the model in; None for the default of `load_policy`."""
-        return self.engine.precision(self.config, self.device, self.has_tiny_model)
+        return self.engine.precision(self.config, self.device, self.parameters)
 
     @cached_property
     def config_and_tokenizer(self) -> tuple[Any, Any]:
@@ -106,7 +106,9 @@ class RunPlan:
             config, lines = fit_to_gpu(
                 *self.config_and_tokenizer, self.rows, self.config, self.device, self.options, self.environment
             )
-        return replace(self, config=config), lines
+        fitted = replace(self, config=config)
+        vars(fitted)["model_parts"] = self.model_parts  # `replace` would drop it, and it would be opened again
+        return fitted, lines
 
 
 def make_plan(options: dict) -> RunPlan:

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 
-def now(device: torch.device) -> float:
+def synchronized_time(device: torch.device) -> float:
     """Wait until the device has finished its work, since a GPU works asynchronously; return the time in seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -26,7 +26,7 @@ class Clock:
     """
 
     def __init__(self, device: torch.device, read: Callable[[], float] | None = None):
-        self.read = read or partial(now, device)
+        self.read = read or partial(synchronized_time, device)
         self.seconds: dict[str, float] = {}
         self._inner = 0.0  # seconds of the phases nested in the current one
 

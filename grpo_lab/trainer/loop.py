@@ -46,7 +46,8 @@ def train(
     """Train the model in place with GRPO.
 
     Args:
-        model: A causal language model, as `load_policy` returns it; its parameters that require a gradient are trained.
+        model: A causal language model, as `load_policy` returns it; its parameters that require a gradient are trained,
+            and its dropout is switched off permanently.
         tokenizer: The tokenizer of the model, as `load_policy` returns it.
         dataset: Rows with a "prompt" (string or message list), as a list of dicts or a `datasets.Dataset`; the reward
             functions get their other columns.
@@ -167,7 +168,7 @@ def accumulate_gradient(
             loss = loss - config.entropy_coef * token_mean(entropy, microbatch.loss_mask, num_items)
         optimizer.backward(loss)
         metrics.add(microbatch, has_gradient, logp, loss, means)
-    return metrics.total
+    return metrics.combine()
 
 
 def _rows_of_updates(count: int, config: GRPOConfig) -> Iterator[Int[Tensor, " R"]]:

@@ -96,28 +96,28 @@ class UpdateMetrics:
             )
         )
 
-    @property
-    def total(self) -> dict[str, float]:
-        """The metrics of the whole update; reading them waits for the device."""
+    def combine(self) -> dict[str, float]:
+        """Return the metrics of the whole update; this waits for the device."""
         rows = [
             torch.stack([metrics.token_share, metrics.loss, metrics.max_difference, *metrics.means.values()])
             for metrics in self._microbatches
         ]
         numbers = torch.stack(rows).tolist()
         differences = torch.tensor([difference for _, _, difference, *_ in numbers], dtype=torch.float64)
-        total = {"loss": 0.0, LOGP_DIFFERENCE_MAX: differences.max().item()}  # NaN if one is NaN, unlike Python's max
-        total_means: dict[str, float] = {}
+        max_difference = differences.max().item()  # NaN if one is NaN, unlike Python's max
+        combined = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max_difference}
+        means_of_update: dict[str, float] = {}
         for metrics, (token_share, loss, _, *means) in zip(self._microbatches, numbers, strict=True):
-            total["loss"] += loss
+            combined["loss"] += loss
             for name, mean in zip(metrics.means, means, strict=True):
-                total_means[name] = total_means.get(name, 0.0) + mean * token_share
-        total[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([metrics.differing_tokens for metrics in self._microbatches])
+                means_of_update[name] = means_of_update.get(name, 0.0) + mean * token_share
+        combined[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([metrics.differing_tokens for metrics in self._microbatches])
         reply_counts = [
             metrics.trained_reply_tokens for metrics in self._microbatches if metrics.trained_reply_tokens is not None
         ]
         if reply_counts:
-            total[TRAINED_REPLIES] = _share_of_tokens(reply_counts)
-        return merge_metrics(total, total_means)
+            combined[TRAINED_REPLIES] = _share_of_tokens(reply_counts)
+        return merge_metrics(combined, means_of_update)
 
 
 def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:

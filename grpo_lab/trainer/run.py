@@ -17,7 +17,7 @@ from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
 from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.forward.modes import training_mode
+from grpo_lab.rollout.forward.modes import checkpointed_layers, training_mode
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
@@ -41,7 +41,8 @@ class Run(RunInputs):
     The inputs are attributes with the names of the arguments, and cannot be replaced.
 
     Args:
-        model: A causal language model; its parameters that require a gradient are trained in place.
+        model: A causal language model; its parameters that require a gradient are trained in place. Its dropout is
+            switched off permanently.
         tokenizer: The tokenizer of the model.
         dataset: The training rows, each a dict with a "prompt" and the columns that the reward functions read.
         reward_funcs: One reward function or several. None if the environment or the caller's loop computes the rewards.
@@ -70,12 +71,10 @@ class Run(RunInputs):
         disable_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
-        if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable()
         self.first_step = 0
         self.history: list[dict] = []
         self._resources: ExitStack | None = None  # None until the run is entered; closes the resources at its end
-        self._stopping: StopSignals  # set by `_open`
+        self._stop_signals: StopSignals  # set by `_open`
         self._log: StepLog  # set by `_open`
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         settings = self.saved_options | config.saved()
@@ -98,8 +97,8 @@ class Run(RunInputs):
     def _open(self) -> Iterator[None]:
         """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
 
-        A run that fails does not save the model. In every case all resources are closed, and the random state and the
-        mode of the model are restored.
+        A run that fails does not save the model. In every case all resources are closed, and the random state, the
+        mode of the model and its gradient checkpointing are restored.
         """
         if self.folder is not None:
             check_savable(self.model, self.tokenizer)
@@ -108,11 +107,12 @@ class Run(RunInputs):
                 self.first_step, self.history = self.folder.open(
                     self.model, self.optimizer, self._checkpointed_reference, self._fingerprints()
                 )
-            with StopSignals(None if self.folder is None else self.folder.saved) as self._stopping:
+            with StopSignals(None if self.folder is None else self.folder.saved) as self._stop_signals:
                 with (
                     open_reports(self.config, self.history, self.saved_options) as reports,
                     restored_random_state(),
                     training_mode(self.model, self.config.gradient_checkpointing),
+                    checkpointed_layers(self.model) if self.config.gradient_checkpointing else nullcontext(),
                     reuse_decoder(),
                 ):
                     self._log = StepLog(self.config, self.history, self.folder, reports)
@@ -120,8 +120,8 @@ class Run(RunInputs):
                 # The folder is still locked here, and a first signal does not interrupt the writing.
                 if self.folder is not None:
                     self.folder.save_model(self.model, self.tokenizer)
-                if self._stopping.requested:
-                    self._stopping.stop("after its last step")
+                if self._stop_signals.requested:
+                    self._stop_signals.stop("after its last step")
 
     def _fingerprints(self) -> dict:
         """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
@@ -136,9 +136,9 @@ class Run(RunInputs):
             self._log.start_step()
             self._current_step = step
             yield step
-            if self._stopping.requested and step + 1 < self.config.max_steps:
+            if self._stop_signals.requested and step + 1 < self.config.max_steps:
                 self._save(step + 1)
-                self._stopping.stop(f"after step {step + 1} of {self.config.max_steps}")
+                self._stop_signals.stop(f"after step {step + 1} of {self.config.max_steps}")
 
     def trainer_state(self, step: int) -> TrainerState:
         """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""

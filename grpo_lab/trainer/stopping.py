@@ -53,9 +53,9 @@ class StopSignals:
             outcome, go_on = self._describe_saved(), RESUME_HINT
         raise Stopped(f"Stopped {moment} by {SIGNALS[self.last_signal]}. {outcome}", 128 + self.last_signal, go_on)
 
-    def _handle_signal(self, number: int, frame) -> None:
-        is_second, self.last_signal = self.requested, signal.Signals(number)
+    def _handle_signal(self, received: int, frame) -> None:
+        is_second, self.last_signal = self.requested, signal.Signals(received)
         if is_second:
             self.stop("at once, in the middle of a step,")
         with contextlib.suppress(RuntimeError):  # raised if the signal interrupted another print
-            print(f"\n{SIGNALS[number]}: finishing this step; a second one stops at once", file=sys.stderr)
+            print(f"\n{SIGNALS[received]}: finishing this step; a second one stops at once", file=sys.stderr)

@@ -15,9 +15,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from grpo_lab.base.checks import InputPackageError
+from grpo_lab.base.files import write_atomically
 from grpo_lab.base.parser import one_line
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.folder.checkpoint import as_json, write_whole
+from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json
 
 DEFAULT_PROJECT = "grpo_lab"  # project if WANDB_PROJECT, TRACKIO_PROJECT or SWANLAB_PROJECT is not set
 IDENTIFIERS_FILE = "trackers.json"  # file in the output folder with the identifiers of the run in its trackers
@@ -62,11 +63,10 @@ class Trackers:
         self._first_step = first_step
         self._saved_options = saved_options
         self._running = {}  # the started trackers, by name
-        self._is_main = int(os.environ.get("RANK", 0)) == 0  # only one of several processes reports
         self._file = Path(config.output_dir or "", IDENTIFIERS_FILE)
 
     def __enter__(self):
-        if not (self._config.trackers and self._is_main):
+        if not self._config.trackers:
             return self
         from accelerate import PartialState
 
@@ -74,7 +74,7 @@ class Trackers:
         self._identifiers = self._read_identifiers()
         for name in self._config.trackers:
             self._start(name)
-        write_whole(self._file, as_json(self._identifiers, indent=1) + "\n")
+        write_atomically(self._file, as_json(self._identifiers, indent=1) + "\n", self._file.parent / UNFINISHED)
         return self
 
     def __exit__(self, *details):

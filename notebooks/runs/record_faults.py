@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.base import Parser, command, writable_file
-from grpo_lab.base.parser import write_at_once
+from grpo_lab.base.files import write_atomically
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer import train
@@ -139,7 +139,7 @@ def write(path: Path, record: dict) -> None:
     order = [(part, name) for part in PARTS for name in PARTS[part]]
     runs = sorted(record["runs"], key=lambda r: (order.index((r["part"], r["name"])), r["engine"], r["seed"]))
     lines = ",\n".join(json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in runs)
-    write_at_once(path, f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n')
+    write_atomically(path, f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n')
 
 
 def _rounded(value):

@@ -8,19 +8,23 @@ import pytest
 import torch
 
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config import precision as precision_module
 from grpo_lab.config.precision import PRECISIONS, pick_precision, possible_precisions
 from grpo_lab.models import device as device_module
-from grpo_lab.models import load_policy
+from grpo_lab.models import load_policy, loading
 from grpo_lab.models.device import (
     describe_device,
     keep_freed_memory_unless_tiny,
     one_thread_if_tiny,
     pick_device,
-    pick_device_and_precision,
 )
+from grpo_lab.models.folders import count_parameters
 from grpo_lab.train import make_plan
 from grpo_lab.train.checks import plan_lines
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+from tests.support.small_policy import make_policy
+
+TINY, LARGE = 100_000, 100_000_000  # numbers of parameters of a model that counts as tiny, and of one that does not
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
@@ -45,15 +49,15 @@ def fake_gpu(monkeypatch):
 def test_precision_follows_the_gpu(fake_gpu, bf16: bool):
     device = fake_gpu(bf16)
     assert pick_device() == device
-    assert pick_device_and_precision() == (device, PRECISIONS["bf16" if bf16 else "fp16"])
-    assert pick_device_and_precision(exact_only=True) == (device, PRECISIONS["fp32"])
-    assert pick_device_and_precision("cuda", "bf16-naive") == (device, PRECISIONS["bf16-naive"])
-    assert pick_device_and_precision("cpu") == (torch.device("cpu"), PRECISIONS["fp32"])
+    assert pick_precision(device, 10_000_000) == PRECISIONS["bf16" if bf16 else "fp16"]
+    assert pick_precision(device, 9_999_999) == PRECISIONS["fp32"]
+    assert pick_precision(device, 9_999_999, "bf16-naive") == PRECISIONS["bf16-naive"]
+    assert pick_precision(torch.device("cpu"), 10_000_000) == PRECISIONS["fp32"]
 
 
 def test_without_a_gpu_the_device_is_the_cpu_in_fp32():
     assert pick_device() == torch.device("cpu")
-    assert pick_device_and_precision() == (torch.device("cpu"), PRECISIONS["fp32"])
+    assert pick_precision(pick_device(), LARGE) == PRECISIONS["fp32"]
 
 
 def test_a_device_is_described_in_one_line(fake_gpu, monkeypatch):
@@ -74,20 +78,37 @@ def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16:
     """One list gives the default of `load_policy`, the first choice of TRL and adapters, and a requested precision."""
     device, cpu = fake_gpu(bf16), torch.device("cpu")
     modes = ("fp32-master", "bf16") if bf16 else ("fp16",)
-    assert possible_precisions(device) == modes
-    assert possible_precisions(None) == ("fp32-master", "bf16")
-    assert pick_precision(device).name == modes[-1]
+    assert possible_precisions(device, LARGE) == modes
+    assert possible_precisions(None, LARGE) == ("fp32-master", "bf16")
+    assert pick_precision(device, LARGE).name == modes[-1]
     for engine in (TrlEngine(), OurEngine(lora={})):
-        assert (engine.precision(GRPOConfig(), device, has_tiny_model=False) or pick_precision(device).name) == modes[0]
-        assert engine.precision(GRPOConfig(), device, has_tiny_model=True) is None
-    for other_device, exact_only in ((device, True), (cpu, False), (cpu, True), (None, True)):
-        assert possible_precisions(other_device, exact_only=exact_only) == ("fp32",)
+        assert (engine.precision(GRPOConfig(), device, LARGE) or pick_precision(device, LARGE).name) == modes[0]
+        assert engine.precision(GRPOConfig(), device, TINY) is None
+    for other_device, parameters in ((device, TINY), (cpu, LARGE), (cpu, TINY), (None, TINY)):
+        assert possible_precisions(other_device, parameters) == ("fp32",)
     for requested in PRECISIONS:
-        assert (
-            possible_precisions(device, requested)
-            == possible_precisions(None, requested, exact_only=True)
-            == (requested,)
-        )
+        assert possible_precisions(device, LARGE, requested) == (requested,)
+        assert possible_precisions(None, TINY, requested) == (requested,)
+
+
+@pytest.mark.parametrize("stored_as", [torch.float32, torch.bfloat16])
+def test_load_policy_chooses_the_precision_by_parameters_and_not_by_bytes(stored_as, tmp_path, monkeypatch):
+    """The same number of parameters has one precision, in whichever type it is stored: that of the commands."""
+    policy, tokenizer = make_policy()
+    policy.to(stored_as).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    count, loaded = count_parameters(tmp_path), []
+    # A GPU that is only asked for: the model stays on the CPU.
+    monkeypatch.setattr(precision_module, "has_native_bf16", lambda device: True)
+    monkeypatch.setattr(loading, "pick_device", lambda device=None: torch.device("cuda"))
+    monkeypatch.setattr(loading, "_load_model", lambda folder, dtype, device: loaded.append(dtype) or policy)
+    monkeypatch.setattr(loading, "ensure_checked", lambda model: None)
+    monkeypatch.setattr(loading, "describe_device", lambda device: "a GPU")
+    for tiny_below, dtype in ((count, torch.bfloat16), (count + 1, torch.float32)):
+        monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", tiny_below)
+        load_policy(tmp_path)
+        engine_choice = OurEngine(lora={}).precision(GRPOConfig(), torch.device("cuda"), count)
+        assert loaded[-1] == dtype and engine_choice == ("fp32-master" if dtype == torch.bfloat16 else None)
 
 
 def test_a_wrong_device_lists_what_is_allowed(fake_gpu, monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import folders, load_policy, loading
 from tests.support.resuming import copy_of
 from tests.support.small_policy import make_policy
@@ -31,9 +30,8 @@ def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint,
     assert "tiny model" in output and "Qwen/Qwen2-0.5B-Instruct is not in" in output and "ModelScope" in output
 
 
-def test_auto_on_a_card_without_the_model_stops_and_says_how_to_get_it(monkeypatch):
-    on_gpu = (torch.device("cuda"), PRECISIONS["bf16"])
-    monkeypatch.setattr(loading, "pick_device_and_precision", lambda *_: on_gpu)
+def test_auto_on_a_gpu_without_the_model_stops_and_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(loading, "pick_device", lambda device: torch.device("cuda"))
     with pytest.raises(FileNotFoundError) as stopped:
         load_policy("auto")
     message = str(stopped.value)

@@ -26,7 +26,7 @@ from grpo_lab.models.packaged import SMOLLM2, converted_folder
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
-from tests.support.axe import Killed
+from tests.support.file_faults import Killed
 from tests.support.model_files import digest, state_of
 from tests.support.small_policy import without_times
 

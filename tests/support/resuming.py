@@ -11,7 +11,7 @@ import torch
 from grpo_lab.trainer import Run, train
 from grpo_lab.trainer.folder import run_folder
 from grpo_lab.trainer.folder.run_folder import MANIFEST_FILE
-from tests.support.axe import Axe, Killed
+from tests.support.file_faults import FileFaults, Killed
 from tests.support.small_policy import (
     ROWS,
     letter_reward,
@@ -83,10 +83,10 @@ def cheap_run_until(folder: Path, last: int, **settings) -> Path:
 
 
 def cheap_run_under(folder: Path, failing_change: int | None, fault: int | None = None, **settings):
-    """Make a cheap run under an `Axe`; return the number of changes to files, and the results of the run."""
-    with Axe(folder, failing_change, fault=fault) as axe:
+    """Make a cheap run under `FileFaults`; return the number of changes to files, and the results of the run."""
+    with FileFaults(folder, failing_change, fault=fault) as faults:
         results = cheap_run(folder, **settings)
-    return axe.changes, results
+    return faults.changes, results
 
 
 def run_until_killed(folder, call, owner=run_folder.RunFolder, name="append", afterwards=False, **settings):

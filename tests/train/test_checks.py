@@ -7,6 +7,7 @@ import pytest
 from grpo_lab import models
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
+from grpo_lab.models import without_weights
 from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import table
@@ -61,6 +62,21 @@ def test_a_run_and_a_dry_run_make_every_check(name, arguments, monkeypatch, caps
     assert train_command.main([*arguments, "--dry_run"]) == 1
     problems = [line for line in capsys.readouterr().out.splitlines() if line.startswith("problem: ")]
     assert problems == [f"problem: {name} is 7; planted"]
+
+
+def test_a_dry_run_opens_the_configuration_and_the_tokenizer_once(arguments, monkeypatch, capsys):
+    """The plan that is fitted to memory is another one, and shares them."""
+    opened, really_open = [], without_weights.open_config_and_tokenizer
+
+    def spy(*arguments):
+        opened.append(arguments)
+        return really_open(*arguments)
+
+    monkeypatch.setattr(without_weights, "open_config_and_tokenizer", spy)
+    monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # the settings of a tiny model are not fitted
+    plain = [argument for argument in arguments if argument != "--use_peft"]
+    assert train_command.main([*plain, "--dry_run"]) == 0, capsys.readouterr().out
+    assert len(opened) == 1
 
 
 def test_a_run_makes_no_check_that_a_dry_run_does_not_make(arguments, monkeypatch):

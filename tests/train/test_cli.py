@@ -303,6 +303,10 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
         ("epsilom: 0.1", "'bad.yaml', which has 'epsilom'; that is not known here; did you mean epsilon?"),
         ("turn_advantage: turn", "has 'turn_advantage'; that is not known here; did you mean advantage?"),
         ("config: x.yaml", "'bad.yaml', which has 'config'; that is not known here"),
+        (
+            "resume_from_checkpoint: out",
+            "--resume_from_checkpoint is 'out' in 'bad.yaml'; expected true or false; to",
+        ),
         ("patience: 3", "has 'patience'; that is not known here; --help lists what there is; if another version"),
         ("epsilon: wide", "argument --epsilon: invalid float value: 'wide' (in 'bad.yaml')"),
         ("- a", "--config is 'bad.yaml'; expected a file with lines such as `beta: 0.04`"),

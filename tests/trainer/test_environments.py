@@ -13,7 +13,7 @@ from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import PolicyOptimizer, Run, accumulate_gradient, collect, train
 from grpo_lab.trainer.collecting import make_experience
-from tests.support.axe import Killed
+from tests.support.file_faults import Killed
 from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of
 from tests.support.small_policy import ROWS as LETTER_ROWS

@@ -13,7 +13,7 @@ from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
 from grpo_lab.trainer import clock as clock_module
 from grpo_lab.trainer.metrics import UpdateMetrics
-from tests.support.axe import Killed
+from tests.support.file_faults import Killed
 from tests.support.kernels import Waits
 from tests.support.sampling import times
 from tests.support.slow_trainer import Recording
@@ -115,7 +115,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
 
         monkeypatch.setattr(owner, name, slow)
 
-    monkeypatch.setattr(clock_module, "now", lambda device: clock[0])
+    monkeypatch.setattr(clock_module, "synchronized_time", lambda device: clock[0])
     takes(environment, "sample_completions", 3.0)
     takes(rewarding, "score_completions", 5.0)
     takes(experience_logprobs, "compute_logprobs", 1.0)
@@ -141,8 +141,8 @@ def test_log_probabilities_that_are_no_numbers_differ_from_those_of_the_sampler(
     metrics = UpdateMetrics(experience.loss_mask.sum())
     for row, logp in enumerate([torch.zeros(1, 2), torch.full((1, 2), math.nan)]):
         metrics.add(experience[torch.tensor([row])], torch.tensor([True]), logp, torch.zeros(()), {})
-    assert math.isnan(metrics.total["sampling/logp_difference_max"])
-    assert metrics.total["sampling/frac_logp_difference"] == 1 / 3, "a NaN outside the mask does not count"
+    assert math.isnan(metrics.combine()["sampling/logp_difference_max"])
+    assert metrics.combine()["sampling/frac_logp_difference"] == 1 / 3, "a NaN outside the mask does not count"
 
 
 @pytest.mark.parametrize("microbatch_size", [8, 4, 2])

@@ -186,6 +186,24 @@ def test_the_callers_random_state_and_mode_are_untouched(tmp_path):
     assert str(np.random.get_state()) == states[1]  # noqa: NPY002
 
 
+@pytest.mark.parametrize("was_checkpointing", [False, True])
+def test_gradient_checkpointing_is_on_during_the_run_alone(was_checkpointing, tmp_path):
+    """A run that is refused, and one that ends, leave the model's own gradient checkpointing as it was."""
+    model, tokenizer = make_policy()
+    if was_checkpointing:
+        model.gradient_checkpointing_enable()
+    config, states = make_config(output_dir=str(tmp_path / "run"), gradient_checkpointing=True), []
+
+    def callback(step, metrics):
+        states.append(model.is_gradient_checkpointing)
+
+    train(model, tokenizer, ROWS, letter_reward, config, callback)
+    assert states and all(states) and model.is_gradient_checkpointing is was_checkpointing
+    with pytest.raises(FileExistsError):
+        train(model, tokenizer, ROWS, letter_reward, config)
+    assert model.is_gradient_checkpointing is was_checkpointing
+
+
 def test_every_epoch_takes_every_row_once_in_an_order_of_its_own(monkeypatch):
     sampled_numbers = []
     rows = [{"prompt": letter, "number": i} for i, letter in enumerate("abcdef")]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_lab import evaluate, train
-from grpo_lab.base.parser import write_at_once
+from grpo_lab.base.files import write_atomically
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -114,7 +114,7 @@ def main() -> None:
                 print(f"grpo-lab {name} {shlex.join(words)}")
         elif run not in done:
             results.append(one_run(*run))
-            write_at_once(RESULTS, "[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
+            write_atomically(RESULTS, "[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
     for lang in WORDS if args.figure and not args.only_print else ():
         draw(results, lang)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from grpo_lab.base.checks import InputError, check_at_least, check_between
-from grpo_lab.base.parser import write_at_once
+from grpo_lab.base.files import write_atomically
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
 from grpo_lab.course.grading.class_page import (
@@ -82,7 +82,7 @@ def write_results(grading: ClassGrades, folder: Path) -> None:
     texts |= {f"students/{name}": student_page(graded, grading) for name, graded in pages.items()}
     texts |= {"class.html": class_page(grading, list(pages)), "written.html": written_page(grading)}
     for name, text in texts.items():
-        write_at_once(folder / name, text)
+        write_atomically(folder / name, text)
 
 
 def page_names(students: list[str]) -> list[str]:

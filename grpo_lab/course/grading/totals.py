@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.parser import write_at_once
+from grpo_lab.base.files import write_atomically
 from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmission
 from grpo_lab.course.grading.tables import BYTE_ORDER_MARK, csv_text
 from grpo_lab.course.release import number_of
@@ -56,7 +56,7 @@ def write_totals(folders: list[Path], output: Path) -> int:
                 "folder", str(folder), f"{grading.assignment} is in {gradings[grading.assignment][1]}, too"
             )
         gradings[grading.assignment] = grading, folder
-    write_at_once(output, totals_table(dict(sorted(gradings.items()))))
+    write_atomically(output, totals_table(dict(sorted(gradings.items()))))
     print(output)
     return 0
 

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from grpo_lab.base.checks import check_choice
+from grpo_lab.base.files import write_atomically
 from grpo_lab.base.language import counted, page_in_language
 from grpo_lab.base.lesson_files import FOLDER
-from grpo_lab.base.parser import write_at_once
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, of_notebook, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
@@ -108,7 +108,7 @@ def build(folder: Path, assignment: str | None = None, key: ClassKey | None = No
             continue
         path, text = folder / f"{stem}.ipynb", notebook_text(number, key, lang)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            write_at_once(path, text)
+            write_atomically(path, text)
         written.append(path)
     return written
 

@@ -3,7 +3,8 @@
 On the fast paths, a common prefix of several rows is computed once (packing.py), layers share a mask, and decoding has
 its own cache (cache.py). These paths are right for Llama, Qwen2 and Qwen3 if every layer attends to all earlier tokens.
 Any other model takes the plain way: transformers' `generate` samples, and the model's own forward pass over whole rows
-gives the log-probabilities. Before a model is trained, `models/selfcheck.py` compares the two ways.
+gives the log-probabilities. Before a model is trained, `models/selfcheck.py` compares the log-probabilities that its
+sampler records with those computed again, on the way that the model takes; the two ways are compared in the tests.
 """
 
 FAST_FAMILIES = ("llama", "qwen2", "qwen3")  # values of `model_type` in a configuration

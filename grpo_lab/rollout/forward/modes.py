@@ -38,6 +38,18 @@ def training_mode(model, training: bool) -> Iterator[None]:
 
 
 @contextmanager
+def checkpointed_layers(model) -> Iterator[None]:
+    """Inside this context, let the layers of a model use gradient checkpointing; afterwards restore its setting."""
+    was_checkpointing = model.is_gradient_checkpointing
+    model.gradient_checkpointing_enable()
+    try:
+        yield
+    finally:
+        if not was_checkpointing:
+            model.gradient_checkpointing_disable()
+
+
+@contextmanager
 def set_aside_generation_config(model):
     """Inside this context, give the model a neutral generation_config; afterwards restore the checkpoint's own.
 

@@ -100,8 +100,8 @@ def train(
             steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
         reports_of_run = open_reports(config, history, saved_options)
         with restored_random_state(), training_mode(model, model.training), reports_of_run as reports:
-            stopping = StopSignals(None if folder is None else folder.saved)
-            with stopping if world_size() == 1 else nullcontext():
+            stop_signals = StopSignals(None if folder is None else folder.saved)
+            with stop_signals if world_size() == 1 else nullcontext():
                 with our_response_template(tokenizer, environment):
                     trainer_inputs = replace(inputs, dataset=rows, config=config)
                     trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
@@ -110,7 +110,7 @@ def train(
                     steps_done, history = broadcast_object_list([steps_done, history])
                     log = StepLog(config, history, folder, reports)
                     try:
-                        _run_steps(StepRecorder(trainer, evaluate, stopping, callback, log), steps_done)
+                        _run_steps(StepRecorder(trainer, evaluate, stop_signals, callback, log), steps_done)
                     finally:
                         _restore_model(trainer, model, adapter)
                 trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
@@ -180,8 +180,8 @@ def _run_steps(recorder: "StepRecorder", steps_done: int) -> None:
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
-    if recorder.stopping.requested:
-        recorder.stopping.stop(f"after step {recorder.log.history[-1]['step']} of {config.max_steps}")
+    if recorder.stop_signals.requested:
+        recorder.stop_signals.stop(f"after step {recorder.log.history[-1]['step']} of {config.max_steps}")
 
 
 def _restore_model(trainer: Trainer, model, adapter) -> None:
@@ -237,7 +237,7 @@ class StepRecorder(TrainerCallback):
 
     trainer: The trainer of the run.
     evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics.
-    stopping: The signal handlers of the run.
+    stop_signals: The signal handlers of the run.
     callback: A function of the step's number and its metrics, called after each step; None for none.
     log: Where the steps are recorded. Its folder is None without an output_dir, and in all processes but the first.
     """
@@ -246,13 +246,13 @@ class StepRecorder(TrainerCallback):
         self,
         trainer: Trainer,
         evaluate: Callable[..., dict],
-        stopping: StopSignals,
+        stop_signals: StopSignals,
         callback: Callable[[int, dict], None] | None,
         log: StepLog,
     ):
         self.trainer = trainer
         self.evaluate = evaluate
-        self.stopping = stopping
+        self.stop_signals = stop_signals
         self.callback = callback
         self.log = log
 
@@ -276,7 +276,7 @@ class StepRecorder(TrainerCallback):
         self.log.start_step()
         if self.callback is not None:
             self.callback(step, metrics)
-        if self.stopping.requested:
+        if self.stop_signals.requested:
             control.should_save, control.should_training_stop = self.log.folder is not None, True
 
     def on_save(self, args, state, control, **_):

@@ -1,10 +1,9 @@
-"""Writing files and checkpoints so that a crash leaves no partial ones: write, flush to the disk, move into place.
+"""Writing checkpoints so that a crash leaves no partial ones: write, flush to the disk, move into place.
 
 A checkpoint is a normal transformers checkpoint with additional files that only this trainer reads. Tensors are stored
 as safetensors and everything else as JSON: nothing is ever unpickled.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.files import flush
 from grpo_lab.models.adapters import has_adapter, load_adapter_weights
 from grpo_lab.models.loading import without_progress_bars
 
@@ -137,32 +137,6 @@ def file_digests(folder: Path) -> dict[str, list]:
 
 def names_below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file of the run so that after a crash it holds either the old text or the new one."""
-    unfinished = path.parent / UNFINISHED / path.name
-    unfinished.parent.mkdir(exist_ok=True)
-    unfinished.write_text(text, encoding="utf-8", newline="\n")
-    flush(unfinished)
-    publish(unfinished, path)
-
-
-def publish(unfinished: Path, final: Path) -> None:
-    """Move a file or folder that has been flushed to its final place, and flush the folder that contains it."""
-    os.replace(unfinished, final)
-    flush(final.parent)
-
-
-def flush(path: Path) -> None:
-    """Wait until a file, or the list of names in a folder, is on the disk; a folder only if the system supports it."""
-    is_folder = path.is_dir()
-    with contextlib.suppress(OSError) if is_folder else contextlib.nullcontext():
-        descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def as_json(value: Any, **options) -> str:

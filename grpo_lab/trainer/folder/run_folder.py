@@ -23,12 +23,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.files import flush, publish, write_atomically
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE, SETTINGS_FILE
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, ADAPTER_WEIGHTS_FILE
 from grpo_lab.trainer.fingerprints import check_same_fingerprints, model_fingerprint
 from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json, flush, publish, write_whole
+from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json
 from grpo_lab.trainer.stopping import RESUME
 
 MANIFEST_FILE = "grpo_run.json"
@@ -137,8 +138,8 @@ class RunFolder:
         # A broken checkpoint with files that the run did not write was not removed; it would block one of that name.
         check_folder(self.config)
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
-        write_whole(self.path / SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
-        write_whole(self.path / METRICS_FILE, "".join(as_json(metrics) + "\n" for metrics in state["log_history"]))
+        self._write(SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
+        self._write(METRICS_FILE, "".join(as_json(metrics) + "\n" for metrics in state["log_history"]))
         if (path := self.path / COMPLETIONS_FILE).is_file():
             # Remove the completions of steps after the checkpoint, since these steps are computed again.
             os.truncate(path, min(completions_size, path.stat().st_size))
@@ -243,10 +244,14 @@ class RunFolder:
             raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {remedy}")
         return None
 
+    def _write(self, name: str, text: str) -> None:
+        """Write a text file of the run, which after a crash holds either the old text or the new one."""
+        write_atomically(self.path / name, text, self.path / UNFINISHED)
+
     def _write_manifest(self, **changes) -> None:
         self.manifest = self.manifest | changes
         signed = {"checksum": _checksum(self.manifest)} | self.manifest
-        write_whole(self.path / MANIFEST_FILE, as_json(signed, indent=1) + "\n")
+        self._write(MANIFEST_FILE, as_json(signed, indent=1) + "\n")
 
     def _remove_old_checkpoints(self, newest: str) -> dict[str, dict]:
         """Remove checkpoints until `save_total_limit` are left; return the entries of the manifest that are left.

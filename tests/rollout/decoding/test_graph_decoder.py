@@ -178,7 +178,7 @@ class OnTheGPU(TorchDispatchMode):
         return result
 
 
-def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
+def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     with fake_gpu():
         model = fake_qwen2(dtype, layers=2)
@@ -192,8 +192,8 @@ def step_on_a_fake_card(dtype, settings, monkeypatch, rows=64, capacity=768):
 
 
 @pytest.mark.parametrize(("dtype", "settings"), [*zip((torch.bfloat16, torch.float32), PLAIN_AND_ALL, strict=True)])
-def test_a_step_of_two_layers_of_qwen2_stays_on_the_card(dtype, settings, monkeypatch):
-    decoder = step_on_a_fake_card(dtype, settings, monkeypatch)
+def test_a_step_of_two_layers_of_qwen2_stays_on_the_gpu(dtype, settings, monkeypatch):
+    decoder = step_on_a_fake_gpu(dtype, settings, monkeypatch)
     assert decoder.cache.keys[1].shape == (64, 2, 768, 64) and decoder.cache.keys[1].dtype == dtype
     assert decoder.logp.dtype == decoder.entropy.dtype == torch.float32
     assert {tensor.device.type for tensor in tensors([*vars(decoder).values(), decoder.cache.values])} == {"cuda"}

@@ -19,7 +19,7 @@ from grpo_lab.train.engines.trl_settings import batch_settings_per_process, diff
 from grpo_lab.trainer.stopping import RESUME_HINT
 from tests.parity.engines import engine as installed
 from tests.support.replay import recorded
-from tests.support.small_policy import make_config, save_policy
+from tests.support.small_policy import make_config, make_policy, save_policy
 from tests.support.torchrun import ROOT, end_of_errors, torchrun
 from tests.support.two_processes import CONFIG, FUNCTIONS, LORA, ROWS, WAYS
 
@@ -132,6 +132,16 @@ def test_the_command_names_the_command_that_goes_on_after_a_lost_process():
         raise Stopped("Stopped: one is gone.", 143, RESUME_HINT)
     assert str(stop.value).startswith("Stopped: one is gone. Go on with\n  ")
     assert str(stop.value).endswith("--resume_from_checkpoint out --reward_funcs dying:reward")
+
+
+@pytest.mark.parametrize(("rank", "trackers"), [(0, "tensorboard"), (1, "none")])
+def test_of_several_processes_the_first_one_reports(rank, trackers, monkeypatch):
+    installed("trl")
+    from grpo_lab.train.engines.trl import _for_this_process
+
+    monkeypatch.setenv("RANK", str(rank))
+    config = GRPOConfig(report_to="tensorboard", output_dir="out")
+    assert _for_this_process(make_policy()[0], config).report_to == trackers
 
 
 @pytest.mark.parametrize("rank", [0, 1])

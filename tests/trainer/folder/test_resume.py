@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from grpo_lab.trainer import PolicyOptimizer, Run, optim_8bit, train
 from grpo_lab.trainer.folder import RunFolder, checkpoint
-from tests.support.axe import Killed
+from tests.support.file_faults import Killed
 from tests.support.resuming import (
     ONE_UPDATE,
     assert_same_end,
@@ -28,7 +28,7 @@ from tests.support.small_policy import ROWS, letter_reward, make_config, make_po
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
 def test_killed_before_any_change_to_the_file_system(every, counted_run, tmp_path):
     changes, expected = counted_run
-    assert changes > 100, "the axe sees every change"
+    assert changes > 100, "every change is counted"
     for change_index in range(0, changes, every):
         folder = tmp_path / str(change_index) / "out"
         with pytest.raises(Killed):

@@ -17,7 +17,7 @@ class Killed(BaseException):
     """The end of a killed run; no Exception, so that no `except Exception` catches it."""
 
 
-class Axe:
+class FileFaults:
     """A context that raises `Killed` before a given change to the files of a folder.
 
     `changes` counts the changes that were made before.
@@ -29,7 +29,7 @@ class Axe:
             With ENOSPC (a full disk) changes that need no room are made.
     """
 
-    _armed: "Axe | None" = None
+    _armed: "FileFaults | None" = None
     _hooked = False
 
     def __init__(self, folder: Path, failing_change: int | None, fault: int | None = None):
@@ -38,16 +38,16 @@ class Axe:
         self._on_disk: dict[int, int] = {}  # inode of a file: number of bytes that survive a power cut
 
     def __enter__(self):
-        if not Axe._hooked:
+        if not FileFaults._hooked:
             sys.addaudithook(_hook)
-            Axe._hooked = True
+            FileFaults._hooked = True
         self._on_disk = {path.stat().st_ino: path.stat().st_size for path in self._files()}
         os.fsync = self._sync
-        Axe._armed = self
+        FileFaults._armed = self
         return self
 
     def __exit__(self, *details):
-        Axe._armed = None
+        FileFaults._armed = None
         os.fsync = self._fsync
 
     def see(self, event: str, path: str, flags: int = 0) -> None:
@@ -85,15 +85,15 @@ class Axe:
 
 
 def _hook(event, arguments):
-    axe = Axe._armed
-    if axe is None or not (event in _CHANGES or event == "open"):
+    faults = FileFaults._armed
+    if faults is None or not (event in _CHANGES or event == "open"):
         return
     has_path = isinstance(arguments[0], str | bytes | os.PathLike)  # the alternative is the number of an open file
     if event == "open" and not (has_path and arguments[2] & _WRITING):
         return
     path = os.fsdecode(arguments[0]) if has_path else ""
     # On Linux, shutil.rmtree passes paths relative to the open folder.
-    if path.startswith(axe.folder) or not os.path.isabs(path):
-        axe.see(event, path, arguments[2] if event == "open" else 0)
+    if path.startswith(faults.folder) or not os.path.isabs(path):
+        faults.see(event, path, arguments[2] if event == "open" else 0)
         if event == "os.rename":
-            axe._forget(os.fsdecode(arguments[1]))
+            faults._forget(os.fsdecode(arguments[1]))

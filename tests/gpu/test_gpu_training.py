@@ -6,7 +6,7 @@ import torch
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, train
 from tests.support import known_shape
-from tests.support.axe import Killed
+from tests.support.file_faults import Killed
 from tests.support.known_shape import random_policy, skip_unless_possible
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, weights
 
