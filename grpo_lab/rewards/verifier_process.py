@@ -108,8 +108,8 @@ class VerifierProcess:
         self._ready_functions = set()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
         # Ctrl-C in a terminal must reach only the parent. -P: modules in this file's folder must not hide others.
-        own_session = {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0), "start_new_session": True}
-        self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **own_session)
+        new_session = {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0), "start_new_session": True}
+        self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **new_session)
 
     def end(self) -> None:
         """End the process if there is one; the next batch starts another."""

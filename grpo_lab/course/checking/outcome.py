@@ -37,7 +37,7 @@ def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0
             result = function(*bound.args, **bound.kwargs)
         except Exception as error:
             return Outcome(
-                error=type(error).__name__, message=_shortened_message(error), trace=own_frames(error, function)
+                error=type(error).__name__, message=_shortened_message(error), trace=student_frames(error, function)
             )
         return _outcome_of_result(result, exercise, bound, arguments_before, leaves, SEED_STRIDE * seed + index)
 
@@ -117,12 +117,12 @@ def _random_numbers_from(seed: int):
         random.setstate(python_state)
 
 
-def own_frames(error: BaseException, function: Callable) -> str:
+def student_frames(error: BaseException, function: Callable) -> str:
     """Return the lines of the student's own file on the way to the exception; "" for a function of the library."""
     if not isinstance(function, FunctionType) or str(function.__module__).startswith("grpo_lab."):
         return ""
-    own_file = function.__code__.co_filename
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own_file]
+    student_file = function.__code__.co_filename
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == student_file]
     displayed = frames if len(frames) <= 4 else [*frames[:2], *frames[-2:]]
     return "\n".join(f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in displayed)
 

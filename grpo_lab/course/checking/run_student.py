@@ -61,24 +61,24 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
 
 def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
     """Return a sentence on the first argument that differs; "" if the difference is in *args or **kwargs."""
-    own, needed = _named_parameters(actual), _named_parameters(expected)
-    missing = [name for name in needed if name not in own]
-    extra = [name for name in own if name not in needed]
+    defined, needed = _named_parameters(actual), _named_parameters(expected)
+    missing = [name for name in needed if name not in defined]
+    extra = [name for name in defined if name not in needed]
     if len(missing) == len(extra) == 1:
         return fill("`{0}` is called `{1}` in the stub", extra[0], missing[0])
     if missing:
         return fill("the argument `{0}` is missing", missing[0])
     if extra:
         return fill("the stub has no argument `{0}`", extra[0])
-    if list(own) != list(needed):
+    if list(defined) != list(needed):
         return "the arguments are in another order"
     for name, parameter in needed.items():
-        default = own[name].default
+        default = defined[name].default
         if default != parameter.default or type(default) is not type(parameter.default):
             return fill("`{0}` has another default", name)
     for name, parameter in needed.items():
-        if own[name].kind != parameter.kind:
-            return fill("`{0}` is {1} here", name, own[name].kind.description)
+        if defined[name].kind != parameter.kind:
+            return fill("`{0}` is {1} here", name, defined[name].kind.description)
     return ""
 
 

@@ -13,7 +13,7 @@ from grpo_lab.base.display import in_ipython, say
 from grpo_lab.base.language import _, enter_folder, language
 from grpo_lab.teaching.cell_errors import explain_errors
 from grpo_lab.teaching.notebook.predictions import forget_predictions
-from grpo_lab.teaching.notebook.prints import print_in_own_language, translated_print
+from grpo_lab.teaching.notebook.prints import print_in_readers_language, translated_print
 
 PROFILES = ("fast", "full")
 HIDDEN = "hide-output"  # tag of a cell whose output is folded
@@ -55,7 +55,7 @@ def begin(seed: int = 0) -> None:
         from IPython import get_ipython
 
         _begin_hidden_results()
-        print_in_own_language(get_ipython().user_ns)
+        print_in_readers_language(get_ipython().user_ns)
         explain_errors(get_ipython())
     torch.manual_seed(seed)
     torch.set_num_threads(1)

@@ -50,7 +50,7 @@ def width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def print_in_own_language(namespace: dict) -> None:
+def print_in_readers_language(namespace: dict) -> None:
     """Make `print` in the cells of a lesson translate into the reader's language; in English nothing changes.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_lab.base.language import PO, PRINTS, SLOT, confirmed_messages
 from grpo_lab.teaching.notebook import prints
-from grpo_lab.teaching.notebook.prints import cells, print_in_own_language, translated_print, width
+from grpo_lab.teaching.notebook.prints import cells, print_in_readers_language, translated_print, width
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 LESSONS = sorted(path for path in NOTEBOOKS.glob("*.ipynb"))
@@ -45,13 +45,13 @@ def test_a_cell_that_leaves_no_room_is_one_space_away(monkeypatch):
 def test_print_speaks_the_language_of_the_reader(known, monkeypatch, capsys):
     namespace: dict = {}
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
-    print_in_own_language(namespace)
+    print_in_readers_language(namespace)
     namespace["print"]("rounds", 5, "to", 7, end="\n\n")
     namespace["print"]("right", file=(file := io.StringIO()))
     assert capsys.readouterr().out == "第 5 到 7 轮\n\n"
     assert file.getvalue() == "right\n"  # text that is printed into a file is not translated
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
-    print_in_own_language(namespace)
+    print_in_readers_language(namespace)
     assert "print" not in namespace
 
 
