@@ -97,7 +97,7 @@ def test_all_metrics_follow_from_the_scored_completions_alone():
         lengths=torch.tensor([4, 1, 2, 3, 6, 2]),
         truncated=torch.zeros(6, dtype=torch.bool),
         correctness=right,
-        logged={"logged/by_a_reward": 0.125},
+        logged_metrics={"logged/by_a_reward": 0.125},
     )
     expected = {
         "accuracy": 0.5,
