@@ -69,7 +69,7 @@ def evaluation_metrics(
         "n": num_problems,
         "num_generations": G,
     }
-    return merge_metrics(metrics, scored.logged)
+    return merge_metrics(metrics, scored.logged_metrics)
 
 
 def _pass_at_k_of_problems(correctness: Tensor) -> dict[str, float]:

@@ -83,10 +83,10 @@ class MemoryPlan:
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
         sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
         sizes["together"] = list(self.totals.values())
-        rows = [
+        table_rows = [
             [part, *(f"{size / GIB:.2f}" if size else "-" for size in part_sizes)] for part, part_sizes in sizes.items()
         ]
-        lines = text_table(["GiB", *self.phases], rows).splitlines()
+        lines = text_table(["GiB", *self.phases], table_rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
         return "\n".join([title, *lines, f"peak: {self.peak / GIB:.2f} GiB, {self.peak_phase}"])
 

@@ -78,7 +78,7 @@ def load_policy(
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     load_component(AutoConfig, folder)
     tokenizer = load_tokenizer(folder)
-    chosen_precision = pick_precision(chosen_device, parameters_in(folder), precision)
+    chosen_precision = pick_precision(chosen_device, _parameters_in(folder), precision)
     model = _load_model(folder, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
     is_hub_id = HUB_ID_PATTERN.fullmatch(str(name)) and not Path(name).is_dir()
@@ -181,6 +181,17 @@ def _quantisation_in(config: Any) -> Any:
     names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
     top_level_entry = next(filter(None, map(config.get, names)), None)
     return top_level_entry or next(filter(None, map(_quantisation_in, config.values())), None)
+
+
+def _parameters_in(folder: Path) -> int:
+    """Return the number of parameters by the headers of the weight files; 0 for a damaged file.
+
+    transformers reports the damage afterwards, when it loads the weights.
+    """
+    try:
+        return parameters_in(folder)
+    except InputError:
+        return 0
 
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:

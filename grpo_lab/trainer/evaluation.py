@@ -38,7 +38,7 @@ class ScoredCompletions(NamedTuple):
     lengths: Int[Tensor, " B"]  # number of tokens of the policy
     truncated: Bool[Tensor, " B"]  # True where a limit of tokens or of turns ended the completion
     correctness: Float[Tensor, " B"]  # reward by the first function, or by its `without_penalty` if it has one
-    logged: dict[str, float | None]  # metrics that reward functions logged
+    logged_metrics: dict[str, float | None]  # metrics that reward functions logged
     episodes: list | None = None  # records of the episodes; None without an environment
     turns: list[list[dict[str, str]]] | None = None  # texts of each episode, as `Rollout.turn_texts` returns them
 
@@ -136,7 +136,9 @@ def evaluate_policy(
         "completions/mean_length": sampled.lengths.double().mean().item(),
         "completions/clipped_ratio": sampled.truncated.double().mean().item(),
     }
-    metrics = merge_metrics(sampled.logged, run_metrics, accuracy_and_rewards(sampled), tool_metrics(sampled.episodes))
+    metrics = merge_metrics(
+        sampled.logged_metrics, run_metrics, accuracy_and_rewards(sampled), tool_metrics(sampled.episodes)
+    )
     return {f"eval/{name}": value for name, value in metrics.items()}
 
 

@@ -98,11 +98,11 @@ class UpdateMetrics:
 
     def combine(self) -> dict[str, float]:
         """Return the metrics of the whole update; this waits for the device."""
-        rows = [
+        stacked_numbers = [
             torch.stack([metrics.token_share, metrics.loss, metrics.max_difference, *metrics.means.values()])
             for metrics in self._microbatches
         ]
-        numbers = torch.stack(rows).tolist()
+        numbers = torch.stack(stacked_numbers).tolist()  # one list per micro-batch
         differences = torch.tensor([difference for _, _, difference, *_ in numbers], dtype=torch.float64)
         max_difference = differences.max().item()  # NaN if one is NaN, unlike Python's max
         combined = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max_difference}

@@ -112,7 +112,7 @@ def test_evaluation_metrics_of_scored_completions():
         lengths=torch.tensor([4, 1, 2, 3, 6, 2]),
         truncated=torch.zeros(6, dtype=torch.bool),
         correctness=right,
-        logged={"logged/by_a_reward": 0.125},
+        logged_metrics={"logged/by_a_reward": 0.125},
     )
     expected = {
         "accuracy": 0.5,

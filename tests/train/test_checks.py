@@ -74,7 +74,7 @@ def test_a_dry_run_opens_the_configuration_and_the_tokenizer_once(arguments, mon
 
     monkeypatch.setattr(without_weights, "open_config_and_tokenizer", spy)
     monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # the settings of a tiny model are not fitted
-    plain = [argument for argument in arguments if argument != "--use_peft"]
+    plain = [*(argument for argument in arguments if argument != "--use_peft"), "--max_completion_length", "60"]
     assert train_command.main([*plain, "--dry_run"]) == 0, capsys.readouterr().out
     assert len(opened) == 1
 

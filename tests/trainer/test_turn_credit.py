@@ -159,19 +159,19 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
 
 
 def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
-    _, by_turn, _ = collected("gigpo")
+    _, per_turn, _ = collected("gigpo")
     _, at_the_end, _ = collected("group")
-    rollout = by_turn.rollout
+    rollout = per_turn.rollout
     assert torch.equal(rollout.completion_ids, at_the_end.rollout.completion_ids)
-    assert torch.equal(by_turn.rewards, at_the_end.rewards)
-    turn_rewards, turn_mask = rewards_of_turns(rollout, by_turn.rewards)
-    torch.testing.assert_close(turn_rewards.sum(-1), by_turn.rewards)
+    assert torch.equal(per_turn.rewards, at_the_end.rewards)
+    turn_rewards, turn_mask = rewards_of_turns(rollout, per_turn.rewards)
+    torch.testing.assert_close(turn_rewards.sum(-1), per_turn.rewards)
     assert len({episode.environment.reward_calls for episode in rollout.episodes}) > 1
     inputs = [values.view(2, 4, -1) for values in (turn_rewards, turn_mask, state_ids(rollout))]
     expected = gigpo_advantages(*inputs, scale="group").view(8, -1)
     for row, turn in turn_mask.nonzero().tolist():
         tokens = (rollout.turn_of_token[row] == turn) & rollout.policy_mask[row]
-        assert (by_turn.advantages[row, tokens] == expected[row, turn]).all()
+        assert (per_turn.advantages[row, tokens] == expected[row, turn]).all()
 
 
 def run(folder, resume=False, **settings):

@@ -110,7 +110,7 @@ def averaged_in_bf16(policy):
     return callback
 
 
-FIRST_STEP_TEST = Exercise(
+FIRST_STEP_MOVEMENT = Exercise(
     function=first_step_movement,
     cases=(
         drawn("one layer", lambda draws: (draws.fill(nn.Linear(3, 2, bias=False)),)),

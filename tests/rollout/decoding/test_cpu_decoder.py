@@ -105,21 +105,21 @@ def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(bef
 def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
     model, _ = make_policy()
     write_column = torch.zeros(1, dtype=torch.long)
-    roomy, copied = PreallocatedCache(model, 3, 12, 8, write_column), InPlaceCache(model, 3, 8, write_column)
+    preallocated, copied = PreallocatedCache(model, 3, 12, 8, write_column), InPlaceCache(model, 3, 8, write_column)
     planned = 2 * model.config.num_hidden_layers * 12 * copied.keys[0][0].nbytes
-    assert sum(memory.nbytes for tensors in roomy._memory for memory in tensors) == planned
+    assert sum(memory.nbytes for tensors in preallocated._memory for memory in tensors) == planned
     generator = torch.Generator().manual_seed(0)
     rows = 3
     for column in range(8):
-        roomy.columns = copied.columns = column + 1
+        preallocated.columns = copied.columns = column + 1
         write_column.fill_(column)
         shape = (rows, *copied.keys[0].shape[1:2], 1, copied.keys[0].shape[3])
         for layer in range(model.config.num_hidden_layers):
             new = torch.randn(2, *shape, generator=generator)
-            for ours, theirs in zip(roomy.update(*new, layer), copied.update(*new, layer), strict=True):
+            for ours, theirs in zip(preallocated.update(*new, layer), copied.update(*new, layer), strict=True):
                 assert torch.equal(ours, theirs)
         parent = torch.randint(rows, (max(1, min(12, rows + column - 2)),), generator=generator).sort().values
         selected = parent[order_keeping_parents(parent)]
         rows = len(selected)
-        roomy.select_rows(selected)
+        preallocated.select_rows(selected)
         copied.select_rows(selected)

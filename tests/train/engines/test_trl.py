@@ -239,9 +239,9 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, gpu = TrlEngine(), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, has_tiny_model=False) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, has_tiny_model=False) == "fp16"
-    assert OurEngine().precision(GRPOConfig(), gpu, has_tiny_model=False) is None
+    assert engine.precision(GRPOConfig(), gpu, 100_000_000) == default
+    assert engine.precision(GRPOConfig(fp16=True), gpu, 100_000_000) == "fp16"
+    assert OurEngine().precision(GRPOConfig(), gpu, 100_000_000) is None
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
