@@ -83,7 +83,7 @@ def sample_and_reward(
             rewards = reward_rollout(rollout, batch, reward_funcs, reward_weights, log)
             correctness = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
-                correctness = reward_rollout(rollout, batch, without_penalty).total
+                correctness = reward_rollout(rollout, batch, without_penalty).rewards_per_func[:, 0]
             names = rewards.names
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
