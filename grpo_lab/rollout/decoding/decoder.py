@@ -61,14 +61,12 @@ class Decoder:
         self.model = model
         self.sampling = spec.sampling
         self.episode_tokens = episode_tokens
-        self.write_column = zeros(
-            1
-        )  # the cache column that this step writes; the token that it draws goes into the next one
+        # The cache column that this step writes; the token that it draws goes into the next one.
+        self.write_column = zeros(1)
         self.cache = self._new_cache(num_prefixes, num_rows, spec.columns)
         self.autocast_weights = autocast_copies(model)
-        eos_token_ids = (
-            spec.sampling.eos_token_ids if episode_tokens is None else ()
-        )  # in an episode, `episode_tokens` ends a row
+        # In an episode, `episode_tokens` ends a row.
+        eos_token_ids = spec.sampling.eos_token_ids if episode_tokens is None else ()
         self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
         # The record of all rows, one entry per row:

@@ -68,9 +68,8 @@ class SamplingRequest:
     num_generations: int  # G
     max_completion_length: int  # tokens
     sampling: SamplingParams
-    episode_tokens: EpisodeTokens | None = (
-        None  # supplies the environment's tokens, and says which rows have ended; None without one
-    )
+    # Supplies the environment's tokens, and says which rows have ended; None without an environment.
+    episode_tokens: EpisodeTokens | None = None
     use_generate: bool = False  # True samples by transformers' `generate`, whatever the model
 
     @property
