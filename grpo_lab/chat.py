@@ -207,7 +207,6 @@ class _Chat:
         Returns:
             The messages of the episode, or its text if the environment has no messages.
         """
-        from grpo_lab.rollout.environments.environment import capabilities
         from grpo_lab.rollout.rollout import turns_as_text
 
         if self.forgets_questions:
@@ -227,7 +226,7 @@ class _Chat:
         print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
         if self.reward_spec is not None:
             print(_reward_line(rollout, row, self.reward_spec))
-        elif capabilities(self.environment).has_reward:
+        elif self.environment.has_reward:
             print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
         sys.stdout.flush()
         return rollout.texts[0] if episode.messages is None else episode.messages

@@ -17,7 +17,6 @@ from grpo_lab.models.folders import base_model_folder
 from grpo_lab.models.loading import load_component
 from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rollout.environments.choice import make_environment
-from grpo_lab.rollout.environments.environment import tool_schemas
 from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_options import add_task_options, add_tool_options
@@ -49,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         tools=load_tools(options.pop("tools", None)),
         environment_factory=load_environment_class(options.pop("environment", None)),
     )
-    schemas = tool_schemas(environment)
+    schemas = None if environment is None else environment.schemas
     defaults = default_settings(parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:

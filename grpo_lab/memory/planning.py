@@ -22,7 +22,7 @@ from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import PHASES, RunSizes, resident_bytes
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
-from grpo_lab.rollout.environments.environment import Environment, tool_schemas
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
@@ -259,12 +259,13 @@ def fit_to_gpu(
     """
     if device.type != "cuda":
         return config, []
+    schemas = None if environment is None else environment.schemas
     try:
         precisions = possible_precisions(device, shape_of(model_config).parameters, config.requested_precision)
         memory_plan = plan_memory(
             model_config,
             config,
-            prompt_length=longest_prompt(tokenizer, rows, tool_schemas(environment)),
+            prompt_length=longest_prompt(tokenizer, rows, schemas),
             precision=precisions[0],
             has_environment=environment is not None,
         )
@@ -299,11 +300,12 @@ def enlarge_microbatches(
     if has_fixed_batches or loss_depends_on_size or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
     config_with_long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
+    schemas = None if environment is None else environment.schemas
     try:
         memory_plan = plan_memory(
             model_config,
             config_with_long_completions,
-            prompt_length=longest_prompt(tokenizer, rows, tool_schemas(environment)),
+            prompt_length=longest_prompt(tokenizer, rows, schemas),
             precision=precision,
             device_type="cpu",
             has_environment=environment is not None,

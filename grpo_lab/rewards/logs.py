@@ -53,16 +53,16 @@ class RewardLog:
         means = {name: sum(values) / len(values) for name, values in self._values.items()}
         return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
 
-    def columns(self, count: int) -> "Columns":
-        """Return the logged columns.
-
-        Raises:
-            RunError: if a column does not have `count` values, one for each completion.
-        """
+    def check_columns(self, count: int) -> None:
+        """Raise RunError if a logged column does not have `count` values, one for each completion."""
         for name, values in self._columns.items():
             if len(values) != count:
                 problem = f"got {len(values)} values for {name!r}"
                 raise RunError("log_extra", values, f"expected {count}, one for each completion", problem=problem)
+
+    def columns(self, count: int) -> "Columns":
+        """Return the logged columns, after `check_columns`."""
+        self.check_columns(count)
         return Columns(self._columns)
 
 

@@ -39,9 +39,8 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
     mask = torch.cat([mask, mask.new_ones(1, len(prefix_ids) + len(number_ids))], dim=1).to(model.device)
     with evaluation_mode(model), autocast(model):
         logits = model(ids, attention_mask=mask.long()).logits[0, prompt.shape[1] - 1 :]
-    probabilities = (
-        logits.float().softmax(-1).cpu()
-    )  # one row for each token after the prompt, and one for the token that follows them
+    # One row for each token after the prompt, and one for the token that follows them.
+    probabilities = logits.float().softmax(-1).cpu()
     ids_of_digits = torch.tensor(sorted({i for digit in "0123456789" for i in _ids(tokenizer, digit).tolist()}))
     token_probabilities = probabilities[:-1].gather(1, torch.cat([prefix_ids, number_ids])[:, None])[:, 0]
     p_beginning = token_probabilities[: len(prefix_ids)].prod()

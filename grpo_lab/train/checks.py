@@ -13,7 +13,6 @@ from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.without_weights import ModelWithoutWeights
-from grpo_lab.rollout.environments.environment import capabilities, tool_schemas
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.engines.processes import is_main
@@ -46,7 +45,7 @@ def checks_of(plan: RunPlan) -> dict[str, Callable[[RunPlan], None]]:
     """Return the checks of a run in their order: what each one checks, in words, and its function."""
     held_out = f" and {len(plan.eval_rows):,} held out" if plan.eval_rows is not None else ""
     rows = f"{len(plan.rows):,} rows{held_out}: columns, expected answers, room for each prompt"
-    if tool_schemas(plan.environment) is not None:
+    if plan.environment is not None and plan.environment.schemas is not None:
         rows += " and its tools, and the chat template has them"
     checks = {
         "options and what they say of each other": check_engine,
@@ -135,7 +134,8 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     precision = plan.precision
     plan, fitting_lines = plan.fitted_to_memory()
     device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.config_and_tokenizer
-    schemas = tool_schemas(plan.environment)
+    environment = plan.environment
+    schemas = None if environment is None else environment.schemas
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
     if not is_planned_for_gpu:
         yield from fitting_lines
@@ -164,7 +164,8 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
         except InputError as error:  # the run can train an architecture whose memory cannot be planned
             yield f"memory: not planned, since {error}"
     prompt = rows[0]["prompt"]
-    appended_later = ", to which reset may append" * capabilities(plan.environment).has_instances
+    has_instances = environment is not None and environment.has_instances
+    appended_later = ", to which reset may append" * has_instances
     tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
     yield f"the first prompt as the model sees it{appended_later}, {tokens} tokens:"
     yield from (f"  {line}" for line in render_prompt(tokenizer, prompt, tools=schemas).splitlines())

@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.environment import Environment, sample_rows
+from grpo_lab.rollout.environments.environment import EnvironmentLike, sample_rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.metrics import merge_metrics, reward_metrics, rollout_metrics
@@ -28,7 +28,7 @@ def collect(
     reward_funcs: Callable | list | None,
     config: GRPOConfig,
     clock: Clock | None = None,
-    environment: Environment | None = None,
+    environment: EnvironmentLike | None = None,
     trainer_state: Any = None,
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compute the advantage of each within its group.

@@ -83,7 +83,7 @@ def sample_and_reward(
             rewards = reward_rollout(rollout, batch, reward_funcs, reward_weights, log)
             correctness = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
-                correctness = reward_rollout(rollout, batch, without_penalty).total
+                correctness = reward_rollout(rollout, batch, without_penalty).rewards_per_func[:, 0]
             names = rewards.names
             texts += rollout.texts
             episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
@@ -91,7 +91,7 @@ def sample_and_reward(
             lengths = rollout.policy_mask.sum(-1).cpu()
             batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, correctness))
             bar.update(len(batch))
-    log.columns(len(texts))
+    log.check_columns(len(texts))
     lengths, truncated, total, rewards_per_func, correctness = map(torch.cat, zip(*batches, strict=True))
     rewards = Rewards(total, rewards_per_func, names)
     scored = ScoredCompletions(texts, rewards, lengths, truncated, correctness, log.metrics())

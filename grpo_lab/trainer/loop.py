@@ -18,7 +18,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
 from grpo_lab.rollout.environments.choice import make_environment
-from grpo_lab.rollout.environments.environment import Environment, capabilities
+from grpo_lab.rollout.environments.environment import EnvironmentLike
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.collecting import collect
@@ -40,7 +40,7 @@ def train(
     *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
-    environment: Environment | None = None,
+    environment: EnvironmentLike | None = None,
     saved_options: dict | None = None,
 ) -> list[dict]:
     """Train the model in place with GRPO.
@@ -78,7 +78,7 @@ def train(
         tools=tools, environment_factory=environment_factory, environment=environment,
         max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
     )  # fmt: skip
-    if reward_funcs is None and not capabilities(environment).has_reward:
+    if reward_funcs is None and not (environment is not None and environment.has_reward):
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options) as run:
         for step in run.steps():

@@ -16,7 +16,7 @@ from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
-from grpo_lab.rollout.environments.environment import Environment
+from grpo_lab.rollout.environments.environment import EnvironmentLike, as_environment
 from grpo_lab.rollout.forward.modes import checkpointed_layers, training_mode
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
@@ -62,10 +62,10 @@ class Run(RunInputs):
         reward_funcs: Callable | list[Callable] | None,
         config: GRPOConfig,
         eval_dataset: Rows | None = None,
-        environment: Environment | None = None,
+        environment: EnvironmentLike | None = None,
         saved_options: dict | None = None,
     ):
-        super().__init__(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+        super().__init__(model, tokenizer, dataset, reward_funcs, config, eval_dataset, as_environment(environment))
         check_run_inputs(self)
         self.saved_options = saved_options or {}
         disable_dropout(model)

@@ -12,7 +12,7 @@ from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
-from grpo_lab.rollout.environments.environment import Environment, capabilities, tool_schemas
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import is_fast
 from grpo_lab.rollout.forward.long_rows import describe_attention
@@ -70,7 +70,7 @@ def check_reward_funcs(
     if reserved_name := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
         expected = "expected another name, since reward functions get something else under this one"
         raise InputError("dataset", dataset, expected, problem=f"has the column {reserved_name!r}")
-    check_reward_arguments(reward_funcs, columns, capabilities(environment).has_instances)
+    check_reward_arguments(reward_funcs, columns, environment is not None and environment.has_instances)
 
 
 def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_environments: bool = False) -> None:
@@ -123,7 +123,8 @@ def _attention_of_long_rows(inputs: RunInputs) -> str | None:
     model, config = inputs.model, inputs.config
     if not is_fast(model):
         return None
-    prompt_length = longest_prompt(inputs.tokenizer, inputs.dataset, tool_schemas(inputs.environment))
+    schemas = None if inputs.environment is None else inputs.environment.schemas
+    prompt_length = longest_prompt(inputs.tokenizer, inputs.dataset, schemas)
     length = prompt_length + config.max_completion_length
     with autocast(model, config):
         return describe_attention(length, model.device.type, attention_dtype(model))

@@ -14,7 +14,7 @@ from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.environment import Environment, capabilities
+from grpo_lab.rollout.environments.environment import Environment
 
 
 def check_turn_advantage(config: GRPOConfig, environment: Environment | None = None) -> None:
@@ -22,7 +22,7 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
     name, entry = config.advantage, ADVANTAGES[config.advantage]
     if entry.per_turn and environment is None:
         raise InputError("advantage", name, "leave it out: there is no environment, and so there are no turns")
-    if entry.reads_states and not capabilities(environment).has_state:
+    if entry.reads_states and not (environment is not None and environment.has_state):
         expected = "expected an environment_factory whose class has `def get_state(self)`: the state a turn begins in"
         raise InputError("advantage", name, expected)
 

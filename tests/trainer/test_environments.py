@@ -13,6 +13,7 @@ from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import PolicyOptimizer, Run, accumulate_gradient, collect, train
 from grpo_lab.trainer.collecting import make_experience
+from grpo_lab.trainer.evaluation import accuracy_and_rewards, sample_and_reward
 from tests.support.file_faults import Killed
 from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of
@@ -115,6 +116,28 @@ def test_the_reward_of_the_environment_is_enough():
     model, tokenizer = make_tool_policy()
     history = train(model, tokenizer, ROWS, None, tool_config(max_steps=2), environment_factory=Adder)
     assert [metrics["reward"] == metrics["rewards/Adder/mean"] for metrics in history] == [True, True]
+
+
+def test_accuracy_of_an_evaluation_leaves_out_the_reward_of_the_environment():
+    """It is that of `without_penalty` of the first reward function; the environment's reward has a column alone."""
+
+    def penalised(completions, **kwargs):
+        return [0.5] * len(completions)
+
+    def always_right(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    class Rewarding(Adder):
+        def get_reward(self) -> float:
+            return 0.25
+
+    penalised.without_penalty = always_right
+    (model, tokenizer), environment = make_tool_policy(), ToolEnvironment(environment_factory=Rewarding)
+    sampling = {"num_generations": 2, "max_completion_length": 100, "environment": environment}
+    scored = sample_and_reward(model, tokenizer, ROWS, penalised, **sampling)
+    assert scored.rewards.names == ["penalised", "Rewarding"] and scored.correctness.tolist() == [1.0] * 4
+    assert accuracy_and_rewards(scored)["accuracy"] == 1
+    assert scored.rewards.total.tolist() == [0.75] * 4
 
 
 def test_frequencies_of_calls_are_trls():

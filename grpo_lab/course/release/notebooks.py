@@ -69,10 +69,8 @@ class_variant('''
 {results}
 ''')"""
 ANSWER_HERE = "*Your answer here. A few sentences are enough.*"
-NOTHING_WRITTEN = {
-    ANSWER_HERE,
-    "*答案写在这里，几句话就够。*",
-}  # the text of a cell without an answer, in each language
+# The text of a cell without an answer, in each language.
+NOTHING_WRITTEN = {ANSWER_HERE, "*答案写在这里，几句话就够。*"}
 IMPORTS = (
     "import matplotlib.pyplot as plt", "import torch",
     *(f"from einops import {name}" for name in ("rearrange", "reduce", "repeat")),

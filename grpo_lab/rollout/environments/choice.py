@@ -1,10 +1,9 @@
 """The environment of a run, made from the arguments of `train` or from the task and the options of a command."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.environments.environment import Environment
+from grpo_lab.rollout.environments.environment import Environment, EnvironmentLike, as_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.tool_environment import TOOL_TIMEOUT
@@ -16,7 +15,7 @@ def make_environment(
     *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
-    environment: Environment | None = None,
+    environment: EnvironmentLike | None = None,
     max_tool_calling_iterations: int | None = None,
     tool_timeout: float = TOOL_TIMEOUT,
 ) -> Environment | None:
@@ -27,7 +26,7 @@ def make_environment(
         tools: Functions for a `ToolEnvironment`.
         environment_factory: A class, or a function without arguments, that makes the environments of a
             `ToolEnvironment`. It is called once here.
-        environment: An environment object, such as a `TextEnvironment`.
+        environment: An environment object, such as a `TextEnvironment`, or one of the user's own, which is wrapped.
         max_tool_calling_iterations: Maximum number of turns after which the environment replies; one more turn may
             follow. None leaves the limit to the environment.
         tool_timeout: Limit of a call of a tool in seconds.
@@ -51,6 +50,5 @@ def make_environment(
         environment = TextEnvironment(task.respond, task.stop_strings)
     if limit is not None and environment is None:
         raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
-    if limit is not None and isinstance(environment, TextEnvironment):
-        return replace(environment, max_turns=limit + 1)
-    return environment
+    environment = as_environment(environment)
+    return environment if limit is None or environment is None else environment.with_max_turns(limit + 1)

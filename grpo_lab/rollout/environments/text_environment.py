@@ -1,9 +1,9 @@
 """An environment that replies in plain text, such as a calculator inside a thought."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.episodes import sample_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.rollout import Rollout
@@ -11,7 +11,7 @@ from grpo_lab.tasks import Rows
 
 
 @dataclass(frozen=True)
-class TextEnvironment:
+class TextEnvironment(Environment):
     """An environment that replies by one function from texts to texts, called when a stop string ends a turn.
 
     respond, stop_strings, max_turns: The arguments of `sample_episodes`.
@@ -20,9 +20,10 @@ class TextEnvironment:
     respond: Callable[[list[str]], Sequence[str | None]]
     stop_strings: Sequence[str] = ()
     max_turns: int | None = None
-    has_instances: ClassVar[bool] = False  # one function serves all episodes
-    has_reward: ClassVar[bool] = False
-    has_state: ClassVar[bool] = False
+
+    def with_max_turns(self, max_turns: int) -> "TextEnvironment":
+        """Return the environment with this maximum number of turns."""
+        return replace(self, max_turns=max_turns)
 
     def sample(
         self,

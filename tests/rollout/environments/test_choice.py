@@ -4,7 +4,6 @@ import pytest
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.environments.choice import make_environment
-from grpo_lab.rollout.environments.environment import tool_schemas
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.tool_environment import TOOL_TIMEOUT
@@ -89,5 +88,5 @@ def test_a_second_environment_and_a_limit_without_one_are_refused(arguments, mes
 
 
 def test_the_schemas_of_an_environment_are_those_of_its_tools():
-    assert [schema["function"]["name"] for schema in tool_schemas(make_environment(tools=[add]))] == ["add"]
-    assert tool_schemas(make_environment(CALCULATOR)) is None and tool_schemas(None) is None
+    assert [schema["function"]["name"] for schema in make_environment(tools=[add]).schemas] == ["add"]
+    assert make_environment(CALCULATOR).schemas is None

@@ -26,6 +26,7 @@ import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
 from grpo_lab.rollout.decoding.turns import Turn
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.episodes import sample_turns
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.environments.tools.tool_episode import ToolEpisode, call_environment, tool_methods
@@ -39,7 +40,7 @@ from grpo_lab.tasks import Rows
 TOOL_TIMEOUT = 30.0  # seconds
 
 
-class ToolEnvironment:
+class ToolEnvironment(Environment):
     """An environment whose episodes are chats with tools, and with an environment object each if a factory is given.
 
     Args:
@@ -80,21 +81,9 @@ class ToolEnvironment:
             self._check_environment_class()
             methods = tool_methods(first_thread.environment)
         self.schemas = _schemas([*self.tools, *methods])
-
-    @property
-    def has_instances(self) -> bool:
-        """True if each episode has an environment object of its own."""
-        return self.environment_class is not None
-
-    @property
-    def has_reward(self) -> bool:
-        """True if the environment objects have a method `get_reward`."""
-        return callable(getattr(self.environment_class, "get_reward", None))
-
-    @property
-    def has_state(self) -> bool:
-        """True if the environment objects have a method `get_state`."""
-        return callable(getattr(self.environment_class, "get_state", None))
+        self.has_instances = self.environment_class is not None
+        self.has_reward = callable(getattr(self.environment_class, "get_reward", None))
+        self.has_state = callable(getattr(self.environment_class, "get_state", None))
 
     @property
     def functions_and_settings(self) -> tuple[list[Callable], dict]:
