@@ -154,7 +154,7 @@ def _free_share(exercise: Exercise, seed: int) -> float:
     indices = range(len(expected))
     initial = unrepaired_stub(exercise)
     if initial is None and exercise.is_variant:
-        initial = next(iter(exercise.known_mistakes.values()))  # a variant's one known mistake is the lesson's function
+        (initial,) = exercise.mistakes  # a variant's one known mistake is the lesson's function
     if initial is not None:
         initial_outcomes = [wrong_outcome(exercise, initial, index, seed) for index in indices]
         return property_shares(exercise, initial_outcomes, expected)["values"]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given, wrong_lines
 from grpo_lab.logprobs import completion_mask, token_entropy, token_logprobs
 from grpo_lab.policy_gradient import reinforce_loss, score_function_objective, sequence_logprob
 
@@ -25,25 +25,41 @@ TOKEN_LOGPROBS = Exercise(
         ),
     ),
     gradient_of=("logits",),
-    mistakes={
-        "off-by-one": {
-            "1.15": "z = logits[:, :-1] / temperature",
-            "1.2": "logp = z.gather(-1, token_ids[:, 1:].unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)",
-        },
-        "temperature-last": {
-            "1.15": "z = _at_least_float32(logits)",
-            "1.2": "logp = (z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)) / temperature",
-        },
-        "temperature-mismatch": {"1.15": "z = _at_least_float32(logits)"},
-        "not-normalised": {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
-        "softmax-over-positions": {
-            "1.15": "z = (logits / temperature).log_softmax(1)",
-            "1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)",
-        },
-        "softmax-then-log": {"1.2": "logp = z.softmax(-1).log().gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
-        "logarithm-missing": {"1.2": "logp = z.softmax(-1).gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
-        "overflowing-sum": {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.exp().sum(-1).log()"},
-    },
+    mistakes=(
+        wrong_lines(
+            "off-by-one",
+            {
+                "1.15": "z = logits[:, :-1] / temperature",
+                "1.2": "logp = z.gather(-1, token_ids[:, 1:].unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)",
+            },
+        ),
+        wrong_lines(
+            "temperature-last",
+            {
+                "1.15": "z = _at_least_float32(logits)",
+                "1.2": "logp = (z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)) / temperature",
+            },
+        ),
+        wrong_lines("temperature-mismatch", {"1.15": "z = _at_least_float32(logits)"}),
+        wrong_lines("not-normalised", {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"}),
+        wrong_lines(
+            "softmax-over-positions",
+            {
+                "1.15": "z = (logits / temperature).log_softmax(1)",
+                "1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)",
+            },
+        ),
+        wrong_lines(
+            "softmax-then-log", {"1.2": "logp = z.softmax(-1).log().gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"}
+        ),
+        wrong_lines(
+            "logarithm-missing", {"1.2": "logp = z.softmax(-1).gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"}
+        ),
+        wrong_lines(
+            "overflowing-sum",
+            {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.exp().sum(-1).log()"},
+        ),
+    ),
 )
 
 
@@ -60,17 +76,20 @@ TOKEN_ENTROPY = Exercise(
         at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
     ),
     gradient_of=("logits",),
-    mistakes={
-        "temperature-mismatch": {"1.16": "logp = logits.log_softmax(-1)"},
-        "bits-not-nats": {"1.17": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"},
-        "log-of-zero": {"1.16": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"},
-        "logits-as-logp": {"1.17": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"},
-        "mean-over-words": {"1.17": "entropy = -(logp.exp() * logp).mean(-1)"},
-        "probability-missing": {"1.17": "entropy = -logp.sum(-1)"},
-        "softmax-over-positions": {"1.16": "logp = (_at_least_float32(logits) / temperature).log_softmax(1)"},
-        "likeliest-word-only": {"1.17": "entropy = -logp.amax(-1)"},
-    },
-    equations={"logits-as-logp": "1.16"},
+    mistakes=(
+        wrong_lines("temperature-mismatch", {"1.16": "logp = logits.log_softmax(-1)"}),
+        wrong_lines("bits-not-nats", {"1.17": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"}),
+        wrong_lines("log-of-zero", {"1.16": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"}),
+        wrong_lines(
+            "logits-as-logp", {"1.17": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"}, equation="1.16"
+        ),
+        wrong_lines("mean-over-words", {"1.17": "entropy = -(logp.exp() * logp).mean(-1)"}),
+        wrong_lines("probability-missing", {"1.17": "entropy = -logp.sum(-1)"}),
+        wrong_lines(
+            "softmax-over-positions", {"1.16": "logp = (_at_least_float32(logits) / temperature).log_softmax(1)"}
+        ),
+        wrong_lines("likeliest-word-only", {"1.17": "entropy = -logp.amax(-1)"}),
+    ),
 )
 
 
@@ -87,17 +106,20 @@ COMPLETION_MASK = Exercise(
         drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
         at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
     ),
-    mistakes={
-        "eos-trimmed": {"1.13": "ends_before = is_end.cumsum(-1)"},
-        "eos-by-id": {"1.14": "mask = is_end == 0"},
-        "up-to-the-last-end": {"1.14": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
-        "cut-off-forgotten": {"1.14": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
-        "one-end-only": {
-            "tensor()": "end_ids = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"
-        },
-        "up-to-the-second-end": {"1.13": "ends_before = (is_end.cumsum(-1) - 1).clamp(min=0)"},
-    },
-    equations={"one-end-only": "1.13"},
+    mistakes=(
+        wrong_lines("eos-trimmed", {"1.13": "ends_before = is_end.cumsum(-1)"}),
+        wrong_lines("eos-by-id", {"1.14": "mask = is_end == 0"}),
+        wrong_lines("up-to-the-last-end", {"1.14": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"}),
+        wrong_lines(
+            "cut-off-forgotten", {"1.14": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"}
+        ),
+        wrong_lines(
+            "one-end-only",
+            {"tensor()": "end_ids = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"},
+            equation="1.13",
+        ),
+        wrong_lines("up-to-the-second-end", {"1.13": "ends_before = (is_end.cumsum(-1) - 1).clamp(min=0)"}),
+    ),
 )
 
 
@@ -118,11 +140,13 @@ SEQUENCE_LOGPROB = Exercise(
         extreme("NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])),
     ),
     gradient_of=("logp",),
-    mistakes={
-        "mask-ignored": {"1.3": "seq_logp = logp.sum(-1)"},
-        "length-mean": {"1.3": "seq_logp = torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)"},
-        "zero-times-infinity": {"1.3": "seq_logp = (logp * mask).sum(-1)"},
-    },
+    mistakes=(
+        wrong_lines("mask-ignored", {"1.3": "seq_logp = logp.sum(-1)"}),
+        wrong_lines(
+            "length-mean", {"1.3": "seq_logp = torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)"}
+        ),
+        wrong_lines("zero-times-infinity", {"1.3": "seq_logp = (logp * mask).sum(-1)"}),
+    ),
 )
 
 
@@ -136,13 +160,13 @@ REINFORCE_LOSS = Exercise(
         at_scale("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
     ),
     gradient_of=("seq_logp", "weights"),
-    mistakes={
-        "ascends": {"1.10": "loss = (weights.detach() * seq_logp).mean()"},
-        "weights-not-detached": {"1.10": "loss = -(weights * seq_logp).mean()"},
-        "sum-not-mean": {"1.10": "loss = -(weights.detach() * seq_logp).sum()"},
-        "probability-not-log": {"1.10": "loss = -(weights.detach() * seq_logp.exp()).mean()"},
-        "product-of-means": {"1.10": "loss = -(weights.detach().mean() * seq_logp).mean()"},
-    },
+    mistakes=(
+        wrong_lines("ascends", {"1.10": "loss = (weights.detach() * seq_logp).mean()"}),
+        wrong_lines("weights-not-detached", {"1.10": "loss = -(weights * seq_logp).mean()"}),
+        wrong_lines("sum-not-mean", {"1.10": "loss = -(weights.detach() * seq_logp).sum()"}),
+        wrong_lines("probability-not-log", {"1.10": "loss = -(weights.detach() * seq_logp.exp()).mean()"}),
+        wrong_lines("product-of-means", {"1.10": "loss = -(weights.detach().mean() * seq_logp).mean()"}),
+    ),
 )
 
 
@@ -158,12 +182,14 @@ SCORE_FUNCTION_OBJECTIVE = Exercise(
         ),
     ),
     gradient_of=("seq_logp",),
-    mistakes={
-        "nothing-stopped": {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"},
-        "probability-missing": {"1.11": "objective = (rewards * seq_logp).sum()"},
-        "wrong-factor-stopped": {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"},
-        "expected-reward": {"1.11": "objective = (seq_logp.exp() * rewards).sum()"},
-    },
+    mistakes=(
+        wrong_lines("nothing-stopped", {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"}),
+        wrong_lines("probability-missing", {"1.11": "objective = (rewards * seq_logp).sum()"}),
+        wrong_lines(
+            "wrong-factor-stopped", {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"}
+        ),
+        wrong_lines("expected-reward", {"1.11": "objective = (seq_logp.exp() * rewards).sum()"}),
+    ),
 )
 
 
@@ -286,27 +312,36 @@ SAMPLE_TOKENS = Exercise(
         ),
         _sampling_case("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tested_property="stability"),
     ),
-    mistakes={
-        "padding-attended": {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"},
-        "new-tokens-hidden": {"[mask]": "mask = torch.cat([mask, torch.zeros_like(mask[:, :1])], dim=1)"},
-        "read-as-if-padded-right": {"[last]": "logits = model(ids, mask)[torch.arange(len(ids)), mask.sum(-1) - 1]"},
-        "ended-by-padding": {"zeros()": "ended = (prompt_ids == end).any(-1)"},
-        "goes-on-behind-the-end": {"[filled]": ""},
-        "all-end-together": {"[ended]": "ended = (token == end).any().expand(len(token))"},
-        "temperature-times": {"softmax()": "p = (logits * temperature).softmax(-1)"},
-        "temperature-last": {
-            "softmax()": "p = logits.softmax(-1)",
-            "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
-        },
-        "crossing-token-lost": {
-            "[before]": "mass_above = sorted_p.cumsum(-1).clamp(max=1 - 1e-9)\nmass_above[:, 0] = 0"
-        },
-        "not-divided-anew": {"[anew]": ""},
-        "greedy": {"[draw]": "token = p.argmax(-1)"},
-        "in-the-order-of-probability": {
-            "[draw]": "rank = (p.gather(-1, order).cumsum(-1) <= u[:, None]).sum(-1, keepdim=True)\n"
-            "token = order.gather(-1, rank)[:, 0]"
-        },
-        "at-most-top-p": {"[before]": "mass_above = sorted_p.cumsum(-1) * (1 - 1e-12)"},
-    },
+    mistakes=(
+        wrong_lines("padding-attended", {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"}),
+        wrong_lines("new-tokens-hidden", {"[mask]": "mask = torch.cat([mask, torch.zeros_like(mask[:, :1])], dim=1)"}),
+        wrong_lines(
+            "read-as-if-padded-right", {"[last]": "logits = model(ids, mask)[torch.arange(len(ids)), mask.sum(-1) - 1]"}
+        ),
+        wrong_lines("ended-by-padding", {"zeros()": "ended = (prompt_ids == end).any(-1)"}),
+        wrong_lines("goes-on-behind-the-end", {"[filled]": ""}),
+        wrong_lines("all-end-together", {"[ended]": "ended = (token == end).any().expand(len(token))"}),
+        wrong_lines("temperature-times", {"softmax()": "p = (logits * temperature).softmax(-1)"}),
+        wrong_lines(
+            "temperature-last",
+            {
+                "softmax()": "p = logits.softmax(-1)",
+                "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
+            },
+        ),
+        wrong_lines(
+            "crossing-token-lost",
+            {"[before]": "mass_above = sorted_p.cumsum(-1).clamp(max=1 - 1e-9)\nmass_above[:, 0] = 0"},
+        ),
+        wrong_lines("not-divided-anew", {"[anew]": ""}),
+        wrong_lines("greedy", {"[draw]": "token = p.argmax(-1)"}),
+        wrong_lines(
+            "in-the-order-of-probability",
+            {
+                "[draw]": "rank = (p.gather(-1, order).cumsum(-1) <= u[:, None]).sum(-1, keepdim=True)\n"
+                "token = order.gather(-1, rank)[:, 0]"
+            },
+        ),
+        wrong_lines("at-most-top-p", {"[before]": "mass_above = sorted_p.cumsum(-1) * (1 - 1e-12)"}),
+    ),
 )

@@ -12,7 +12,7 @@ from torch.distributions import Categorical
 from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Case, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import Case, Exercise, at_scale, drawn, extreme, f64, given, wrong_lines
 from grpo_lab.toys.sorting import repaired_reward, response_logprobs, surrogate_loss
 
 
@@ -39,13 +39,18 @@ RESPONSE_LOGPROBS = Exercise(
         at_scale("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
     ),
     gradient_of=("logp",),
-    mistakes={
-        "group-mixed": {
-            "3.22": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
-        },
-        "not-turned-back": {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
-        "frozen": {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
-    },
+    mistakes=(
+        wrong_lines(
+            "group-mixed",
+            {"3.22": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"},
+        ),
+        wrong_lines(
+            "not-turned-back", {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"}
+        ),
+        wrong_lines(
+            "frozen", {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"}
+        ),
+    ),
 )
 
 
@@ -86,19 +91,24 @@ SURROGATE_LOSS = Exercise(
         at_scale("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
     ),
     gradient_of=("logp", "old_logp"),
-    mistakes={
-        "ratio-quotient": losses_with("(logp / old_logp.detach())"),
-        "ratio-of-underflowing-probabilities": losses_with("(logp.exp() / old_logp.detach().exp())"),
-        "old-not-detached": losses_with("(logp - old_logp).exp()"),
-        "advantage-broadcast": losses_with(RATIO, "advantages"),
-        "clip-inverted": {"3.6": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"},
-        "clip-one-sided": {
-            "3.6": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"
-        },
-        "clip-only": {"3.6": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"},
-        "never-clipped": {"3.6": f"return -({RATIO} * advantages[:, None]).mean()"},
-        "upside-down": losses_with("(old_logp.detach() - logp).exp()"),
-    },
+    mistakes=(
+        wrong_lines("ratio-quotient", losses_with("(logp / old_logp.detach())")),
+        wrong_lines("ratio-of-underflowing-probabilities", losses_with("(logp.exp() / old_logp.detach().exp())")),
+        wrong_lines("old-not-detached", losses_with("(logp - old_logp).exp()")),
+        wrong_lines("advantage-broadcast", losses_with(RATIO, "advantages")),
+        wrong_lines(
+            "clip-inverted", {"3.6": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"}
+        ),
+        wrong_lines(
+            "clip-one-sided",
+            {"3.6": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"},
+        ),
+        wrong_lines(
+            "clip-only", {"3.6": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"}
+        ),
+        wrong_lines("never-clipped", {"3.6": f"return -({RATIO} * advantages[:, None]).mean()"}),
+        wrong_lines("upside-down", losses_with("(old_logp.detach() - logp).exp()")),
+    ),
 )
 
 
@@ -114,14 +124,17 @@ REPAIRED_REWARD = Exercise(
         extreme("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
         at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
     ),
-    mistakes={
-        "set-inclusion": {"3.9": "included = (copies[0] * (copies[1] > 0)).sum(-1)"},
-        "response-counted": {"3.9": "included = (copies[1] * (copies[0] > 0)).sum(-1)"},
-        "distinct-numbers": {"3.9": "included = (copies > 0).all(0).sum(-1)"},
-        "order-ignored": {"3.11": "rewards = included.float()"},
-        "place-by-place": {"3.9": "included = (prompts.sort(1).values == responses).sum(-1)"},
-        "strictly-ascending": {"3.11": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
-    },
+    mistakes=(
+        wrong_lines("set-inclusion", {"3.9": "included = (copies[0] * (copies[1] > 0)).sum(-1)"}),
+        wrong_lines("response-counted", {"3.9": "included = (copies[1] * (copies[0] > 0)).sum(-1)"}),
+        wrong_lines("distinct-numbers", {"3.9": "included = (copies > 0).all(0).sum(-1)"}),
+        wrong_lines("order-ignored", {"3.11": "rewards = included.float()"}),
+        wrong_lines("place-by-place", {"3.9": "included = (prompts.sort(1).values == responses).sum(-1)"}),
+        wrong_lines(
+            "strictly-ascending",
+            {"3.11": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
+        ),
+    ),
 )
 
 
@@ -353,24 +366,32 @@ LEARN_BY_GRPO = Exercise(
         ),
     ),
     observe=after_learning,
-    mistakes={
-        "ascends": {"backward()": "gain.mean().backward()"},
-        "no-centre": {"group_advantages()": 'A = rearrange(R, "(P G) -> P G", G=G)[..., None]'},
-        "one-group": {
-            "group_advantages()": 'A = rearrange(group_advantages(R[None])[0], "(P G) -> P G", G=G)[..., None]'
-        },
-        "old-not-frozen": {"exp()": "ratio = (logp - logp).exp()"},
-        "unclipped": {"min()": "gain = ratio * A"},
-        "not-the-policys": {"sample()": "y = torch.randint(old.logits.shape[-1], old.logits.shape[:-1])"},
-        "gradients-added": {"zero_grad()": ""},
-        "one-position": {"sample()": "y = Categorical(logits=old.logits[..., :1, :].expand_as(old.logits)).sample()"},
-        "not-divided": {
-            "group_advantages()": 'A = group_advantages(rearrange(R, "(P G) -> P G", G=G), scale="none")[..., None]'
-        },
-        "one-update": {"[inner]": "for _ in range(1):"},
-        "sampled-in-every-update": {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"},
-        "prompts-and-responses-apart": {
-            "reward()": 'R = reward(repeat(x, "P T -> (G P) T", G=G), rearrange(y, "P G T -> (P G) T"))'
-        },
-    },
+    mistakes=(
+        wrong_lines("ascends", {"backward()": "gain.mean().backward()"}),
+        wrong_lines("no-centre", {"group_advantages()": 'A = rearrange(R, "(P G) -> P G", G=G)[..., None]'}),
+        wrong_lines(
+            "one-group",
+            {"group_advantages()": 'A = rearrange(group_advantages(R[None])[0], "(P G) -> P G", G=G)[..., None]'},
+        ),
+        wrong_lines("old-not-frozen", {"exp()": "ratio = (logp - logp).exp()"}),
+        wrong_lines("unclipped", {"min()": "gain = ratio * A"}),
+        wrong_lines("not-the-policys", {"sample()": "y = torch.randint(old.logits.shape[-1], old.logits.shape[:-1])"}),
+        wrong_lines("gradients-added", {"zero_grad()": ""}),
+        wrong_lines(
+            "one-position",
+            {"sample()": "y = Categorical(logits=old.logits[..., :1, :].expand_as(old.logits)).sample()"},
+        ),
+        wrong_lines(
+            "not-divided",
+            {"group_advantages()": 'A = group_advantages(rearrange(R, "(P G) -> P G", G=G), scale="none")[..., None]'},
+        ),
+        wrong_lines("one-update", {"[inner]": "for _ in range(1):"}),
+        wrong_lines(
+            "sampled-in-every-update", {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"}
+        ),
+        wrong_lines(
+            "prompts-and-responses-apart",
+            {"reward()": 'R = reward(repeat(x, "P T -> (G P) T", G=G), rearrange(y, "P G T -> (P G) T"))'},
+        ),
+    ),
 )

@@ -2,7 +2,19 @@
 
 import torch
 
-from grpo_lab.course.exercise import NAN, Exercise, at_scale, drawn, extreme, f64, given, log, nan_padded, padded
+from grpo_lab.course.exercise import (
+    NAN,
+    Exercise,
+    at_scale,
+    drawn,
+    extreme,
+    f64,
+    given,
+    log,
+    nan_padded,
+    padded,
+    wrong_lines,
+)
 from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, policy_loss
 
 
@@ -55,29 +67,39 @@ IMPORTANCE_RATIO = Exercise(
     ),
     gradient_of=("logp", "old_logp"),
     observe=ratio_under_the_mask,
-    mistakes={
-        "ratio-quotient": {"5.7": "ratio = logp / old_logp.detach()"},
-        "old-not-detached": {"5.6": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
-        "exponential-missing": {
-            "5.7": "ratio = log_ratio",
-            "5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
-        },
-        "sequence-mask-ignored": {
-            "5.6": "log_ratio = logp - old_logp.detach()",
-            "5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
-        },
-        "product-of-ratios": {"5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
-        "columns-for-length": {"5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()"},
-        "mean-of-ratios": {
-            "5.8": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
-            "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
-        },
-        "empty-row-nan": {
-            "5.8": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"
-        },
-        "mask-by-multiplying": {"5.6": "log_ratio = (logp - old_logp.detach()) * mask"},
-        "upside-down": {"5.6": "log_ratio = torch.where(mask, old_logp.detach() - logp, 0)"},
-    },
+    mistakes=(
+        wrong_lines("ratio-quotient", {"5.7": "ratio = logp / old_logp.detach()"}),
+        wrong_lines("old-not-detached", {"5.6": "log_ratio = torch.where(mask, logp - old_logp, 0)"}),
+        wrong_lines(
+            "exponential-missing",
+            {
+                "5.7": "ratio = log_ratio",
+                "5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
+            },
+        ),
+        wrong_lines(
+            "sequence-mask-ignored",
+            {
+                "5.6": "log_ratio = logp - old_logp.detach()",
+                "5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
+            },
+        ),
+        wrong_lines("product-of-ratios", {"5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"}),
+        wrong_lines("columns-for-length", {"5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()"}),
+        wrong_lines(
+            "mean-of-ratios",
+            {
+                "5.8": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
+                "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
+            },
+        ),
+        wrong_lines(
+            "empty-row-nan",
+            {"5.8": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"},
+        ),
+        wrong_lines("mask-by-multiplying", {"5.6": "log_ratio = (logp - old_logp.detach()) * mask"}),
+        wrong_lines("upside-down", {"5.6": "log_ratio = torch.where(mask, old_logp.detach() - logp, 0)"}),
+    ),
 )
 
 
@@ -113,17 +135,18 @@ CLIPPED_SURROGATE = Exercise(
         ),
     ),
     gradient_of=("ratio",),
-    mistakes={
-        "clip-inverted": {"5.5": "surrogate = torch.max(bounded * advantages, clipped * advantages)"},
-        "clip-one-sided": {"5.5": "surrogate = torch.min(bounded, clipped) * advantages"},
-        "advantage-broadcast": {"per_token()": "advantages = advantages"},
-        "clip-only": {"5.5": "surrogate = clipped * advantages"},
-        "never-clipped-below": {"5.9": "clipped = ratio.clamp(max=1 + epsilon_high)"},
-        "epsilon-high-ignored": {"5.9": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
-        "delta-ignored": {"5.5": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
-        "zero-taken-for-none": {"upper_clip_range()": "epsilon_high = epsilon_high or epsilon"},
-    },
-    equations={"delta-ignored": "5.10"},
+    mistakes=(
+        wrong_lines("clip-inverted", {"5.5": "surrogate = torch.max(bounded * advantages, clipped * advantages)"}),
+        wrong_lines("clip-one-sided", {"5.5": "surrogate = torch.min(bounded, clipped) * advantages"}),
+        wrong_lines("advantage-broadcast", {"per_token()": "advantages = advantages"}),
+        wrong_lines("clip-only", {"5.5": "surrogate = clipped * advantages"}),
+        wrong_lines("never-clipped-below", {"5.9": "clipped = ratio.clamp(max=1 + epsilon_high)"}),
+        wrong_lines("epsilon-high-ignored", {"5.9": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"}),
+        wrong_lines(
+            "delta-ignored", {"5.5": "surrogate = torch.min(ratio * advantages, clipped * advantages)"}, equation="5.10"
+        ),
+        wrong_lines("zero-taken-for-none", {"upper_clip_range()": "epsilon_high = epsilon_high or epsilon"}),
+    ),
 )
 
 
@@ -174,28 +197,34 @@ AGGREGATE = Exercise(
         ),
     ),
     gradient_of=("values",),
-    mistakes={
-        "mean-over-padding": {"5.21": "return (sums / mask.shape[1]).mean()"},
-        "mask-forgotten": {"5.20": "lengths, sums = mask.sum(-1), values.sum(-1)"},
-        "mask-by-multiplying": {"5.20": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
-        "microbatch-mean": {"as_tensor()": "total = lengths.sum()"},
-        "length-mean-mislabelled": {"5.23": "return (sums / lengths.clamp(min=1)).mean()"},
-        "width-for-limit": {"5.23": "return sums.sum() / mask.numel()"},
-        "empty-row-nan": {
-            "5.21": "return (sums / lengths).mean()",
-            "5.24": "return sums.sum() / lengths.sum()",
-            "5.25": "return sums.sum() / total",
-        },
-        "all-token-mean": {"5.21": "return sums.sum() / lengths.sum().clamp(1)"},
-        "rows-added-up": {"5.21": "return (sums / lengths.clamp(min=1)).sum()"},
-        "luspo-added-up": {"5.22": "return sums.sum()"},
-        "limit-alone": {"5.23": "return sums.sum() / max_completion_length"},
-        "empty-rows-left-out": {
-            "5.21": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
-        },
-        "empty-row-nan-where-rows-are-averaged": {"5.21": "return (sums / lengths).mean()"},
-    },
-    equations={"length-mean-mislabelled": "5.23", "width-for-limit": "5.23", "empty-row-nan": "5.21"},
+    mistakes=(
+        wrong_lines("mean-over-padding", {"5.21": "return (sums / mask.shape[1]).mean()"}),
+        wrong_lines("mask-forgotten", {"5.20": "lengths, sums = mask.sum(-1), values.sum(-1)"}),
+        wrong_lines("mask-by-multiplying", {"5.20": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"}),
+        wrong_lines("microbatch-mean", {"as_tensor()": "total = lengths.sum()"}),
+        wrong_lines(
+            "length-mean-mislabelled", {"5.23": "return (sums / lengths.clamp(min=1)).mean()"}, equation="5.23"
+        ),
+        wrong_lines("width-for-limit", {"5.23": "return sums.sum() / mask.numel()"}, equation="5.23"),
+        wrong_lines(
+            "empty-row-nan",
+            {
+                "5.21": "return (sums / lengths).mean()",
+                "5.24": "return sums.sum() / lengths.sum()",
+                "5.25": "return sums.sum() / total",
+            },
+            equation="5.21",
+        ),
+        wrong_lines("all-token-mean", {"5.21": "return sums.sum() / lengths.sum().clamp(1)"}),
+        wrong_lines("rows-added-up", {"5.21": "return (sums / lengths.clamp(min=1)).sum()"}),
+        wrong_lines("luspo-added-up", {"5.22": "return sums.sum()"}),
+        wrong_lines("limit-alone", {"5.23": "return sums.sum() / max_completion_length"}),
+        wrong_lines(
+            "empty-rows-left-out",
+            {"5.21": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"},
+        ),
+        wrong_lines("empty-row-nan-where-rows-are-averaged", {"5.21": "return (sums / lengths).mean()"}),
+    ),
 )
 
 
@@ -292,20 +321,34 @@ POLICY_LOSS = Exercise(
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
     observe=loss_without_metrics,
-    mistakes={
-        "no-ratio": {"5.12": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
-        "ascends": {"5.12": "values = surrogate"},
-        "kl-rewarded": {"5.13": "values = values - beta * kl"},
-        "k1-as-loss": {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
-        "kl-reversed": {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
-        "kl-over-padding": {
-            "[padding]": "logp, old_logp = logp, old_logp",
-            "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
-            "5.13": "values = values",
-            "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
-            "name, x in metrics.items()}",
-        },
-        "microbatch-mean": {"5.14": "loss = aggregate(values, mask, loss_type, max_completion_length)"},
-    },
-    equations={"no-ratio": "5.12", "k1-as-loss": "5.13", "kl-reversed": "5.13"},
+    mistakes=(
+        wrong_lines(
+            "no-ratio",
+            {"5.12": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
+            equation="5.12",
+        ),
+        wrong_lines("ascends", {"5.12": "values = surrogate"}),
+        wrong_lines("kl-rewarded", {"5.13": "values = values - beta * kl"}),
+        wrong_lines(
+            "k1-as-loss",
+            {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
+            equation="5.13",
+        ),
+        wrong_lines(
+            "kl-reversed",
+            {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
+            equation="5.13",
+        ),
+        wrong_lines(
+            "kl-over-padding",
+            {
+                "[padding]": "logp, old_logp = logp, old_logp",
+                "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
+                "5.13": "values = values",
+                "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
+                "name, x in metrics.items()}",
+            },
+        ),
+        wrong_lines("microbatch-mean", {"5.14": "loss = aggregate(values, mask, loss_type, max_completion_length)"}),
+    ),
 )

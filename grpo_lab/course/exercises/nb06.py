@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, drawn, extreme, given
+from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, drawn, extreme, given, wrong_function, wrong_lines
 from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_fault, normalise_text
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -69,18 +69,21 @@ FORMAT_FAULT = Exercise(
         extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
         extreme("a word after thousands of lines", WELL_FORMED + "\n" * 5000 + "so"),
     ),
-    mistakes={
-        "regex-no-dotall": {
-            "fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"
-        },
-        "text-outside-unseen": {"fullmatch()": "return None"},
-        "repeated-unseen": {"max()": "if False:"},
-        "interleaved-unseen": {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"},
-        "order-unseen": {"sorted()": "if False:"},
-        "repeated-first": {"min()": "if max(counts) > 1:\n    return 'repeated tag'\nif min(counts) == 0:"},
-        "white-space-is-text": white_space_is_text,
-        "between-unseen": between_unseen,
-    },
+    mistakes=(
+        wrong_lines(
+            "regex-no-dotall",
+            {"fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"},
+        ),
+        wrong_lines("text-outside-unseen", {"fullmatch()": "return None"}),
+        wrong_lines("repeated-unseen", {"max()": "if False:"}),
+        wrong_lines("interleaved-unseen", {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"}),
+        wrong_lines("order-unseen", {"sorted()": "if False:"}),
+        wrong_lines(
+            "repeated-first", {"min()": "if max(counts) > 1:\n    return 'repeated tag'\nif min(counts) == 0:"}
+        ),
+        wrong_function("white-space-is-text", white_space_is_text),
+        wrong_function("between-unseen", between_unseen),
+    ),
 )
 
 
@@ -144,19 +147,20 @@ EXTRACT_ANSWER = Exercise(
             "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"
         ),
     ),
-    mistakes={
-        "first-block": {"strip()": "return blocks[0].strip() or None if blocks else None"},
-        "greedy": {"findall()": "blocks = re.findall('<answer>(.*)</answer>', text, re.DOTALL)"},
-        "regex-no-dotall": {"findall()": "blocks = re.findall(_ANSWER.pattern, text)"},
-        "empty-matches": {"strip()": "return blocks[-1].strip() if blocks else None"},
-        "unclosed-counts": {
-            "findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"
-        },
-        "opened-twice": {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"},
-        "not-stripped": not_stripped,
-        "last-that-is-not-empty": last_that_is_not_empty,
-        "back-from-the-last-closing-tag": back_from_the_last_closing_tag,
-    },
+    mistakes=(
+        wrong_lines("first-block", {"strip()": "return blocks[0].strip() or None if blocks else None"}),
+        wrong_lines("greedy", {"findall()": "blocks = re.findall('<answer>(.*)</answer>', text, re.DOTALL)"}),
+        wrong_lines("regex-no-dotall", {"findall()": "blocks = re.findall(_ANSWER.pattern, text)"}),
+        wrong_lines("empty-matches", {"strip()": "return blocks[-1].strip() if blocks else None"}),
+        wrong_lines(
+            "unclosed-counts",
+            {"findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"},
+        ),
+        wrong_lines("opened-twice", {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"}),
+        wrong_function("not-stripped", not_stripped),
+        wrong_function("last-that-is-not-empty", last_that_is_not_empty),
+        wrong_function("back-from-the-last-closing-tag", back_from_the_last_closing_tag),
+    ),
 )
 
 
@@ -266,26 +270,37 @@ ACCURACY_REWARD = Exercise(
         drawn("300 responses", _many_completions),
         extreme("a long response", [answered("4", thought="4 or 5\n" * 3000), answered("4 " * 3000)], ["4", "4"]),
     ),
-    mistakes={
-        "empty-matches": {"6.1": "reward = float(extracted == normalise_text(str(expected)))"},
-        "reward-contains": {"6.1": "reward = float(extracted != '' and normalise_text(str(expected)) in extracted)"},
-        "not-normalised": {
-            "completion_text()": "extracted = extract_answer(completion_text(completion)) or ''",
-            "6.1": "reward = float(extracted != '' and extracted == str(expected))",
-        },
-        "none-as-zero": {"append()": "rewards.append(reward)"},
-        "numbers-unequal": {"6.1": "reward = float(extracted != '' and extracted == expected)"},
-        "thought-needed": {
-            "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
-            "if '<think>' in completion_text(completion) else ''"
-        },
-        "block-not-needed": {
-            "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or "
-            "completion_text(completion))"
-        },
-        "values-compared": values_compared,
-        "case-ignored": case_ignored,
-    },
+    mistakes=(
+        wrong_lines("empty-matches", {"6.1": "reward = float(extracted == normalise_text(str(expected)))"}),
+        wrong_lines(
+            "reward-contains", {"6.1": "reward = float(extracted != '' and normalise_text(str(expected)) in extracted)"}
+        ),
+        wrong_lines(
+            "not-normalised",
+            {
+                "completion_text()": "extracted = extract_answer(completion_text(completion)) or ''",
+                "6.1": "reward = float(extracted != '' and extracted == str(expected))",
+            },
+        ),
+        wrong_lines("none-as-zero", {"append()": "rewards.append(reward)"}),
+        wrong_lines("numbers-unequal", {"6.1": "reward = float(extracted != '' and extracted == expected)"}),
+        wrong_lines(
+            "thought-needed",
+            {
+                "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
+                "if '<think>' in completion_text(completion) else ''"
+            },
+        ),
+        wrong_lines(
+            "block-not-needed",
+            {
+                "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or "
+                "completion_text(completion))"
+            },
+        ),
+        wrong_function("values-compared", values_compared),
+        wrong_function("case-ignored", case_ignored),
+    ),
 )
 
 
@@ -462,24 +477,38 @@ DESIGN_REWARD = Exercise(
         ),
     ),
     observe=after_policy,
-    mistakes={
-        "list-pays": {"[right]": "is_right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
-        "thought-pays": {
-            "[block]": "extracted = completion",
-            "[right]": "is_right = bool(expected) and expected in extracted",
-        },
-        "first-block": {"[block]": "extracted = normalise_text(completion.split('<answer>')[1].split('<')[0])"},
-        "unclosed-counts": {
-            "[block]": "extracted = normalise_text(completion.split('<answer>')[-1].removesuffix('</answer>'))"
-        },
-        "empty-matches": {"[right]": "is_right = extracted == normalise_text(str(expected))"},
-        "none-as-text": {"append()": "rewards.append(is_right * (1 - length_penalty))"},
-        "not-normalised": {
-            "[block]": "extracted = extract_answer(completion) or ''",
-            "[right]": "is_right = extracted != '' and extracted == str(expected)",
-        },
-        "length-for-nothing": {"[penalty]": "length_penalty = 0"},
-        "wrong-ones-pay": {"append()": "rewards.append(None if expected is None else is_right - length_penalty)"},
-        "working-too-dear": {"[penalty]": "length_penalty = min(len(completion) / 60, 1)"},
-    },
+    mistakes=(
+        wrong_lines(
+            "list-pays",
+            {"[right]": "is_right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
+        ),
+        wrong_lines(
+            "thought-pays",
+            {
+                "[block]": "extracted = completion",
+                "[right]": "is_right = bool(expected) and expected in extracted",
+            },
+        ),
+        wrong_lines(
+            "first-block", {"[block]": "extracted = normalise_text(completion.split('<answer>')[1].split('<')[0])"}
+        ),
+        wrong_lines(
+            "unclosed-counts",
+            {"[block]": "extracted = normalise_text(completion.split('<answer>')[-1].removesuffix('</answer>'))"},
+        ),
+        wrong_lines("empty-matches", {"[right]": "is_right = extracted == normalise_text(str(expected))"}),
+        wrong_lines("none-as-text", {"append()": "rewards.append(is_right * (1 - length_penalty))"}),
+        wrong_lines(
+            "not-normalised",
+            {
+                "[block]": "extracted = extract_answer(completion) or ''",
+                "[right]": "is_right = extracted != '' and extracted == str(expected)",
+            },
+        ),
+        wrong_lines("length-for-nothing", {"[penalty]": "length_penalty = 0"}),
+        wrong_lines(
+            "wrong-ones-pay", {"append()": "rewards.append(None if expected is None else is_right - length_penalty)"}
+        ),
+        wrong_lines("working-too-dear", {"[penalty]": "length_penalty = min(len(completion) / 60, 1)"}),
+    ),
 )

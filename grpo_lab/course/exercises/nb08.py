@@ -6,7 +6,18 @@ from contextlib import redirect_stdout
 import torch
 from torch import Tensor, nn, tensor
 
-from grpo_lab.course.exercise import INF, NAN, Draws, Exercise, at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import (
+    INF,
+    NAN,
+    Draws,
+    Exercise,
+    at_scale,
+    drawn,
+    extreme,
+    given,
+    wrong_function,
+    wrong_lines,
+)
 from grpo_lab.trainer.first_step import first_step_movement
 from grpo_lab.trainer.rounding import stochastic_round
 
@@ -44,15 +55,15 @@ STOCHASTIC_ROUND = Exercise(
         at_scale("5000 numbers of every size", _every_magnitude),
     ),
     tolerance=0.0,
-    mistakes={
-        "pure-bf16-adamw": {"isfinite()": "return x.bfloat16()"},
-        "cut-off": {"8.5": "rounded = x_0"},
-        "rounded-to-infinity": {"8.4": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
-        "exchanged": {"8.5": "rounded = torch.where((noise < p) | ~x_1.isfinite(), x_0, x_1)"},
-        "nearest-as-the-one-below": {"8.2": "x_0 = x.bfloat16().float()"},
-        "noise-from-above": {"8.5": "rounded = torch.where(noise >= 1 - p, x_1, x_0)"},
-        "noise-equal-counts": {"8.5": "rounded = torch.where((noise <= p) & x_1.isfinite(), x_1, x_0)"},
-    },
+    mistakes=(
+        wrong_lines("pure-bf16-adamw", {"isfinite()": "return x.bfloat16()"}),
+        wrong_lines("cut-off", {"8.5": "rounded = x_0"}),
+        wrong_lines("rounded-to-infinity", {"8.4": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"}),
+        wrong_lines("exchanged", {"8.5": "rounded = torch.where((noise < p) | ~x_1.isfinite(), x_0, x_1)"}),
+        wrong_lines("nearest-as-the-one-below", {"8.2": "x_0 = x.bfloat16().float()"}),
+        wrong_lines("noise-from-above", {"8.5": "rounded = torch.where(noise >= 1 - p, x_1, x_0)"}),
+        wrong_lines("noise-equal-counts", {"8.5": "rounded = torch.where((noise <= p) & x_1.isfinite(), x_1, x_0)"}),
+    ),
 )
 
 
@@ -110,7 +121,7 @@ def averaged_in_bf16(policy):
     return callback
 
 
-FIRST_STEP_TEST = Exercise(
+FIRST_STEP_MOVEMENT = Exercise(
     function=first_step_movement,
     cases=(
         drawn("one layer", lambda draws: (draws.fill(nn.Linear(3, 2, bias=False)),)),
@@ -121,18 +132,24 @@ FIRST_STEP_TEST = Exercise(
     ),
     observe=after_two_steps,
     tolerance=1e-5,
-    mistakes={
-        "no-function": lambda policy: 1.0,
-        "nothing-returned": {"print()": "print(m)\nreturn None"},
-        "not-a-copy": {"to()": "initial = counted"},
-        "embedding-counted": {"named_parameters()": "counted = dict(policy.named_parameters())"},
-        "not-in-learning-rates": {"8.8": "m = moved / n"},
-        "mean-of-means": {
-            "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() for name, p in counted.items()]\n"
-            "moved = n * sum(means) / len(means)"
-        },
-        "nothing-printed": {"print()": "pass"},
-        "added-up-in-bf16": {"to()": "initial = {name: p.detach().clone() for name, p in counted.items()}"},
-        "averaged-in-bf16": averaged_in_bf16,
-    },
+    mistakes=(
+        wrong_function("no-function", lambda policy: 1.0),
+        wrong_lines("nothing-returned", {"print()": "print(m)\nreturn None"}),
+        wrong_lines("not-a-copy", {"to()": "initial = counted"}),
+        wrong_lines("embedding-counted", {"named_parameters()": "counted = dict(policy.named_parameters())"}),
+        wrong_lines("not-in-learning-rates", {"8.8": "m = moved / n"}),
+        wrong_lines(
+            "mean-of-means",
+            {
+                "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() "
+                "for name, p in counted.items()]\n"
+                "moved = n * sum(means) / len(means)"
+            },
+        ),
+        wrong_lines("nothing-printed", {"print()": "pass"}),
+        wrong_lines(
+            "added-up-in-bf16", {"to()": "initial = {name: p.detach().clone() for name, p in counted.items()}"}
+        ),
+        wrong_function("averaged-in-bf16", averaged_in_bf16),
+    ),
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, given, wrong_function, wrong_lines
 from grpo_lab.toys.scale import completion_staleness, straggler_bubble
 
 
@@ -27,18 +27,26 @@ STRAGGLER_BUBBLE = Exercise(
         extreme("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
         at_scale("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
     ),
-    mistakes={
-        "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"},
-        "the-longest-answer": {"10.1": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
-        "in-turn": {
-            "tolist()": "for i, length in enumerate(lengths.tolist()):",
-            "10.2": "finish_times[i % slots] += length",
-            "heappush()": "pass",
-        },
-        "in-batches": lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
-        "idle-slots-left-out": lambda lengths, slots: straggler_bubble(lengths, min(slots, len(lengths))),
-        "longest-first": {"tolist()": "for length in sorted(lengths.tolist(), reverse=True):"},
-    },
+    mistakes=(
+        wrong_lines("busy-fraction", {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"}),
+        wrong_lines("the-longest-answer", {"10.1": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"}),
+        wrong_lines(
+            "in-turn",
+            {
+                "tolist()": "for i, length in enumerate(lengths.tolist()):",
+                "10.2": "finish_times[i % slots] += length",
+                "heappush()": "pass",
+            },
+        ),
+        wrong_function(
+            "in-batches",
+            lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
+        ),
+        wrong_function(
+            "idle-slots-left-out", lambda lengths, slots: straggler_bubble(lengths, min(slots, len(lengths)))
+        ),
+        wrong_lines("longest-first", {"tolist()": "for length in sorted(lengths.tolist(), reverse=True):"}),
+    ),
 )
 
 
@@ -61,16 +69,21 @@ COMPLETION_STALENESS = Exercise(
         extreme("one answer of a million tokens", lengths(10**6, *[1] * 50), 2, 10),
         at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
     ),
-    mistakes={
-        "in-the-order-given": {"10.7": "staleness = torch.arange(len(end)) // batch - version"},
-        "difference-first": {
-            "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
-            "10.7": "staleness = (order.argsort() - version) // batch",
-        },
-        "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
-        "groups-not-waited-for": {"repeat_interleave()": "end = begin + lengths"},
-        "version-forgotten": {"10.7": "staleness = order.argsort() // batch"},
-        "ties-not-ordered": {"10.7": "staleness = torch.searchsorted(end[order], end) // batch - version"},
-        "counts-itself": {"10.7": "staleness = torch.searchsorted(end[order], end, right=True) // batch - version"},
-    },
+    mistakes=(
+        wrong_lines("in-the-order-given", {"10.7": "staleness = torch.arange(len(end)) // batch - version"}),
+        wrong_lines(
+            "difference-first",
+            {
+                "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
+                "10.7": "staleness = (order.argsort() - version) // batch",
+            },
+        ),
+        wrong_lines("older-weights-at-the-start", {"10.6": "version = torch.searchsorted(end[order], begin) // batch"}),
+        wrong_lines("groups-not-waited-for", {"repeat_interleave()": "end = begin + lengths"}),
+        wrong_lines("version-forgotten", {"10.7": "staleness = order.argsort() // batch"}),
+        wrong_lines("ties-not-ordered", {"10.7": "staleness = torch.searchsorted(end[order], end) // batch - version"}),
+        wrong_lines(
+            "counts-itself", {"10.7": "staleness = torch.searchsorted(end[order], end, right=True) // batch - version"}
+        ),
+    ),
 )

@@ -9,7 +9,19 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from grpo_lab.advantages import group_advantages, trajectory_advantages, turn_advantages
-from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import (
+    NAN,
+    Case,
+    Draws,
+    Exercise,
+    at_scale,
+    drawn,
+    extreme,
+    f64,
+    given,
+    wrong_function,
+    wrong_lines,
+)
 from grpo_lab.course.exercises.nb03 import OptimizerWatch
 from grpo_lab.course.exercises.nb07 import TinyTokenizer
 from grpo_lab.logprobs import token_logprobs
@@ -144,20 +156,27 @@ EPISODE_MASKS = Exercise(
         drawn("several episodes", lambda d: _drawn_episodes(d, 5, 4, 4)),
         at_scale("many long episodes", lambda d: _drawn_episodes(d, 12, 9, 12)),
     ),
-    mistakes={
-        "replies-pushed": {"[wrote]": "policy_mask[b, t] = True"},
-        "replies-do-not-exist": {"[exists]": "attention_mask[b, t] = by_policy"},
-        "masks-swapped": {"[exists]": "attention_mask[b, t] = by_policy", "[wrote]": "policy_mask[b, t] = True"},
-        "padding-by-its-id": {
-            "[exists]": "attention_mask[b, t] = token != pad_token_id",
-            "[wrote]": "policy_mask[b, t] = by_policy and token != pad_token_id",
-        },
-        "exists-by-its-id": {"[exists]": "attention_mask[b, t] = token != pad_token_id"},
-        "environment-marked": {"[wrote]": "policy_mask[b, t] = not by_policy"},
-        "padded-in-front": padded_in_front,
-        "padding-as-the-policys": padding_as_the_policys,
-        "only-the-first-turn": {"[wrote]": "policy_mask[b, t] = all(by_policy for _, by_policy in row[: t + 1])"},
-    },
+    mistakes=(
+        wrong_lines("replies-pushed", {"[wrote]": "policy_mask[b, t] = True"}),
+        wrong_lines("replies-do-not-exist", {"[exists]": "attention_mask[b, t] = by_policy"}),
+        wrong_lines(
+            "masks-swapped", {"[exists]": "attention_mask[b, t] = by_policy", "[wrote]": "policy_mask[b, t] = True"}
+        ),
+        wrong_lines(
+            "padding-by-its-id",
+            {
+                "[exists]": "attention_mask[b, t] = token != pad_token_id",
+                "[wrote]": "policy_mask[b, t] = by_policy and token != pad_token_id",
+            },
+        ),
+        wrong_lines("exists-by-its-id", {"[exists]": "attention_mask[b, t] = token != pad_token_id"}),
+        wrong_lines("environment-marked", {"[wrote]": "policy_mask[b, t] = not by_policy"}),
+        wrong_function("padded-in-front", padded_in_front),
+        wrong_function("padding-as-the-policys", padding_as_the_policys),
+        wrong_lines(
+            "only-the-first-turn", {"[wrote]": "policy_mask[b, t] = all(by_policy for _, by_policy in row[: t + 1])"}
+        ),
+    ),
 )
 
 
@@ -208,14 +227,14 @@ APPEND_REPLY = Exercise(
         at_scale("hundreds of tokens", lambda d: _drawn_reply(d, 400)),
     ),
     observe=after_appending,
-    mistakes={
-        "encoded-again": encoded_again,
-        "reply-pushed": {"[appended]": "return ids + reply_ids, mask + [True] * len(reply_ids)"},
-        "characters-counted": {"[appended]": "return ids + reply_ids, mask + [False] * len(reply)"},
-        "stripped": {"encode()": "reply_ids = tokenizer.encode(reply.strip(), add_special_tokens=False)"},
-        "a-new-text-begins": {"encode()": "reply_ids = tokenizer.encode(reply)"},
-        "in-place": {"[appended]": "ids += reply_ids; mask += [False] * len(reply_ids); return ids, mask"},
-    },
+    mistakes=(
+        wrong_function("encoded-again", encoded_again),
+        wrong_lines("reply-pushed", {"[appended]": "return ids + reply_ids, mask + [True] * len(reply_ids)"}),
+        wrong_lines("characters-counted", {"[appended]": "return ids + reply_ids, mask + [False] * len(reply)"}),
+        wrong_lines("stripped", {"encode()": "reply_ids = tokenizer.encode(reply.strip(), add_special_tokens=False)"}),
+        wrong_lines("a-new-text-begins", {"encode()": "reply_ids = tokenizer.encode(reply)"}),
+        wrong_lines("in-place", {"[appended]": "ids += reply_ids; mask += [False] * len(reply_ids); return ids, mask"}),
+    ),
 )
 
 
@@ -277,31 +296,44 @@ READ_TOOL_CALLS = Exercise(
         extreme("a line break in an argument", '<tool_call>{"name": "write",\n\n"arguments": {}}</tool_call>'),
     ),
     observe=as_json,
-    mistakes={
-        "first-only": lambda text: read_tool_calls(text)[:1],
-        "greedy": lambda text: calls_in(contents_of(text, "<tool_call>(.*)</tool_call>")),
-        "not-closed-and-read": lambda text: calls_in(contents_of(text, "<tool_call>(.*?)(?:</tool_call>|$)")),
-        "other-fields-kept": lambda text: calls_in(contents_of(text), keep_all_fields=True),
-        "error-stripped": lambda text: [
-            {key: value.strip() if key == "error" else value for key, value in call.items()}
-            for call in read_tool_calls(text)
-        ],
-        "regex-no-dotall": lambda text: [
-            call
-            for call, content in zip(
-                read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
-            )
-            if "\n" not in content
-        ],
-        "bad-calls-dropped": lambda text: [call for call in read_tool_calls(text) if "error" not in call],
-        "name-not-checked": {"isinstance()": "is_well_formed = True"},
-        "arguments-needed": lambda text: [
-            call if '"arguments"' in content else {"error": content}
-            for call, content in zip(
-                read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
-            )
-        ],
-    },
+    mistakes=(
+        wrong_function("first-only", lambda text: read_tool_calls(text)[:1]),
+        wrong_function("greedy", lambda text: calls_in(contents_of(text, "<tool_call>(.*)</tool_call>"))),
+        wrong_function(
+            "not-closed-and-read", lambda text: calls_in(contents_of(text, "<tool_call>(.*?)(?:</tool_call>|$)"))
+        ),
+        wrong_function("other-fields-kept", lambda text: calls_in(contents_of(text), keep_all_fields=True)),
+        wrong_function(
+            "error-stripped",
+            lambda text: [
+                {key: value.strip() if key == "error" else value for key, value in call.items()}
+                for call in read_tool_calls(text)
+            ],
+        ),
+        wrong_function(
+            "regex-no-dotall",
+            lambda text: [
+                call
+                for call, content in zip(
+                    read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
+                )
+                if "\n" not in content
+            ],
+        ),
+        wrong_function(
+            "bad-calls-dropped", lambda text: [call for call in read_tool_calls(text) if "error" not in call]
+        ),
+        wrong_lines("name-not-checked", {"isinstance()": "is_well_formed = True"}),
+        wrong_function(
+            "arguments-needed",
+            lambda text: [
+                call if '"arguments"' in content else {"error": content}
+                for call, content in zip(
+                    read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
+                )
+            ],
+        ),
+    ),
 )
 
 
@@ -347,23 +379,32 @@ TURN_ADVANTAGES = Exercise(
         ),
         at_scale("twenty episodes of six turns", lambda d: (*_drawn_turns(d, 3, 20, 6, 5), 0.9)),
     ),
-    mistakes={
-        "own-episode-kept": {"11.8": "in_baseline = same_state"},
-        "other-states-too": {
-            "11.8": "in_baseline = other_episode & same_state.any(-1, keepdim=True) & same_state.any(-2, keepdim=True)"
-        },
-        "alone-gets-nothing": {"11.6": "advantages = differences / count.clamp(min=1)"},
-        "whole-reward": lambda turn_rewards, turn_mask, states=None, gamma=1.0: trajectory_advantages(
-            turn_rewards, turn_mask
+    mistakes=(
+        wrong_lines("own-episode-kept", {"11.8": "in_baseline = same_state"}),
+        wrong_lines(
+            "other-states-too",
+            {
+                "11.8": "in_baseline = other_episode & same_state.any(-1, keepdim=True) "
+                "& same_state.any(-2, keepdim=True)"
+            },
         ),
-        "states-ignored": lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
-            turn_rewards, turn_mask, None, gamma
+        wrong_lines("alone-gets-nothing", {"11.6": "advantages = differences / count.clamp(min=1)"}),
+        wrong_function(
+            "whole-reward",
+            lambda turn_rewards, turn_mask, states=None, gamma=1.0: trajectory_advantages(turn_rewards, turn_mask),
         ),
-        "discount-forgotten": lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
-            turn_rewards, turn_mask, states
+        wrong_function(
+            "states-ignored",
+            lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
+                turn_rewards, turn_mask, None, gamma
+            ),
         ),
-        "reward-of-the-turn-alone": reward_of_the_turn_alone,
-    },
+        wrong_function(
+            "discount-forgotten",
+            lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(turn_rewards, turn_mask, states),
+        ),
+        wrong_function("reward-of-the-turn-alone", reward_of_the_turn_alone),
+    ),
 )
 
 
@@ -582,24 +623,28 @@ LEARN_BY_PLAYING = Exercise(
         _playing_case("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
     ),
     observe=after_playing,
-    mistakes={
-        "world-trained": {"[mask]": "mask[:, t : t + 2] = is_running[:, None]"},
-        "behind-the-end": {"[over]": "is_running = is_running.clone()"},
-        "ascends": {"backward()": "(-loss).backward()"},
-        "no-centre": {"group_advantages()": "advantages = rewards"},
-        "one-group": {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
-        "mixed-secrets": {"repeat_interleave()": "secret = secrets.repeat(num_generations)"},
-        "gradients-added": {"zero_grad()": ""},
-        "last-turn-only": {"[mask]": "mask[:, t] = is_running & (t == tokens.shape[1] - 2)"},
-        "first-turn-only": {"[mask]": "mask[:, t] = is_running & (t == 0)"},
-        "not-the-policys": {"sample()": "guess = torch.randint(1, world.numbers + 1, secret.shape)"},
-        "likeliest-guess": {"sample()": "guess = policy(tokens)[:, t].detach().argmax(-1)"},
-        "shifted-as-a-language-model": {
-            "policy_loss()": "logp = token_logprobs(policy(tokens)[:, :-1], tokens[:, 1:])\n"
-            "loss, _ = policy_loss(logp, advantages, mask[:, 1:])"
-        },
-        "drawn-at-the-last-token": {
-            "sample()": "position = max(t - 1, 0)\nguess = Categorical(logits=policy(tokens)[:, position]).sample()"
-        },
-    },
+    mistakes=(
+        wrong_lines("world-trained", {"[mask]": "mask[:, t : t + 2] = is_running[:, None]"}),
+        wrong_lines("behind-the-end", {"[over]": "is_running = is_running.clone()"}),
+        wrong_lines("ascends", {"backward()": "(-loss).backward()"}),
+        wrong_lines("no-centre", {"group_advantages()": "advantages = rewards"}),
+        wrong_lines("one-group", {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"}),
+        wrong_lines("mixed-secrets", {"repeat_interleave()": "secret = secrets.repeat(num_generations)"}),
+        wrong_lines("gradients-added", {"zero_grad()": ""}),
+        wrong_lines("last-turn-only", {"[mask]": "mask[:, t] = is_running & (t == tokens.shape[1] - 2)"}),
+        wrong_lines("first-turn-only", {"[mask]": "mask[:, t] = is_running & (t == 0)"}),
+        wrong_lines("not-the-policys", {"sample()": "guess = torch.randint(1, world.numbers + 1, secret.shape)"}),
+        wrong_lines("likeliest-guess", {"sample()": "guess = policy(tokens)[:, t].detach().argmax(-1)"}),
+        wrong_lines(
+            "shifted-as-a-language-model",
+            {
+                "policy_loss()": "logp = token_logprobs(policy(tokens)[:, :-1], tokens[:, 1:])\n"
+                "loss, _ = policy_loss(logp, advantages, mask[:, 1:])"
+            },
+        ),
+        wrong_lines(
+            "drawn-at-the-last-token",
+            {"sample()": "position = max(t - 1, 0)\nguess = Categorical(logits=policy(tokens)[:, position]).sample()"},
+        ),
+    ),
 )
