@@ -101,7 +101,8 @@ class Exercise:
         cases: The inputs that an answer is tried on, in the order that `Case` describes.
         mistakes: The known mistakes. If several fit an answer, the first is named.
         gradient_of: The names of the arguments whose gradients are compared too.
-        observe: A function (result, args, kwargs) -> dict that extracts what is compared; None compares the result.
+        observations: A function (result, args, kwargs) -> dict that extracts what is compared; None compares the
+            result.
         tolerance: The relative and absolute tolerance of a comparison.
         planted: The names of the mistakes that the stub contains, in an exercise whose task is to repair wrong code.
         demonstration: Lines of Python that show the planted mistakes at work; they are appended to the task.
@@ -112,15 +113,15 @@ class Exercise:
         task: A few sentences on what to write and why it matters.
         hints: At least two hints; the first is gentle, the last nearly gives the line, and none contains it.
         is_variant: Whether the formula was drawn for a class (see `grpo_lab.course.variant`).
-        recorded: The reference's outcomes on the inputs of seed 0. A student's notebook has them in place of the
-            variant's function, which only the teacher has.
+        recorded_outcomes: The reference's outcomes on the inputs of seed 0. A student's notebook has them in place of
+            the variant's function, which only the teacher has.
     """
 
     function: Callable
     cases: tuple[Case, ...]
     mistakes: tuple[Mistake, ...]
     gradient_of: tuple[str, ...] = ()
-    observe: Callable | None = None
+    observations: Callable | None = None
     tolerance: float = 1e-6
     planted: tuple[str, ...] = ()
     demonstration: str = ""
@@ -131,7 +132,7 @@ class Exercise:
     task: str = ""
     hints: Sequence[str] = ()
     is_variant: bool = False
-    recorded: tuple = ()
+    recorded_outcomes: tuple = ()
 
     def __post_init__(self) -> None:
         names = [mistake.name for mistake in self.mistakes]
@@ -170,7 +171,7 @@ class Draws:
         """Draw log-probabilities; nearly all are between -4 and 0."""
         return -2 * self.normal(*shape).abs()
 
-    def moved(self, *shape: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    def updated_logps(self, *shape: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
         """Draw log-probabilities after and before an update of the policy, which moves each by about `scale`."""
         old_logp = self.logp(*shape)
         return -(old_logp + self.normal(*shape, scale=scale)).abs(), old_logp
@@ -198,12 +199,12 @@ class Draws:
         return model
 
 
-def given(label: str, *args: object, **kwargs: object) -> Case:
+def handwritten_case(label: str, *args: object, **kwargs: object) -> Case:
     """Return a case whose input is written by hand. Each call of its `build` returns new copies of the arguments."""
     return Case(lambda seed: (tuple(map(_fresh, args)), {name: _fresh(kwargs[name]) for name in kwargs}), label)
 
 
-def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
+def drawn_case(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """Return a case whose input is drawn from the seed.
 
     Args:
@@ -213,14 +214,14 @@ def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     return Case(lambda seed: (draw(Draws(seed)), dict(kwargs)), label)
 
 
-def extreme(label: str, *args: object, **kwargs: object) -> Case:
+def stability_case(label: str, *args: object, **kwargs: object) -> Case:
     """Return a case for stability whose extreme input is written by hand."""
-    return replace(given(label, *args, **kwargs), tested_property="stability")
+    return replace(handwritten_case(label, *args, **kwargs), tested_property="stability")
 
 
-def at_scale(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
+def drawn_stability_case(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """Return a case for stability whose input is drawn from the seed: large, extreme or of another precision."""
-    return replace(drawn(label, draw, **kwargs), tested_property="stability")
+    return replace(drawn_case(label, draw, **kwargs), tested_property="stability")
 
 
 def padded(values: Tensor, mask: Tensor, filling: float = NAN) -> Tensor:

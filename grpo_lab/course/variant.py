@@ -228,8 +228,8 @@ def class_variant(results: str) -> None:
     except (ValueError, zlib.error, TypeError, KeyError, AttributeError):
         allowed = "copy this cell again from the notebook that was handed out"
         raise InputError("results", None, allowed, problem="are not as they were handed out") from None
-    for name, recorded in outcomes.items():
+    for name, recorded_outcomes in outcomes.items():
         lesson = exercises.lesson_exercise(name)
         exercise = _as_variant(lesson, inspect.unwrap(lesson.function), content[name]["hints"])
-        exercises.register(replace(exercise, recorded=recorded))
+        exercises.register(replace(exercise, recorded_outcomes=recorded_outcomes))
     print(_(fill("Checked by the formulas of your class: {0}", [*outcomes])))

@@ -7,7 +7,7 @@ import pytest
 
 from grpo_lab.course import exercises
 from grpo_lab.course.exercise import wrong_function, wrong_lines
-from tests.course.toys import MEAN, as_sum, scaled_mean
+from tests.course.small_exercise import MEAN, as_sum, scaled_mean
 
 
 def test_mistakes_have_different_names():

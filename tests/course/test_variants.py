@@ -39,7 +39,7 @@ from grpo_lab.course.variant import (
 )
 from grpo_lab.formulas.source import read_equations
 from tests.course.classroom import run
-from tests.course.submitted import file_name, solution, submit
+from tests.course.submission_notebooks import file_name, solution, submit
 
 KEY = ClassKey("a class in spring")
 LISTS = read_variants(VARIANTS)

@@ -92,7 +92,7 @@ def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -
 
 def _right_verdict(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, float]) -> Verdict:
     gradients = ", ".join(f"`{name}`" for name in exercise.gradient_of)
-    subject, cases = "what it does" if exercise.observe else "values", counted(len(outcomes), "case")
+    subject, cases = "what it does" if exercise.observations else "values", counted(len(outcomes), "case")
     checked = fill("Checked: {0} on {1}.", subject, cases)
     if gradients:
         checked = fill("Checked: {0} on {1}, gradients of {2}.", subject, cases, gradients)

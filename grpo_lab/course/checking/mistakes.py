@@ -285,7 +285,7 @@ def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _A
     expected = expected_outcomes(exercise, seed)
     failing = {index for index, right in enumerate(expected) if not agree(outcomes[index], right)}
     candidates = list(exercise.mistakes)
-    if exercise.observe is None:  # exercises with observations often train, and general mistakes would take too long
+    if exercise.observations is None:  # with observations an exercise often trains: these would take too long
         candidates += _general_mistakes(exercise)
     explained = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
     chosen, unexplained = {}, set(failing)

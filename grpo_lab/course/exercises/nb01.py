@@ -6,21 +6,33 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given, wrong_lines
+from grpo_lab.course.exercise import (
+    INF,
+    NAN,
+    Case,
+    Draws,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    stability_case,
+    wrong_lines,
+)
 from grpo_lab.logprobs import completion_mask, token_entropy, token_logprobs
 from grpo_lab.policy_gradient import reinforce_loss, score_function_objective, sequence_logprob
 
 TOKEN_LOGPROBS = Exercise(
     function=token_logprobs,
     cases=(
-        given("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log(), torch.tensor([[1]])),
-        given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), torch.tensor([[1]]), temperature=0.5),
-        given("two positions", f64([[[0.5, 0.5], [0.9, 0.1]]]).log(), torch.tensor([[0, 1]])),
-        drawn("two rows", lambda d: (d.normal(2, 3, 5), d.integers(5, 2, 3))),
-        extreme("logits in the thousands", f64([[[1000.0, 0.0, 999.0]]]), torch.tensor([[2]])),
-        extreme("a word that is ruled out", f64([[[0.0, -INF, 0.0]]]), torch.tensor([[2]])),
-        extreme("the token that was ruled out", f64([[[0.0, -INF], [1.0, -INF]]]), torch.tensor([[1, 0]])),
-        at_scale(
+        handwritten_case("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log(), torch.tensor([[1]])),
+        handwritten_case("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), torch.tensor([[1]]), temperature=0.5),
+        handwritten_case("two positions", f64([[[0.5, 0.5], [0.9, 0.1]]]).log(), torch.tensor([[0, 1]])),
+        drawn_case("two rows", lambda d: (d.normal(2, 3, 5), d.integers(5, 2, 3))),
+        stability_case("logits in the thousands", f64([[[1000.0, 0.0, 999.0]]]), torch.tensor([[2]])),
+        stability_case("a word that is ruled out", f64([[[0.0, -INF, 0.0]]]), torch.tensor([[2]])),
+        stability_case("the token that was ruled out", f64([[[0.0, -INF], [1.0, -INF]]]), torch.tensor([[1, 0]])),
+        drawn_stability_case(
             "gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0), d.integers(11, 3, 5)), temperature=0.3
         ),
     ),
@@ -66,14 +78,14 @@ TOKEN_LOGPROBS = Exercise(
 TOKEN_ENTROPY = Exercise(
     function=token_entropy,
     cases=(
-        given("four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64)),
-        given("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log()),
-        given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
-        drawn("two rows", lambda d: (d.normal(2, 3, 5),)),
-        drawn("forty words, nearly alike", lambda d: (d.normal(1, 2, 40, scale=0.3),)),
-        extreme("a policy that is certain", f64([[[2000.0, 0.0, -5.0]]])),
-        extreme("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
-        at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
+        handwritten_case("four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64)),
+        handwritten_case("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log()),
+        handwritten_case("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
+        drawn_case("two rows", lambda d: (d.normal(2, 3, 5),)),
+        drawn_case("forty words, nearly alike", lambda d: (d.normal(1, 2, 40, scale=0.3),)),
+        stability_case("a policy that is certain", f64([[[2000.0, 0.0, -5.0]]])),
+        stability_case("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
+        drawn_stability_case("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
     ),
     gradient_of=("logits",),
     mistakes=(
@@ -96,15 +108,15 @@ TOKEN_ENTROPY = Exercise(
 COMPLETION_MASK = Exercise(
     function=completion_mask,
     cases=(
-        given("an end in the middle", torch.tensor([[5, 2, 7]]), 2),
-        given("padded with the end token", torch.tensor([[5, 2, 2, 2]]), 2),
-        given("cut off before its end", torch.tensor([[5, 6, 7]]), 2),
-        given("the end token is number 0", torch.tensor([[5, 0, 7], [5, 6, 7]]), 0),
-        given("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
-        given("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
-        given("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
-        drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
-        at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
+        handwritten_case("an end in the middle", torch.tensor([[5, 2, 7]]), 2),
+        handwritten_case("padded with the end token", torch.tensor([[5, 2, 2, 2]]), 2),
+        handwritten_case("cut off before its end", torch.tensor([[5, 6, 7]]), 2),
+        handwritten_case("the end token is number 0", torch.tensor([[5, 0, 7], [5, 6, 7]]), 0),
+        handwritten_case("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
+        handwritten_case("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
+        handwritten_case("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
+        drawn_case("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
+        drawn_stability_case("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
     ),
     mistakes=(
         wrong_lines("eos-trimmed", {"1.13": "ends_before = is_end.cumsum(-1)"}),
@@ -126,18 +138,20 @@ COMPLETION_MASK = Exercise(
 SEQUENCE_LOGPROB = Exercise(
     function=sequence_logprob,
     cases=(
-        given("two tokens and padding", f64([[-1.0, -2.0, -4.0]]), torch.tensor([[True, True, False]])),
-        given("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
-        given(
+        handwritten_case("two tokens and padding", f64([[-1.0, -2.0, -4.0]]), torch.tensor([[True, True, False]])),
+        handwritten_case("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
+        handwritten_case(
             "a token that counts after one that does not",
             f64([[-1.0, -2.0, -4.0]]),
             torch.tensor([[True, False, True]]),
         ),
-        drawn("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
-        drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
-        extreme("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
-        extreme("a token that was impossible, and counts", f64([[-1.0, -INF]]), torch.tensor([[True, True]])),
-        extreme("NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])),
+        drawn_case("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
+        drawn_case("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
+        stability_case("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
+        stability_case("a token that was impossible, and counts", f64([[-1.0, -INF]]), torch.tensor([[True, True]])),
+        stability_case(
+            "NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])
+        ),
     ),
     gradient_of=("logp",),
     mistakes=(
@@ -153,11 +167,11 @@ SEQUENCE_LOGPROB = Exercise(
 REINFORCE_LOSS = Exercise(
     function=reinforce_loss,
     cases=(
-        given("one sample", f64([-2.0]), f64([3.0])),
-        given("one rewarded, one not", f64([0.5, 0.25]).log(), f64([1.0, 0.0])),
-        given("every weight 1", f64([-1.0, -3.0, -2.0]), f64([1.0, 1.0, 1.0])),
-        drawn("seven samples", lambda d: (d.logp(7), d.normal(7))),
-        at_scale("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
+        handwritten_case("one sample", f64([-2.0]), f64([3.0])),
+        handwritten_case("one rewarded, one not", f64([0.5, 0.25]).log(), f64([1.0, 0.0])),
+        handwritten_case("every weight 1", f64([-1.0, -3.0, -2.0]), f64([1.0, 1.0, 1.0])),
+        drawn_case("seven samples", lambda d: (d.logp(7), d.normal(7))),
+        drawn_stability_case("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
     ),
     gradient_of=("seq_logp", "weights"),
     mistakes=(
@@ -173,11 +187,11 @@ REINFORCE_LOSS = Exercise(
 SCORE_FUNCTION_OBJECTIVE = Exercise(
     function=score_function_objective,
     cases=(
-        given("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
-        given("a reward and a penalty", f64([0.25, 0.75]).log(), f64([3.0, -2.0])),
-        drawn("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
-        extreme("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
-        at_scale(
+        handwritten_case("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
+        handwritten_case("a reward and a penalty", f64([0.25, 0.75]).log(), f64([3.0, -2.0])),
+        drawn_case("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
+        stability_case("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
+        drawn_stability_case(
             "300 responses, some 200 less likely", lambda d: (d.normal(300, scale=60.0).log_softmax(-1), d.normal(300))
         ),
     ),

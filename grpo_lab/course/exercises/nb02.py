@@ -3,7 +3,16 @@
 import torch
 
 from grpo_lab.advantages import group_advantages, rloo_advantages
-from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, f64, given, wrong_function, wrong_lines
+from grpo_lab.course.exercise import (
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
 
 EASY_AND_HARD = f64([[11.0, 9.0], [0.0, 2.0]])
 # In float32 the mean of these three equal rewards is rounded to another number, in any order of summation.
@@ -19,22 +28,22 @@ def no_spread_below_a_thousandth(rewards, scale="group", ddof=1, eps=1e-4):
 GROUP_ADVANTAGES = Exercise(
     function=group_advantages,
     cases=(
-        given("one right, one wrong, centred only", f64([[1.0, 0.0]]), scale="none"),
-        given("by hand: 0 and 2, population, eps 1", f64([[0.0, 2.0]]), ddof=0, eps=1.0),
-        given("equal rewards", f64([[1.0, 1.0, 1.0]])),
-        given("an easy prompt and a hard one", EASY_AND_HARD),
-        given("an easy prompt and a hard one, one spread for both", EASY_AND_HARD, scale="batch"),
-        given("one right of sixteen", f64([[1.0] + [0.0] * 15])),
-        given("rewards that differ by a ten-thousandth", f64([[0.0, 1e-4, 0.0], [1e-4, 3e-4, 0.0]])),
-        given("rewards that differ by a millionth", f64([[0.0, 1e-6], [3e-6, 1e-6]]), eps=1e-8),
-        given("hardly any spread in the batch", f64([[0.0, 1e-6], [3e-6, 1e-6]]), scale="batch"),
-        drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
-        drawn("one spread for the batch, population", lambda d: (5 + d.normal(3, 2),), scale="batch", ddof=0),
-        drawn("centred only, larger", lambda d: (d.normal(2, 6),), scale="none"),
-        extreme("equal rewards in float32, far from zero", ROUNDED),
-        extreme("equal rewards in float32, centred only", ROUNDED, scale="none"),
-        extreme("equal rewards in float32, one spread", torch.cat([ROUNDED, -ROUNDED]), scale="batch", ddof=0),
-        at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),), eps=1e-6),
+        handwritten_case("one right, one wrong, centred only", f64([[1.0, 0.0]]), scale="none"),
+        handwritten_case("by hand: 0 and 2, population, eps 1", f64([[0.0, 2.0]]), ddof=0, eps=1.0),
+        handwritten_case("equal rewards", f64([[1.0, 1.0, 1.0]])),
+        handwritten_case("an easy prompt and a hard one", EASY_AND_HARD),
+        handwritten_case("an easy prompt and a hard one, one spread for both", EASY_AND_HARD, scale="batch"),
+        handwritten_case("one right of sixteen", f64([[1.0] + [0.0] * 15])),
+        handwritten_case("rewards that differ by a ten-thousandth", f64([[0.0, 1e-4, 0.0], [1e-4, 3e-4, 0.0]])),
+        handwritten_case("rewards that differ by a millionth", f64([[0.0, 1e-6], [3e-6, 1e-6]]), eps=1e-8),
+        handwritten_case("hardly any spread in the batch", f64([[0.0, 1e-6], [3e-6, 1e-6]]), scale="batch"),
+        drawn_case("as many prompts as completions", lambda d: (d.normal(3, 3),)),
+        drawn_case("one spread for the batch, population", lambda d: (5 + d.normal(3, 2),), scale="batch", ddof=0),
+        drawn_case("centred only, larger", lambda d: (d.normal(2, 6),), scale="none"),
+        stability_case("equal rewards in float32, far from zero", ROUNDED),
+        stability_case("equal rewards in float32, centred only", ROUNDED, scale="none"),
+        stability_case("equal rewards in float32, one spread", torch.cat([ROUNDED, -ROUNDED]), scale="batch", ddof=0),
+        drawn_stability_case("a million from zero", lambda d: (1e6 + d.normal(3, 40),), eps=1e-6),
     ),
     mistakes=(
         wrong_lines(
@@ -122,13 +131,13 @@ GROUP_ADVANTAGES = Exercise(
 RLOO_ADVANTAGES = Exercise(
     function=rloo_advantages,
     cases=(
-        given("one right, one wrong", f64([[1.0, 0.0]])),
-        given("one right of three", f64([[3.0, 0.0, 0.0]])),
-        given("equal rewards", f64([[2.0, 2.0, 2.0]])),
-        given("an easy prompt and a hard one", f64([[11.0, 9.0], [0.0, 2.0]])),
-        drawn("as many prompts as completions", lambda d: (d.normal(3, 3),)),
-        drawn("five completions", lambda d: (d.normal(2, 5),)),
-        at_scale("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
+        handwritten_case("one right, one wrong", f64([[1.0, 0.0]])),
+        handwritten_case("one right of three", f64([[3.0, 0.0, 0.0]])),
+        handwritten_case("equal rewards", f64([[2.0, 2.0, 2.0]])),
+        handwritten_case("an easy prompt and a hard one", f64([[11.0, 9.0], [0.0, 2.0]])),
+        drawn_case("as many prompts as completions", lambda d: (d.normal(3, 3),)),
+        drawn_case("five completions", lambda d: (d.normal(2, 5),)),
+        drawn_stability_case("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
     ),
     mistakes=(
         wrong_lines("leave-one-out-includes-itself", {"2.4": "advantages = r - r.mean(-1, keepdim=True)"}),

@@ -12,7 +12,16 @@ from torch.distributions import Categorical
 from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Case, Exercise, at_scale, drawn, extreme, f64, given, wrong_lines
+from grpo_lab.course.exercise import (
+    Case,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    stability_case,
+    wrong_lines,
+)
 from grpo_lab.toys.sorting import repaired_reward, response_logprobs, surrogate_loss
 
 
@@ -23,20 +32,20 @@ def _logp_and_responses(d, S, P, G, T, V):
 RESPONSE_LOGPROBS = Exercise(
     function=response_logprobs,
     cases=(
-        given("one number, two to choose from", f64([[[[0.25, 0.75]]]]).log(), tensor([[[[1]]]])),
-        given(
+        handwritten_case("one number, two to choose from", f64([[[[0.25, 0.75]]]]).log(), tensor([[[[1]]]])),
+        handwritten_case(
             "two positions, three responses",
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 0], [0, 1], [1, 1]]]]),
         ),
-        given(
+        handwritten_case(
             "as many responses as positions",
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 1], [0, 0]]]]),
         ),
-        drawn("two seeds, three prompts", lambda d: _logp_and_responses(d, 2, 3, 2, 4, 5)),
-        extreme("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
-        at_scale("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
+        drawn_case("two seeds, three prompts", lambda d: _logp_and_responses(d, 2, 3, 2, 4, 5)),
+        stability_case("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
+        drawn_stability_case("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
     ),
     gradient_of=("logp",),
     mistakes=(
@@ -67,7 +76,7 @@ def losses_with(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
 
 
 def _moved_policy(d, B, T, spread=0.5):
-    return *d.moved(B, T, scale=spread), d.normal(B)
+    return *d.updated_logps(B, T, scale=spread), d.normal(B)
 
 
 LOSSES = ("naive", "unclipped", "clipped")
@@ -78,17 +87,19 @@ BETTER, WORSE = f64([1.0]), f64([-1.0])
 SURROGATE_LOSS = Exercise(
     function=surrogate_loss,
     cases=(
-        given("likelier by half, better", UP, HALF, BETTER),
-        given("likelier by half, worse", UP, HALF, WORSE),
-        given("half as likely, better", DOWN, HALF, BETTER),
-        given("half as likely, worse", DOWN, HALF, WORSE),
-        given("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
-        given("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
-        *(drawn(loss, lambda d: _moved_policy(d, 4, 3), loss=loss) for loss in LOSSES),
-        drawn("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, 4, 4), epsilon=0.05),
-        extreme("one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER),
-        extreme("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
-        at_scale("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
+        handwritten_case("likelier by half, better", UP, HALF, BETTER),
+        handwritten_case("likelier by half, worse", UP, HALF, WORSE),
+        handwritten_case("half as likely, better", DOWN, HALF, BETTER),
+        handwritten_case("half as likely, worse", DOWN, HALF, WORSE),
+        handwritten_case("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
+        handwritten_case("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
+        *(drawn_case(loss, lambda d: _moved_policy(d, 4, 3), loss=loss) for loss in LOSSES),
+        drawn_case("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, 4, 4), epsilon=0.05),
+        stability_case(
+            "one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER
+        ),
+        stability_case("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
+        drawn_stability_case("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
     ),
     gradient_of=("logp", "old_logp"),
     mistakes=(
@@ -115,14 +126,14 @@ SURROGATE_LOSS = Exercise(
 REPAIRED_REWARD = Exercise(
     function=repaired_reward,
     cases=(
-        given("two numbers, in the wrong order", tensor([[1, 2]]), tensor([[2, 1]])),
-        given("a number that stands twice in the prompt", tensor([[1, 1, 2]]), tensor([[1, 2, 2]])),
-        given("one right number, repeated", tensor([[1, 2, 3]]), tensor([[2, 2, 2]])),
-        given("sorted, with a repetition", tensor([[1, 2, 1]]), tensor([[1, 1, 2]])),
-        given("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
-        drawn("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
-        extreme("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
-        at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
+        handwritten_case("two numbers, in the wrong order", tensor([[1, 2]]), tensor([[2, 1]])),
+        handwritten_case("a number that stands twice in the prompt", tensor([[1, 1, 2]]), tensor([[1, 2, 2]])),
+        handwritten_case("one right number, repeated", tensor([[1, 2, 3]]), tensor([[2, 2, 2]])),
+        handwritten_case("sorted, with a repetition", tensor([[1, 2, 1]]), tensor([[1, 1, 2]])),
+        handwritten_case("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
+        drawn_case("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
+        stability_case("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
+        drawn_stability_case("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
     ),
     mistakes=(
         wrong_lines("set-inclusion", {"3.9": "included = (copies[0] * (copies[1] > 0)).sum(-1)"}),
@@ -365,7 +376,7 @@ LEARN_BY_GRPO = Exercise(
             optimizer_class=torch.optim.SGD,
         ),
     ),
-    observe=after_learning,
+    observations=after_learning,
     mistakes=(
         wrong_lines("ascends", {"backward()": "gain.mean().backward()"}),
         wrong_lines("no-centre", {"group_advantages()": 'A = rearrange(R, "(P G) -> P G", G=G)[..., None]'}),

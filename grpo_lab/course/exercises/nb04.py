@@ -5,12 +5,12 @@ import torch
 from grpo_lab.course.exercise import (
     INF,
     Exercise,
-    at_scale,
-    drawn,
-    extreme,
+    drawn_case,
+    drawn_stability_case,
     f64,
-    given,
+    handwritten_case,
     padded,
+    stability_case,
     wrong_function,
     wrong_lines,
 )
@@ -22,13 +22,16 @@ HALF, QUARTER = f64([[0.5]]).log(), f64([[0.25]]).log()
 KL_ESTIMATE = Exercise(
     function=kl_estimate,
     cases=(
-        *(given(f"{name}, twice as likely as under the reference", HALF, QUARTER, name) for name in NAMES),
-        given("k1, half as likely as under the reference", QUARTER, HALF, "k1"),
-        given("k3, half as likely as under the reference", QUARTER, HALF, "k3"),
-        given("k3+, half as likely as under the reference", QUARTER, HALF, "k3+"),
-        given("no distance, and no estimator named", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]])),
-        *(drawn(name, lambda d, name=name: (*d.moved(2, 3), name)) for name in NAMES),
-        *(extreme(f"{name}, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), name) for name in NAMES),
+        *(handwritten_case(f"{name}, twice as likely as under the reference", HALF, QUARTER, name) for name in NAMES),
+        handwritten_case("k1, half as likely as under the reference", QUARTER, HALF, "k1"),
+        handwritten_case("k3, half as likely as under the reference", QUARTER, HALF, "k3"),
+        handwritten_case("k3+, half as likely as under the reference", QUARTER, HALF, "k3+"),
+        handwritten_case("no distance, and no estimator named", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]])),
+        *(drawn_case(name, lambda d, name=name: (*d.updated_logps(2, 3), name)) for name in NAMES),
+        *(
+            stability_case(f"{name}, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), name)
+            for name in NAMES
+        ),
     ),
     gradient_of=("logp", "ref_logp"),
     mistakes=(
@@ -53,21 +56,21 @@ KL_ESTIMATE = Exercise(
 KL_EXACT = Exercise(
     function=kl_exact,
     cases=(
-        given("a coin, from 1/4 and 3/4", f64([[[1.0, 1.0]]]), f64([[[1.0, 3.0]]]).log()),
-        given("1/4 and 3/4, from a coin", f64([[[0.25, 0.75]]]).log(), f64([[[0.5, 0.5]]]).log()),
-        given("the same policy, all logits 1 higher", f64([[[1.0, 3.0]]]), f64([[[0.0, 2.0]]])),
-        given("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
-        drawn("equal sizes on all axes", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
-        given("a rare word, far rarer under the reference", f64([[[0.0, -10.0]]]), f64([[[0.0, -100.0]]])),
-        given(
+        handwritten_case("a coin, from 1/4 and 3/4", f64([[[1.0, 1.0]]]), f64([[[1.0, 3.0]]]).log()),
+        handwritten_case("1/4 and 3/4, from a coin", f64([[[0.25, 0.75]]]).log(), f64([[[0.5, 0.5]]]).log()),
+        handwritten_case("the same policy, all logits 1 higher", f64([[[1.0, 3.0]]]), f64([[[0.0, 2.0]]])),
+        handwritten_case("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
+        drawn_case("equal sizes on all axes", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
+        handwritten_case("a rare word, far rarer under the reference", f64([[[0.0, -10.0]]]), f64([[[0.0, -100.0]]])),
+        handwritten_case(
             "a word of probability 1.5e-8, and a reference without it",
             f64([[[0.0, -18.0]]]),
             f64([[[0.0, -700.0]]]),
         ),
-        drawn("many rare words", lambda d: (d.normal(2, 3, 9, scale=8.0), d.normal(2, 3, 9, scale=40.0))),
-        extreme("a policy that is certain", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
-        extreme("a reference that is certain", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
-        extreme("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
+        drawn_case("many rare words", lambda d: (d.normal(2, 3, 9, scale=8.0), d.normal(2, 3, 9, scale=40.0))),
+        stability_case("a policy that is certain", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
+        stability_case("a reference that is certain", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
+        stability_case("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
     ),
     gradient_of=("logits", "ref_logits"),
     mistakes=(
@@ -96,7 +99,7 @@ KL_EXACT = Exercise(
 
 
 def _batch(d, B, T):
-    return d.normal(B), *d.moved(B, T), d.ragged(B, T)
+    return d.normal(B), *d.updated_logps(B, T), d.ragged(B, T)
 
 
 def _with_holes(d, B, T):
@@ -111,9 +114,11 @@ YES = torch.tensor([[True]])
 KL_IN_REWARD = Exercise(
     function=kl_in_reward,
     cases=(
-        given("twice as likely as under the reference", f64([1.0]), f64([[0.5]]).log(), f64([[0.25]]).log(), YES, 1.0),
-        given("half as likely: a bonus", f64([1.0]), f64([[0.25]]).log(), f64([[0.5]]).log(), YES, 0.5),
-        given(
+        handwritten_case(
+            "twice as likely as under the reference", f64([1.0]), f64([[0.5]]).log(), f64([[0.25]]).log(), YES, 1.0
+        ),
+        handwritten_case("half as likely: a bonus", f64([1.0]), f64([[0.25]]).log(), f64([[0.5]]).log(), YES, 0.5),
+        handwritten_case(
             "two tokens and padding",
             f64([0.0]),
             f64([[-1.0, -1.0, -1.0]]),
@@ -121,9 +126,9 @@ KL_IN_REWARD = Exercise(
             torch.tensor([[True, True, False]]),
             1.0,
         ),
-        given("no charge", f64([2.0]), f64([[-1.0]]), f64([[-3.0]]), YES, 0.0),
-        drawn("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
-        extreme(
+        handwritten_case("no charge", f64([2.0]), f64([[-1.0]]), f64([[-3.0]]), YES, 0.0),
+        drawn_case("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
+        stability_case(
             "minus infinity in the padding",
             f64([1.0]),
             f64([[-1.0, -INF]]),
@@ -131,7 +136,7 @@ KL_IN_REWARD = Exercise(
             torch.tensor([[True, False]]),
             0.5,
         ),
-        at_scale("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300), 0.04)),
+        drawn_stability_case("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300), 0.04)),
     ),
     gradient_of=("logp", "ref_logp"),
     mistakes=(

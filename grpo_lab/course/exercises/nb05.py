@@ -5,14 +5,14 @@ import torch
 from grpo_lab.course.exercise import (
     NAN,
     Exercise,
-    at_scale,
-    drawn,
-    extreme,
+    drawn_case,
+    drawn_stability_case,
     f64,
-    given,
+    handwritten_case,
     log,
     nan_padded,
     padded,
+    stability_case,
     wrong_lines,
 )
 from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, policy_loss
@@ -30,11 +30,11 @@ MASK_OF_TWO = torch.ones(1, 2, dtype=torch.bool)
 
 
 def _ragged_logps(d, B, T):
-    return *d.moved(B, T, scale=0.4), d.ragged(B, T)
+    return *d.updated_logps(B, T, scale=0.4), d.ragged(B, T)
 
 
 def _logps_with_holes(d, B, T):
-    return *d.moved(B, T, scale=0.4), d.holes(B, T)
+    return *d.updated_logps(B, T, scale=0.4), d.holes(B, T)
 
 
 def _logps_moved_one_way(d, B, T):
@@ -48,25 +48,31 @@ def _logps_moved_one_way(d, B, T):
 IMPORTANCE_RATIO = Exercise(
     function=importance_ratio,
     cases=(
-        given("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), MASK_OF_ONE),
-        given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), MASK_OF_TWO),
-        given("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), MASK_OF_TWO, "sequence"),
-        given("padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"),
-        given("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
-        drawn("tokens of rows of different lengths", lambda d: _ragged_logps(d, 3, 5)),
-        drawn("sequences of different lengths, one empty", lambda d: _logps_with_holes(d, 3, 5), level="sequence"),
-        extreme(
+        handwritten_case("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), MASK_OF_ONE),
+        handwritten_case("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), MASK_OF_TWO),
+        handwritten_case("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), MASK_OF_TWO, "sequence"),
+        handwritten_case(
+            "padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"
+        ),
+        handwritten_case("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
+        drawn_case("tokens of rows of different lengths", lambda d: _ragged_logps(d, 3, 5)),
+        drawn_case("sequences of different lengths, one empty", lambda d: _logps_with_holes(d, 3, 5), level="sequence"),
+        stability_case(
             "one token 30 nats likelier, one 30 less at e^-800",
             f64([[-0.5, -830.25]]),
             f64([[-30.5, -800.25]]),
             MASK_OF_TWO,
             level="token",
         ),
-        at_scale("300 tokens that all moved the same way", lambda d: _logps_moved_one_way(d, 3, 300), level="sequence"),
-        at_scale("NaN wherever nothing counts", lambda d: nan_padded(*_logps_with_holes(d, 5, 9)), level="sequence"),
+        drawn_stability_case(
+            "300 tokens that all moved the same way", lambda d: _logps_moved_one_way(d, 3, 300), level="sequence"
+        ),
+        drawn_stability_case(
+            "NaN wherever nothing counts", lambda d: nan_padded(*_logps_with_holes(d, 5, 9)), level="sequence"
+        ),
     ),
     gradient_of=("logp", "old_logp"),
-    observe=ratio_under_the_mask,
+    observations=ratio_under_the_mask,
     mistakes=(
         wrong_lines("ratio-quotient", {"5.7": "ratio = logp / old_logp.detach()"}),
         wrong_lines("old-not-detached", {"5.6": "log_ratio = torch.where(mask, logp - old_logp, 0)"}),
@@ -115,19 +121,21 @@ def _extreme_ratios(d, *shape):
 CLIPPED_SURROGATE = Exercise(
     function=clipped_surrogate,
     cases=(
-        given("a good token, already 1.5 times as likely", f64([[1.5]]), f64([1.0])),
-        given("a bad token, already half as likely", f64([[0.5]]), f64([-1.0])),
-        given("a bad token that became likelier", f64([[1.5]]), f64([-1.0])),
-        given("a good token that became less likely", f64([[0.5]]), f64([1.0])),
-        given("more room above", f64([[1.25, 1.5, 0.75]]), f64([1.0]), epsilon=0.2, epsilon_high=0.28),
-        given("a bad token that became much likelier", f64([[6.0]]), f64([-1.0]), epsilon=0.2, delta=4.0),
-        drawn("one ratio per sequence", lambda d: (_ratios(d, 4, 1), d.normal(4)), epsilon=0.1),
-        drawn("an advantage for each token", lambda d: (_ratios(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
-        drawn("all settings", lambda d: (2 * _ratios(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0),
-        extreme("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
-        extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
-        extreme("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
-        at_scale(
+        handwritten_case("a good token, already 1.5 times as likely", f64([[1.5]]), f64([1.0])),
+        handwritten_case("a bad token, already half as likely", f64([[0.5]]), f64([-1.0])),
+        handwritten_case("a bad token that became likelier", f64([[1.5]]), f64([-1.0])),
+        handwritten_case("a good token that became less likely", f64([[0.5]]), f64([1.0])),
+        handwritten_case("more room above", f64([[1.25, 1.5, 0.75]]), f64([1.0]), epsilon=0.2, epsilon_high=0.28),
+        handwritten_case("a bad token that became much likelier", f64([[6.0]]), f64([-1.0]), epsilon=0.2, delta=4.0),
+        drawn_case("one ratio per sequence", lambda d: (_ratios(d, 4, 1), d.normal(4)), epsilon=0.1),
+        drawn_case("an advantage for each token", lambda d: (_ratios(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
+        drawn_case(
+            "all settings", lambda d: (2 * _ratios(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0
+        ),
+        stability_case("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
+        stability_case("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
+        stability_case("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
+        drawn_stability_case(
             "300 tokens and delta",
             lambda d: (_extreme_ratios(d, 3, 300), d.normal(3, 300)),
             epsilon_high=0.28,
@@ -169,27 +177,35 @@ def _values_with_holes(d, B, T, filling=0.0):
 AGGREGATE = Exercise(
     function=aggregate,
     cases=(
-        given("grpo: 1 token and 3 tokens", VALUES, MASK, "grpo"),
-        given("bnpo: 1 token and 3 tokens", VALUES, MASK, "bnpo"),
-        given("dr_grpo: 1 token and 3 tokens, 10 allowed", VALUES, MASK, "dr_grpo", max_completion_length=10),
-        given("dapo: 4 tokens of an update of 8", VALUES, MASK, "dapo", num_items=8),
-        given("dapo: the batch is the update", VALUES, MASK, "dapo"),
-        given("luspo: 1 token and 3 tokens", VALUES, MASK, "luspo"),
-        given("grpo: something stands at padded positions", f64([[6.0, 9.0, 9.0], [2.0, 2.0, 2.0]]), MASK, "grpo"),
-        given("sapo: one row without tokens", VALUES, EMPTY, "sapo"),
-        given("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
-        given("luspo: one value per row", f64([[6.0], [2.0]]), MASK, "luspo"),
-        drawn("grpo", lambda d: (*_values_with_holes(d, 4, 6), "grpo")),
-        drawn("bnpo, as many rows as tokens", lambda d: (*_values(d, 5, 5), "bnpo")),
-        drawn("dr_grpo", lambda d: (*_values(d, 3, 4), "dr_grpo"), max_completion_length=7),
-        drawn("cispo", lambda d: (*_values(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
-        given("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
-        given("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
-        given("dapo: an update of one token", VALUES, ONE_TOKEN, "dapo", num_items=1),
-        given("dapo: an update of 0 tokens", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo", num_items=0),
-        drawn("vespo", lambda d: (*_values_with_holes(d, 3, 5), "vespo"), num_items=20.5),
-        at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_values_with_holes(d, 3, 300, NAN), "grpo")),
-        at_scale(
+        handwritten_case("grpo: 1 token and 3 tokens", VALUES, MASK, "grpo"),
+        handwritten_case("bnpo: 1 token and 3 tokens", VALUES, MASK, "bnpo"),
+        handwritten_case(
+            "dr_grpo: 1 token and 3 tokens, 10 allowed", VALUES, MASK, "dr_grpo", max_completion_length=10
+        ),
+        handwritten_case("dapo: 4 tokens of an update of 8", VALUES, MASK, "dapo", num_items=8),
+        handwritten_case("dapo: the batch is the update", VALUES, MASK, "dapo"),
+        handwritten_case("luspo: 1 token and 3 tokens", VALUES, MASK, "luspo"),
+        handwritten_case(
+            "grpo: something stands at padded positions", f64([[6.0, 9.0, 9.0], [2.0, 2.0, 2.0]]), MASK, "grpo"
+        ),
+        handwritten_case("sapo: one row without tokens", VALUES, EMPTY, "sapo"),
+        handwritten_case("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
+        handwritten_case("luspo: one value per row", f64([[6.0], [2.0]]), MASK, "luspo"),
+        drawn_case("grpo", lambda d: (*_values_with_holes(d, 4, 6), "grpo")),
+        drawn_case("bnpo, as many rows as tokens", lambda d: (*_values(d, 5, 5), "bnpo")),
+        drawn_case("dr_grpo", lambda d: (*_values(d, 3, 4), "dr_grpo"), max_completion_length=7),
+        drawn_case("cispo", lambda d: (*_values(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
+        handwritten_case("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
+        handwritten_case("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
+        handwritten_case("dapo: an update of one token", VALUES, ONE_TOKEN, "dapo", num_items=1),
+        handwritten_case(
+            "dapo: an update of 0 tokens", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo", num_items=0
+        ),
+        drawn_case("vespo", lambda d: (*_values_with_holes(d, 3, 5), "vespo"), num_items=20.5),
+        drawn_stability_case(
+            "grpo: 300 tokens, NaN in the padding", lambda d: (*_values_with_holes(d, 3, 300, NAN), "grpo")
+        ),
+        drawn_stability_case(
             "dr_grpo: 300 tokens, NaN in the padding",
             lambda d: (*_values_with_holes(d, 3, 300, NAN), "dr_grpo"),
             max_completion_length=512,
@@ -277,50 +293,56 @@ SEQUENCE = {"importance_sampling_level": "sequence"}
 POLICY_LOSS = Exercise(
     function=policy_loss,
     cases=(
-        given("one good token, already 1.5 times as likely", LOGP, f64([1.0]), MASK_OF_ONE, OLD),
-        given("one good token, nothing has moved", LOGP, f64([2.0]), MASK_OF_ONE),
-        given("a KL term alone, second token padded", PAIR, f64([0.0]), FIRST_OF_TWO, None, REF, beta=0.5),
-        given("a good token and a KL term", LOGP, f64([1.0]), MASK_OF_ONE, None, f64([[0.1]]).log(), beta=0.1),
-        drawn("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
-        drawn(
+        handwritten_case("one good token, already 1.5 times as likely", LOGP, f64([1.0]), MASK_OF_ONE, OLD),
+        handwritten_case("one good token, nothing has moved", LOGP, f64([2.0]), MASK_OF_ONE),
+        handwritten_case("a KL term alone, second token padded", PAIR, f64([0.0]), FIRST_OF_TWO, None, REF, beta=0.5),
+        handwritten_case(
+            "a good token and a KL term", LOGP, f64([1.0]), MASK_OF_ONE, None, f64([[0.1]]).log(), beta=0.1
+        ),
+        drawn_case("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
+        drawn_case(
             "an advantage for each token",
             lambda d: _batch_with_token_advantages(d, 3, 4),
             epsilon=0.1,
             epsilon_high=0.28,
         ),
-        drawn("one ratio per sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
-        given("a bad token, now three times as likely", LOGP, f64([-1.0]), MASK_OF_ONE, f64([[0.1]]).log(), delta=2.0),
-        drawn("another KL estimator", lambda d: _batch(d, 3, 4), beta=0.3, kl_estimator="k2"),
-        drawn("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
-        drawn(
+        drawn_case("one ratio per sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
+        handwritten_case(
+            "a bad token, now three times as likely", LOGP, f64([-1.0]), MASK_OF_ONE, f64([[0.1]]).log(), delta=2.0
+        ),
+        drawn_case("another KL estimator", lambda d: _batch(d, 3, 4), beta=0.3, kl_estimator="k2"),
+        drawn_case("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
+        drawn_case(
             "the first update, one ratio per sequence, a corrected KL term",
             lambda d: _first_update_batch(d, 3, 4),
             beta=0.3,
             kl_bias_correction=True,
             **SEQUENCE,
         ),
-        drawn(
+        drawn_case(
             "bnpo, the first update, one row empty", lambda d: _first_update_batch(d, 3, 4), beta=0.04, loss_type="bnpo"
         ),
-        drawn("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", beta=0.1, num_items=40),
-        drawn("dr_grpo", lambda d: _batch_with_token_advantages(d, 3, 5), loss_type="dr_grpo", max_completion_length=9),
-        drawn(
+        drawn_case("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", beta=0.1, num_items=40),
+        drawn_case(
+            "dr_grpo", lambda d: _batch_with_token_advantages(d, 3, 5), loss_type="dr_grpo", max_completion_length=9
+        ),
+        drawn_case(
             "luspo, one ratio per sequence",
             lambda d: _batch_with_token_advantages(d, 3, 4),
             loss_type="luspo",
             epsilon=0.1,
             **SEQUENCE,
         ),
-        at_scale(
+        drawn_stability_case(
             "300 tokens, a mask with holes",
             lambda d: _batch_with_holes(d, 3, 300),
             epsilon=0.1,
             epsilon_high=0.0,
         ),
-        at_scale("float32", lambda d: _float32_batch(d, 4, 30), loss_type="dapo", beta=0.1),
+        drawn_stability_case("float32", lambda d: _float32_batch(d, 4, 30), loss_type="dapo", beta=0.1),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
-    observe=loss_without_metrics,
+    observations=loss_without_metrics,
     mistakes=(
         wrong_lines(
             "no-ratio",

@@ -17,11 +17,11 @@ from grpo_lab.course.exercise import (
     Case,
     Draws,
     Exercise,
-    at_scale,
-    drawn,
-    extreme,
+    drawn_case,
+    drawn_stability_case,
     f64,
-    given,
+    handwritten_case,
+    stability_case,
     wrong_function,
     wrong_lines,
 )
@@ -80,7 +80,7 @@ def retokenised(sequences, prompt_length, eos_token_ids, tokenizer):
 
 
 def _sequences_case(label, rows, prompt_length, ends=(END,), pad=PAD):
-    return given(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
+    return handwritten_case(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
 
 
 def _padded_sequences(draws: Draws) -> tuple:
@@ -133,8 +133,8 @@ READ_SEQUENCES = Exercise(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
         _sequences_case("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
-        drawn("many rows", _padded_sequences),
-        at_scale("300 tokens", _long_sequences),
+        drawn_case("many rows", _padded_sequences),
+        drawn_stability_case("300 tokens", _long_sequences),
     ),
     mistakes=(
         wrong_function("retokenised", retokenised),
@@ -239,27 +239,31 @@ def alone_keeps_its_reward(rewards, config):
 COMPUTE_ADVANTAGES = Exercise(
     function=compute_advantages,
     cases=(
-        given("one prompt: right and wrong, centred only", *_rewards_and_config([1.0, 0.0], 2, "none")),
-        given("two prompts, three completions each", *_rewards_and_config([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)),
-        given("an easy prompt and a hard one", *_rewards_and_config([1.0, 1.0, 0.0, 0.0], 2)),
-        given("no reward applies to one of three", *_rewards_and_config([1.0, NAN, 0.0], 3)),
-        given("one reward alone", *_rewards_and_config([NAN, 2.0, 1.0, 0.0], 2)),
-        given("no reward at all", *_rewards_and_config([NAN, NAN, 1.0, 3.0], 2, "none")),
-        given(
+        handwritten_case("one prompt: right and wrong, centred only", *_rewards_and_config([1.0, 0.0], 2, "none")),
+        handwritten_case(
+            "two prompts, three completions each", *_rewards_and_config([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)
+        ),
+        handwritten_case("an easy prompt and a hard one", *_rewards_and_config([1.0, 1.0, 0.0, 0.0], 2)),
+        handwritten_case("no reward applies to one of three", *_rewards_and_config([1.0, NAN, 0.0], 3)),
+        handwritten_case("one reward alone", *_rewards_and_config([NAN, 2.0, 1.0, 0.0], 2)),
+        handwritten_case("no reward at all", *_rewards_and_config([NAN, NAN, 1.0, 3.0], 2, "none")),
+        handwritten_case(
             "two prompts of unlike spread, one spread for all", *_rewards_and_config([1.0, 0.0, 10.0, 0.0], 2, "batch")
         ),
-        drawn("many prompts", lambda d: _drawn_rewards(d, 3, 4)),
-        drawn("one spread for all", lambda d: _drawn_rewards(d, 3, 5, "batch")),
-        drawn("one spread for all, some NaN", lambda d: _drawn_rewards(d, 3, 5, "batch", num_missing=4)),
-        extreme("rewards that differ by 1e-6", *_rewards_and_config([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
-        extreme("float32, rewards near 10000", *_rewards_and_config(REWARDS_NEAR_10000, 4, dtype=torch.float32)),
-        extreme(
+        drawn_case("many prompts", lambda d: _drawn_rewards(d, 3, 4)),
+        drawn_case("one spread for all", lambda d: _drawn_rewards(d, 3, 5, "batch")),
+        drawn_case("one spread for all, some NaN", lambda d: _drawn_rewards(d, 3, 5, "batch", num_missing=4)),
+        stability_case("rewards that differ by 1e-6", *_rewards_and_config([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
+        stability_case("float32, rewards near 10000", *_rewards_and_config(REWARDS_NEAR_10000, 4, dtype=torch.float32)),
+        stability_case(
             "equal rewards, and a prompt without any",
             *_rewards_and_config([0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3),
         ),
-        extreme("one reward in all, one spread for all", *_rewards_and_config([NAN, 2.0, NAN, NAN], 2, "batch")),
-        extreme("two rewards in all, one spread for all", *_rewards_and_config([1.0, 0.0, NAN, NAN], 2, "batch")),
-        at_scale(
+        stability_case("one reward in all, one spread for all", *_rewards_and_config([NAN, 2.0, NAN, NAN], 2, "batch")),
+        stability_case(
+            "two rewards in all, one spread for all", *_rewards_and_config([1.0, 0.0, NAN, NAN], 2, "batch")
+        ),
+        drawn_stability_case(
             "15 prompts, one spread for all, many NaN", lambda d: _drawn_rewards(d, 15, 7, "batch", num_missing=40)
         ),
     ),
@@ -331,7 +335,7 @@ MICROBATCH_LOSS = Exercise(
         replace(_drawn_case("grpo, 300 tokens", "grpo", 5, 300), tested_property="stability"),
     ),
     gradient_of=("logp",),
-    observe=loss_without_metrics,
+    observations=loss_without_metrics,
     mistakes=(
         wrong_lines("microbatch-mean", {"5.16": "loss = loss"}),
         wrong_lines(
@@ -424,7 +428,7 @@ STEP_IF_FINITE = Exercise(
         ),
         _step_case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], optimizer_name="adam"),
     ),
-    observe=after_step,
+    observations=after_step,
     mistakes=(
         wrong_lines("nonfinite-step", {"isfinite()": "stepped = True"}),
         wrong_lines("loss-only", {"isfinite()": "stepped = math.isfinite(loss)"}),
@@ -591,7 +595,7 @@ TRAIN_BY_GRPO = Exercise(
             for n in (1, 2, 3)
         ),
     ),
-    observe=after_training,
+    observations=after_training,
     tolerance=1e-5,
     mistakes=(
         wrong_lines("ascends", {"backward()": "(-loss).backward()"}),
@@ -734,7 +738,7 @@ DYNAMIC_SAMPLING = Exercise(
         ),
         replace(_pool_case("no group teaches anything", 20, 6, success_rates=(0.0, 1.0)), tested_property="stability"),
     ),
-    observe=after_sampling,
+    observations=after_sampling,
     mistakes=(
         wrong_lines("all-kept", {"amin()": "low, high = torch.zeros(len(rewards)), torch.ones(len(rewards))"}),
         wrong_lines("all-right-kept", {"amin()": "low, high = torch.zeros(len(rewards)), rewards.nanmean(-1)"}),

@@ -3,7 +3,7 @@
 import math
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.exercise import Exercise, drawn, extreme, given, wrong_function, wrong_lines
+from grpo_lab.course.exercise import Exercise, drawn_case, handwritten_case, stability_case, wrong_function, wrong_lines
 from grpo_lab.evaluate import pass_at_k
 
 
@@ -17,17 +17,17 @@ def _counts(draws, largest: int) -> tuple[int, int, int]:
 PASS_AT_K = Exercise(
     function=pass_at_k,
     cases=(
-        given("one of four is right, one is drawn", 4, 1, 1),
-        given("one of four is right, two are drawn", 4, 1, 2),
-        given("two of four are right, two are drawn", 4, 2, 2),
-        given("none is right", 4, 0, 3),
-        given("all are right", 4, 4, 2),
-        given("more are drawn than are wrong", 4, 2, 3),
-        given("all are drawn", 5, 1, 5),
-        drawn("up to 20 samples", lambda d: _counts(d, 20)),
-        drawn("up to 100 samples", lambda d: _counts(d, 100)),
-        extreme("4,000 samples, of which 3 are right", 4000, 3, 1000),
-        extreme("4,000 samples, of which half are right", 4000, 2000, 5),
+        handwritten_case("one of four is right, one is drawn", 4, 1, 1),
+        handwritten_case("one of four is right, two are drawn", 4, 1, 2),
+        handwritten_case("two of four are right, two are drawn", 4, 2, 2),
+        handwritten_case("none is right", 4, 0, 3),
+        handwritten_case("all are right", 4, 4, 2),
+        handwritten_case("more are drawn than are wrong", 4, 2, 3),
+        handwritten_case("all are drawn", 5, 1, 5),
+        drawn_case("up to 20 samples", lambda d: _counts(d, 20)),
+        drawn_case("up to 100 samples", lambda d: _counts(d, 100)),
+        stability_case("4,000 samples, of which 3 are right", 4000, 3, 1000),
+        stability_case("4,000 samples, of which half are right", 4000, 2000, 5),
     ),
     mistakes=(
         wrong_lines("with-replacement", {"7.2": "estimate = 1 - (1 - c / n) ** k"}),
@@ -70,15 +70,15 @@ def samples_until_right(n: int, c: int, limit: int) -> float:
 SAMPLES_UNTIL_RIGHT = Exercise(
     function=samples_until_right,
     cases=(
-        given("one of two is right", 2, 1, 2),
-        given("one of four is right, the limit is two", 4, 1, 2),
-        given("none is right", 8, 0, 5),
-        given("all are right", 8, 8, 5),
-        given("the limit is 1", 8, 3, 1),
-        given("as many as there are", 8, 2, 8),
-        drawn("up to 20 samples", lambda d: _counts(d, 20)),
-        drawn("up to 100 samples", lambda d: _counts(d, 100)),
-        extreme("400 samples, of which 3 are right", 400, 3, 60),
+        handwritten_case("one of two is right", 2, 1, 2),
+        handwritten_case("one of four is right, the limit is two", 4, 1, 2),
+        handwritten_case("none is right", 8, 0, 5),
+        handwritten_case("all are right", 8, 8, 5),
+        handwritten_case("the limit is 1", 8, 3, 1),
+        handwritten_case("as many as there are", 8, 2, 8),
+        drawn_case("up to 20 samples", lambda d: _counts(d, 20)),
+        drawn_case("up to 100 samples", lambda d: _counts(d, 100)),
+        stability_case("400 samples, of which 3 are right", 400, 3, 60),
     ),
     mistakes=(
         wrong_lines("geometric", {"comb()": "still_wrong = [(1 - c / n) ** j for j in range(limit)]"}),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Case, Draws, Exercise, drawn, f64, given, wrong_lines
+from grpo_lab.course.exercise import Case, Draws, Exercise, drawn_case, f64, handwritten_case, wrong_lines
 from grpo_lab.kl import kl_exact
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import policy_loss
@@ -64,11 +64,13 @@ ZEROS = torch.zeros(3, 3, dtype=torch.float64)
 LEARN_TO_STOP = Exercise(
     function=learn_to_stop,
     cases=(
-        given("a word and the end token", ZEROS, torch.tensor([[2, END]]), f64([1.0]), END),
-        given("one ends, one does not", ZEROS, torch.tensor([[2, END, END], [2, 2, 2]]), f64([1.0, -1.0]), END, 0.5),
-        given("ends at once", ZEROS, torch.tensor([[END, END], [2, END]]), f64([0.5, -2.0]), END),
-        drawn("five completions of different lengths", lambda d: _completions(d, 5, 6, 5)),
-        drawn("as many completions as tokens", lambda d: _completions(d, 4, 4, 3), learning_rate=0.25),
+        handwritten_case("a word and the end token", ZEROS, torch.tensor([[2, END]]), f64([1.0]), END),
+        handwritten_case(
+            "one ends, one does not", ZEROS, torch.tensor([[2, END, END], [2, 2, 2]]), f64([1.0, -1.0]), END, 0.5
+        ),
+        handwritten_case("ends at once", ZEROS, torch.tensor([[END, END], [2, END]]), f64([0.5, -2.0]), END),
+        drawn_case("five completions of different lengths", lambda d: _completions(d, 5, 6, 5)),
+        drawn_case("as many completions as tokens", lambda d: _completions(d, 4, 4, 3), learning_rate=0.25),
     ),
     planted=("eos-trimmed",),
     mistakes=(
@@ -120,10 +122,10 @@ for beta in (0.0, 100.0):
     print(stay_near_reference(start, rewards, beta, 0.01, 500)[0])
 """,
     cases=(
-        given("one prompt, two answers, two steps", f64([[0.0, 0.0]]), f64([[1.0, 0.0]]), 1.0, 1.0, 2),
-        given("a strong penalty, three steps", f64([[1.0, 0.0]]), f64([[0.0, 1.0]]), 4.0, 0.5, 3),
-        given("no penalty", f64([[1.0, 0.0, 0.5]]), f64([[0.0, 1.0, 2.0]]), 0.0, 0.5, 3),
-        drawn("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
+        handwritten_case("one prompt, two answers, two steps", f64([[0.0, 0.0]]), f64([[1.0, 0.0]]), 1.0, 1.0, 2),
+        handwritten_case("a strong penalty, three steps", f64([[1.0, 0.0]]), f64([[0.0, 1.0]]), 4.0, 0.5, 3),
+        handwritten_case("no penalty", f64([[1.0, 0.0, 0.5]]), f64([[0.0, 1.0, 2.0]]), 0.0, 0.5, 3),
+        drawn_case("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
     ),
     planted=("ref-not-frozen",),
     mistakes=(
@@ -184,11 +186,11 @@ for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
     print(many_small_steps(torch.ones(1).bfloat16(), torch.ones(1, 1), torch.tensor([9.0]), rate, 100))
 """,
     cases=(
-        given("one weight, far too small", ONE, torch.ones(1, 1), torch.tensor([9.0]), 1e-4, 64),
-        given("one weight, far too large", 1.5 * ONE, torch.ones(1, 1), torch.tensor([-9.0]), 1e-5, 200),
-        given("one large step", ONE, torch.full((1, 1), 2.0), torch.tensor([9.0]), 0.05, 1),
-        drawn("three weights, many small steps", lambda d: _far_targets(d, 6, 3, 1e-4, 150)),
-        drawn("two weights, three large steps", lambda d: _far_targets(d, 4, 2, 0.1, 3)),
+        handwritten_case("one weight, far too small", ONE, torch.ones(1, 1), torch.tensor([9.0]), 1e-4, 64),
+        handwritten_case("one weight, far too large", 1.5 * ONE, torch.ones(1, 1), torch.tensor([-9.0]), 1e-5, 200),
+        handwritten_case("one large step", ONE, torch.full((1, 1), 2.0), torch.tensor([9.0]), 0.05, 1),
+        drawn_case("three weights, many small steps", lambda d: _far_targets(d, 6, 3, 1e-4, 150)),
+        drawn_case("two weights, three large steps", lambda d: _far_targets(d, 4, 2, 0.1, 3)),
     ),
     tolerance=0.01,  # about the spacing of bfloat16 between 1 and 2, so that a forward pass in float32 is right, too
     planted=("pure-bf16-adamw",),
@@ -316,7 +318,7 @@ print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
             "a nested model that was not in training, and is frozen", is_nested=True, is_frozen=True, is_training=False
         ),
     ),
-    observe=after_measuring,
+    observations=after_measuring,
     planted=("cache-dropped",),
     mistakes=(
         wrong_lines("cache-dropped", {"[mode]": "", "eval()": "", "train()": ""}),
@@ -398,11 +400,11 @@ for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0,
     print(train_on_batch(logits, answers, old_logp, rewards, 2.0, 0.5, 4))
 """,
     cases=(
-        given("two prompts, one update, temperature 1", *_two_prompts(1.0, 1)),
-        given("two prompts, two updates, temperature 2", *_two_prompts(2.0, 2)),
-        drawn("three prompts, temperature 1", lambda d: _batch(d, 3, 4, 2, 5, 1.0, 0.5, 2)),
-        drawn("one prompt, temperature 0.7", lambda d: _batch(d, 1, 6, 3, 4, 0.7, 2.0, 3)),
-        drawn("four prompts, temperature 1.5", lambda d: _batch(d, 4, 4, 3, 4, 1.5, 4.0, 4)),
+        handwritten_case("two prompts, one update, temperature 1", *_two_prompts(1.0, 1)),
+        handwritten_case("two prompts, two updates, temperature 2", *_two_prompts(2.0, 2)),
+        drawn_case("three prompts, temperature 1", lambda d: _batch(d, 3, 4, 2, 5, 1.0, 0.5, 2)),
+        drawn_case("one prompt, temperature 0.7", lambda d: _batch(d, 1, 6, 3, 4, 0.7, 2.0, 3)),
+        drawn_case("four prompts, temperature 1.5", lambda d: _batch(d, 4, 4, 3, 4, 1.5, 4.0, 4)),
     ),
     planted=("group-mixed", "temperature-mismatch"),
     mistakes=(

@@ -2,8 +2,16 @@
 
 import torch
 
-from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, given, wrong_function, wrong_lines
-from grpo_lab.toys.scale import completion_staleness, straggler_bubble
+from grpo_lab.course.exercise import (
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
+from grpo_lab.toys.asynchronous import completion_staleness, straggler_bubble
 
 
 def lengths(*tokens: int):
@@ -17,15 +25,15 @@ def _lengths_and_slots(d, count, slots, longest=40):
 STRAGGLER_BUBBLE = Exercise(
     function=straggler_bubble,
     cases=(
-        given("two slots, 4 tokens and 1", lengths(4, 1), 2),
-        given("the free slot takes the next", lengths(3, 1, 2), 2),
-        given("a long answer comes last", lengths(1, 1, 1, 9), 3),
-        given("more slots than answers", lengths(4, 4), 3),
-        given("one slot never waits", lengths(5, 1, 7), 1),
-        drawn("a slot each", lambda d: _lengths_and_slots(d, 9, 9)),
-        drawn("few slots", lambda d: _lengths_and_slots(d, 23, 4)),
-        extreme("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
-        at_scale("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
+        handwritten_case("two slots, 4 tokens and 1", lengths(4, 1), 2),
+        handwritten_case("the free slot takes the next", lengths(3, 1, 2), 2),
+        handwritten_case("a long answer comes last", lengths(1, 1, 1, 9), 3),
+        handwritten_case("more slots than answers", lengths(4, 4), 3),
+        handwritten_case("one slot never waits", lengths(5, 1, 7), 1),
+        drawn_case("a slot each", lambda d: _lengths_and_slots(d, 9, 9)),
+        drawn_case("few slots", lambda d: _lengths_and_slots(d, 23, 4)),
+        stability_case("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
+        drawn_stability_case("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
     ),
     mistakes=(
         wrong_lines("busy-fraction", {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"}),
@@ -57,17 +65,17 @@ def _queue(d, count, slots, batch, group=1, longest=40):
 COMPLETION_STALENESS = Exercise(
     function=completion_staleness,
     cases=(
-        given("two slots, an update for each two", lengths(3, 1, 1, 1), 2, 2),
-        given("one slot, an update for each answer: always fresh", lengths(5, 1, 7), 1, 1),
-        given("two slots, an update for each answer", lengths(2, 3, 2, 3), 2, 1),
-        given("one long answer, others pass it", lengths(9, 1, 1, 1, 1, 1, 1), 2, 2),
-        given("all end together", lengths(4, 4, 4, 4, 4, 4, 4, 4), 4, 2),
-        given("a group waits for its long answer", lengths(9, 1, 1, 1, 1, 1), 2, 2, 2),
-        drawn("as many slots as an update takes", lambda d: _queue(d, 30, 6, 6)),
-        drawn("four times as many", lambda d: _queue(d, 60, 12, 3)),
-        drawn("groups of four", lambda d: _queue(d, 60, 6, 8, 4)),
-        extreme("one answer of a million tokens", lengths(10**6, *[1] * 50), 2, 10),
-        at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
+        handwritten_case("two slots, an update for each two", lengths(3, 1, 1, 1), 2, 2),
+        handwritten_case("one slot, an update for each answer: always fresh", lengths(5, 1, 7), 1, 1),
+        handwritten_case("two slots, an update for each answer", lengths(2, 3, 2, 3), 2, 1),
+        handwritten_case("one long answer, others pass it", lengths(9, 1, 1, 1, 1, 1, 1), 2, 2),
+        handwritten_case("all end together", lengths(4, 4, 4, 4, 4, 4, 4, 4), 4, 2),
+        handwritten_case("a group waits for its long answer", lengths(9, 1, 1, 1, 1, 1), 2, 2, 2),
+        drawn_case("as many slots as an update takes", lambda d: _queue(d, 30, 6, 6)),
+        drawn_case("four times as many", lambda d: _queue(d, 60, 12, 3)),
+        drawn_case("groups of four", lambda d: _queue(d, 60, 6, 8, 4)),
+        stability_case("one answer of a million tokens", lengths(10**6, *[1] * 50), 2, 10),
+        drawn_stability_case("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
     ),
     mistakes=(
         wrong_lines("in-the-order-given", {"10.7": "staleness = torch.arange(len(end)) // batch - version"}),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.course import check
-from tests.course.toys import MEAN, not_masked, scaled_mean
+from tests.course.small_exercise import MEAN, not_masked, scaled_mean
 
 
 @pytest.mark.parametrize("seed", [0, 1])

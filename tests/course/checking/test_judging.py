@@ -14,7 +14,7 @@ from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, not_masked, scaled_mean, stub
+from tests.course.small_exercise import MEAN, not_masked, scaled_mean, stub
 
 
 def _padded(seed):
