@@ -23,7 +23,7 @@ from grpo_lab.advantages import (
     trajectory_advantages,
     turn_advantages,
 )
-from grpo_lab.toys.guess.exact import CREDITS
+from grpo_lab.toys.guess.exact import TURN_ADVANTAGES
 from tests.support import oracles
 from tests.support.agreement import assert_agree, assert_near, draw, few, many, numbers_of, ragged_mask, seeds
 
@@ -242,15 +242,15 @@ def test_gigpo_is_the_loops(shape, seed, gamma, omega, scale):
         assert_near(*(f(rewards) for f in functions), 1e-9)
 
 
-@pytest.mark.parametrize("name", CREDITS)
+@pytest.mark.parametrize("name", TURN_ADVANTAGES)
 def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
     """All episodes end with the same reward after different numbers of turns; every state occurs in two of them."""
     mask = torch.arange(4) < torch.tensor([[[4], [3], [4], [3], [2], [2]]])
     states = torch.arange(4).expand_as(mask)
     for value in hard_to_average:
         rewards = torch.zeros(1, 6, 4).masked_fill(torch.arange(4) == mask.sum(-1, keepdim=True) - 1, value)
-        assert (CREDITS[name](rewards, mask, states) == 0).all(), value
-    nothing = CREDITS[name](
+        assert (TURN_ADVANTAGES[name](rewards, mask, states) == 0).all(), value
+    nothing = TURN_ADVANTAGES[name](
         torch.full((2, 3, 4), math.nan), torch.zeros(2, 3, 4, dtype=torch.bool), states[:, :3].expand(2, 3, 4)
     )
     assert (nothing == 0).all()
@@ -263,7 +263,7 @@ def test_one_turn_is_leave_one_out_however_it_is_compared(shape, seed):
     rewards = draw(P, G, seed=seed)
     turn, mask = rewards[..., None], torch.ones(P, G, 1, dtype=torch.bool)
     for name in ("trajectory", "turn", "state"):
-        advantages = CREDITS[name](turn, mask, torch.zeros_like(mask, dtype=torch.long))
+        advantages = TURN_ADVANTAGES[name](turn, mask, torch.zeros_like(mask, dtype=torch.long))
         assert_near(advantages[..., 0], rloo_advantages(rewards))
     assert_near(gigpo_advantages(turn, mask, omega=0.0)[..., 0], group_advantages(rewards, "none"))
     assert_near(gigpo_advantages(turn, mask)[..., 0], 2 * group_advantages(rewards, "none"))
@@ -285,7 +285,7 @@ def test_the_baseline_of_a_turn_leaves_out_the_whole_episode():
     assert turn_advantages(rewards, mask, states).tolist() == [[[1.0, 1.0], [-1.0, -1.0]]]
 
 
-@pytest.mark.parametrize("name", CREDITS)
+@pytest.mark.parametrize("name", TURN_ADVANTAGES)
 def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
     rewards, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
     states = torch.zeros(1, 2, 3, dtype=torch.long)
@@ -295,9 +295,9 @@ def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
         (rewards, mask.long(), states),
     ):
         with pytest.raises(ValueError, match="turn_"):
-            CREDITS[name](*wrong)
+            TURN_ADVANTAGES[name](*wrong)
     with pytest.raises(ValueError, match="turn_rewards holds NaN"):
-        CREDITS[name](rewards / 0, mask, states)
+        TURN_ADVANTAGES[name](rewards / 0, mask, states)
 
 
 # --- of rewards that are missing -------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_reinforce_loss_over_samples_in_proportion_is_the_exact_gradient():
 def test_a_baseline_may_know_the_prefix_but_not_the_token():
     space = SequenceSpace(3)
     probability = space.probability().detach()[:, None]
-    prefix_baseline = draw(len(space.theta), seed=9)[space.prefix]
+    prefix_baseline = draw(len(space.theta), seed=9)[space.prefix_index]
     estimates = (probability * (space.rewards[:, None] - prefix_baseline) * space.logp()).sum()
     assert_near(space.gradient(estimates), space.exact())
     token_baseline = draw(V, seed=9)[space.y]
@@ -56,7 +56,7 @@ def test_a_baseline_may_know_the_prefix_but_not_the_token():
 
 @each_size
 def test_reward_to_go_is_unbiased(space):
-    rewards = torch.where(space.mask, draw(len(space.theta), V, seed=5)[space.prefix, space.y], 0)
+    rewards = torch.where(space.mask, draw(len(space.theta), V, seed=5)[space.prefix_index, space.y], 0)
     exact = space.gradient((space.probability() * rewards.sum(1)).sum())
     for weights in (return_to_go(rewards[None], 1.0)[0], rewards.sum(1, keepdim=True)):
         terms = torch.where(space.mask, weights * space.logp(), 0).sum(1)

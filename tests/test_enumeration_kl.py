@@ -12,7 +12,7 @@ from tests.support.enumerated import SequenceSpace, V, each_size
 
 def kl_of_states(space, forward=False):
     """Return the KL of the next token, summed over positions; the probabilities of prefixes carry no gradient."""
-    logits, ref_logits = space.theta[space.prefix], space.ref[space.prefix]
+    logits, ref_logits = space.theta[space.prefix_index], space.ref[space.prefix_index]
     kl = kl_exact(ref_logits, logits) if forward else kl_exact(logits, ref_logits)
     return (space.probability().detach() * torch.where(space.mask, kl, 0).sum(1)).sum()
 

@@ -26,10 +26,6 @@ MISLEADING = {
 }
 # A file, a vague name that it may bind, and the reason.
 EXCEPTIONS = {
-    (
-        "grpo_lab/course/exercise.py",
-        "given",
-    ): "with its label it is read as a phrase: given('one row', ...), drawn(...)",
     ("grpo_lab/toys/guess/world.py", "found"): "the word of the game of lesson 11 that ends an episode",
 }
 

@@ -31,7 +31,7 @@ def list_exercises() -> int:
     exercises = all_exercises()
     print(f"{'notebook':8}  {'function':28} {'points':>6} {'minutes':>7} {'difficulty':>10} {'mistakes known':>14}")
     for name, exercise in exercises.items():
-        columns = f"{exercise.points:6} {exercise.minutes:7} {exercise.difficulty:10} {len(exercise.known_mistakes):14}"
+        columns = f"{exercise.points:6} {exercise.minutes:7} {exercise.difficulty:10} {len(exercise.mistakes):14}"
         print(f"{exercise.notebook:8}  {name:28} {columns}")
     total_points = sum(exercise.points for exercise in exercises.values())
     total_minutes = sum(exercise.minutes for exercise in exercises.values())

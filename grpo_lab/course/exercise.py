@@ -10,7 +10,6 @@ import copy
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -42,14 +41,22 @@ class Case:
     tested_property: str = "values"
 
 
+def _without_reference(*args: object, **kwargs: object) -> None:
+    raise TypeError("this mistake is written as changed lines, and no exercise has given it a reference")
+
+
 @dataclass(frozen=True, eq=False)
 class Mistake:
     """A known mistake: its name, a text for the student, and a function that makes it.
 
+    `wrong_lines` and `wrong_function` declare the mistakes of an exercise.
+
     Attributes:
         name: A name that is unique within the exercise.
-        explanation: The text that the student reads when the mistake is recognised.
-        function: A function that makes the mistake; it has the reference's arguments.
+        explanation: The text that the student reads when the mistake is recognised. That of a mistake of a lesson is in
+            the YAML file of its notebook.
+        function: A function that makes the mistake; it has the reference's arguments. The exercise makes it from
+            `lines`, if there are any.
         lines: The changed lines of the reference, by address; empty if the function is written out.
         equation: The tag of the equation that the mistake breaks; "" stands for the last tag among `lines`.
     """
@@ -61,6 +68,28 @@ class Mistake:
     equation: str = ""
 
 
+def wrong_lines(name: str, lines: Mapping[str, str], equation: str = "") -> Mistake:
+    """Return a mistake that is written as changed lines of the reference.
+
+    Args:
+        name: A name that is unique within the exercise, in lower case with hyphens.
+        lines: The changed lines by address, such as {"2.3": "std = 1"} (see `grpo_lab.formulas.lines`).
+        equation: The tag of the equation that the mistake breaks, if it is not the last tag among `lines`.
+    """
+    return Mistake(name, "", _without_reference, lines, equation)
+
+
+def wrong_function(name: str, function: Callable, equation: str = "", explanation: str = "") -> Mistake:
+    """Return a mistake that is written as a function with the reference's arguments.
+
+    Args:
+        name: A name that is unique within the exercise, in lower case with hyphens.
+        equation: The tag of the equation that the mistake breaks, if it is not the last of the reference.
+        explanation: The text for the student, if it is not in the YAML file of a notebook.
+    """
+    return Mistake(name, explanation, function, equation=equation)
+
+
 @dataclass(frozen=True, eq=False)
 class Exercise:
     """A function for students to write, with everything that checks and explains their answers.
@@ -70,13 +99,10 @@ class Exercise:
     Attributes:
         function: The reference, a function of grpo_lab. Its name is the name of the exercise.
         cases: The inputs that an answer is tried on, in the order that `Case` describes.
-        mistakes: The known mistakes by name, in lower case with hyphens. If several fit an answer, the first is named.
-            A mistake is either a function or the changed lines of the reference by address, such as {"2.3": "std = 1"}
-            (see `grpo_lab.formulas.lines`).
-        equations: The tag of the equation that a mistake breaks, by the mistake's name; needed only if it is not the
-            last equation whose line is changed.
+        mistakes: The known mistakes. If several fit an answer, the first is named.
         gradient_of: The names of the arguments whose gradients are compared too.
-        observe: A function (result, args, kwargs) -> dict that extracts what is compared; None compares the result.
+        observations: A function (result, args, kwargs) -> dict that extracts what is compared; None compares the
+            result.
         tolerance: The relative and absolute tolerance of a comparison.
         planted: The names of the mistakes that the stub contains, in an exercise whose task is to repair wrong code.
         demonstration: Lines of Python that show the planted mistakes at work; they are appended to the task.
@@ -86,18 +112,16 @@ class Exercise:
         difficulty: 1 (easy), 2 or 3 (hard).
         task: A few sentences on what to write and why it matters.
         hints: At least two hints; the first is gentle, the last nearly gives the line, and none contains it.
-        explanations: The text that the student reads about each mistake, by the mistake's name.
         is_variant: Whether the formula was drawn for a class (see `grpo_lab.course.variant`).
-        recorded: The reference's outcomes on the inputs of seed 0. A student's notebook has them in place of the
-            variant's function, which only the teacher has.
+        recorded_outcomes: The reference's outcomes on the inputs of seed 0. A student's notebook has them in place of
+            the variant's function, which only the teacher has.
     """
 
     function: Callable
     cases: tuple[Case, ...]
-    mistakes: Mapping[str, Mapping[str, str] | Callable]
-    equations: Mapping[str, str] = field(default_factory=dict)
+    mistakes: tuple[Mistake, ...]
     gradient_of: tuple[str, ...] = ()
-    observe: Callable | None = None
+    observations: Callable | None = None
     tolerance: float = 1e-6
     planted: tuple[str, ...] = ()
     demonstration: str = ""
@@ -107,21 +131,31 @@ class Exercise:
     difficulty: int = 1
     task: str = ""
     hints: Sequence[str] = ()
-    explanations: Mapping[str, str] = field(default_factory=dict)
     is_variant: bool = False
-    recorded: tuple = ()
+    recorded_outcomes: tuple = ()
+
+    def __post_init__(self) -> None:
+        names = [mistake.name for mistake in self.mistakes]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"mistakes of {self.name} have the name {', '.join(repeated)} more than once")
+        object.__setattr__(self, "mistakes", tuple(map(self._with_function, self.mistakes)))
+
+    def _with_function(self, mistake: Mistake) -> Mistake:
+        if not mistake.lines:
+            return mistake
+        return replace(mistake, function=with_changed_lines(self.function, mistake.lines))
 
     @property
     def name(self) -> str:
         return self.function.__name__
 
-    @cached_property
-    def known_mistakes(self) -> dict[str, Mistake]:
-        return {name: self._mistake(name, change) for name, change in self.mistakes.items()}
+    def mistake(self, name: str) -> Mistake:
+        """Return the known mistake of this name.
 
-    def _mistake(self, name: str, change: Mapping[str, str] | Callable) -> Mistake:
-        function, lines = (change, {}) if callable(change) else (with_changed_lines(self.function, change), change)
-        return Mistake(name, self.explanations[name], function, lines, self.equations.get(name, ""))
+        Raises:
+            KeyError: If the exercise has no mistake of this name.
+        """
+        return {mistake.name: mistake for mistake in self.mistakes}[name]
 
 
 class Draws:
@@ -137,7 +171,7 @@ class Draws:
         """Draw log-probabilities; nearly all are between -4 and 0."""
         return -2 * self.normal(*shape).abs()
 
-    def moved(self, *shape: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    def updated_logps(self, *shape: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
         """Draw log-probabilities after and before an update of the policy, which moves each by about `scale`."""
         old_logp = self.logp(*shape)
         return -(old_logp + self.normal(*shape, scale=scale)).abs(), old_logp
@@ -165,12 +199,12 @@ class Draws:
         return model
 
 
-def given(label: str, *args: object, **kwargs: object) -> Case:
+def handwritten_case(label: str, *args: object, **kwargs: object) -> Case:
     """Return a case whose input is written by hand. Each call of its `build` returns new copies of the arguments."""
     return Case(lambda seed: (tuple(map(_fresh, args)), {name: _fresh(kwargs[name]) for name in kwargs}), label)
 
 
-def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
+def drawn_case(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """Return a case whose input is drawn from the seed.
 
     Args:
@@ -180,14 +214,14 @@ def drawn(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     return Case(lambda seed: (draw(Draws(seed)), dict(kwargs)), label)
 
 
-def extreme(label: str, *args: object, **kwargs: object) -> Case:
+def stability_case(label: str, *args: object, **kwargs: object) -> Case:
     """Return a case for stability whose extreme input is written by hand."""
-    return replace(given(label, *args, **kwargs), tested_property="stability")
+    return replace(handwritten_case(label, *args, **kwargs), tested_property="stability")
 
 
-def at_scale(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
+def drawn_stability_case(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """Return a case for stability whose input is drawn from the seed: large, extreme or of another precision."""
-    return replace(drawn(label, draw, **kwargs), tested_property="stability")
+    return replace(drawn_case(label, draw, **kwargs), tested_property="stability")
 
 
 def padded(values: Tensor, mask: Tensor, filling: float = NAN) -> Tensor:

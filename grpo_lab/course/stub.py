@@ -42,7 +42,7 @@ def planted_body(exercise: Exercise) -> str:
 
 def planted_lines(exercise: Exercise) -> dict[str, str]:
     """Return the lines of the planted mistakes, by their address in the function."""
-    return {address: line for name in exercise.planted for address, line in exercise.known_mistakes[name].lines.items()}
+    return {address: line for name in exercise.planted for address, line in exercise.mistake(name).lines.items()}
 
 
 def is_as_released(source: str, exercises: dict[str, Exercise]) -> bool:

@@ -34,7 +34,7 @@ from grpo_lab.course import exercises
 from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercise import Exercise, wrong_function
 from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.formulas.lines import with_lines
 
@@ -154,10 +154,8 @@ def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Any) -> Ex
 
     The other known mistakes are dropped, because they are changed lines of the lesson's formula.
     """
-    return replace(
-        exercise, is_variant=True, mistakes={LESSON_MISTAKE: lesson_function},
-        explanations={LESSON_MISTAKE: LESSON_SAYS}, equations={}, hints=[*hints] or exercise.hints,
-    )  # fmt: skip
+    mistakes = (wrong_function(LESSON_MISTAKE, lesson_function, explanation=LESSON_SAYS),)
+    return replace(exercise, is_variant=True, mistakes=mistakes, hints=[*hints] or exercise.hints)
 
 
 def _variant_source(source: str, name: str, entry: Mapping[str, Any]) -> str:
@@ -230,8 +228,8 @@ def class_variant(results: str) -> None:
     except (ValueError, zlib.error, TypeError, KeyError, AttributeError):
         allowed = "copy this cell again from the notebook that was handed out"
         raise InputError("results", None, allowed, problem="are not as they were handed out") from None
-    for name, recorded in outcomes.items():
+    for name, recorded_outcomes in outcomes.items():
         lesson = exercises.lesson_exercise(name)
         exercise = _as_variant(lesson, inspect.unwrap(lesson.function), content[name]["hints"])
-        exercises.register(replace(exercise, recorded=recorded))
+        exercises.register(replace(exercise, recorded_outcomes=recorded_outcomes))
     print(_(fill("Checked by the formulas of your class: {0}", [*outcomes])))

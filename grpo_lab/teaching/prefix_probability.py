@@ -14,18 +14,18 @@ from grpo_lab.rollout import encode_prompts, evaluation_mode
 
 
 @torch.no_grad()
-def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str) -> tuple[float, float]:
+def prefix_probability(model, tokenizer, row: dict, prefix: str, number: str) -> tuple[float, float]:
     """Compute the probability of a prefix of a completion, and the probability that the right number follows it.
 
     Args:
         model: A causal language model of transformers.
         tokenizer: The tokenizer of the model.
         row: A problem with the key "prompt".
-        beginning: The prefix, such as "8 + 9 = "; "" for no prefix.
+        prefix: The prefix, such as "8 + 9 = "; "" for no prefix.
         number: The right number, such as "17".
 
     Returns:
-        P(beginning); and, given that the beginning and then a digit were written, the probability that the number at
+        P(prefix); and, given that the prefix and then a digit were written, the probability that the number at
         that place is `number`, with no further digit after it.
 
     Raises:
@@ -34,7 +34,7 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
     if not number.isdigit():
         raise InputError("number", number, "expected digits")
     prompt, mask = encode_prompts(tokenizer, [row["prompt"]])
-    prefix_ids, number_ids = _ids(tokenizer, beginning), _ids(tokenizer, number)
+    prefix_ids, number_ids = _ids(tokenizer, prefix), _ids(tokenizer, number)
     ids = torch.cat([prompt[0], prefix_ids, number_ids])[None].to(model.device)
     mask = torch.cat([mask, mask.new_ones(1, len(prefix_ids) + len(number_ids))], dim=1).to(model.device)
     with evaluation_mode(model), autocast(model):
@@ -43,11 +43,11 @@ def prefix_probability(model, tokenizer, row: dict, beginning: str, number: str)
     probabilities = logits.float().softmax(-1).cpu()
     ids_of_digits = torch.tensor(sorted({i for digit in "0123456789" for i in _ids(tokenizer, digit).tolist()}))
     token_probabilities = probabilities[:-1].gather(1, torch.cat([prefix_ids, number_ids])[:, None])[:, 0]
-    p_beginning = token_probabilities[: len(prefix_ids)].prod()
+    p_prefix = token_probabilities[: len(prefix_ids)].prod()
     p_number = token_probabilities[len(prefix_ids) :].prod()
     p_any_digit = probabilities[len(prefix_ids), ids_of_digits].sum()
     p_no_further_digit = 1 - probabilities[-1, ids_of_digits].sum()
-    return p_beginning.item(), (p_number / p_any_digit * p_no_further_digit).item()
+    return p_prefix.item(), (p_number / p_any_digit * p_no_further_digit).item()
 
 
 def _ids(tokenizer, text: str) -> Tensor:

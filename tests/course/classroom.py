@@ -10,7 +10,7 @@ from grpo_lab.course.grading.sandbox import Sandbox
 from grpo_lab.course.release.notebooks import of_notebook
 from grpo_lab.course.stub import imports_of
 from tests.course.proof.trials import outcomes
-from tests.course.submitted import solution
+from tests.course.submission_notebooks import solution
 
 POINTS = {name: exercise.points for name, exercise in of_notebook("01").items()}
 RIGHT = {name: "\n".join([*imports_of(e, solution(e)), solution(e)]) for name, e in of_notebook("01").items()}

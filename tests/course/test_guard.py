@@ -9,7 +9,7 @@ import torch
 from grpo_lab.course import check
 from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.guard import MAX_SHOWN_LENGTH, guarded
-from tests.course.toys import MEAN, scaled_mean
+from tests.course.small_exercise import MEAN, scaled_mean
 
 
 def endless_and_stubborn(values, mask, scale=1.0):

@@ -15,7 +15,7 @@ from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTED_PROPERTIES
-from grpo_lab.course.exercises import all_exercises, find_exercise
+from grpo_lab.course.exercises import all_exercises, find_exercise, texts_of
 from grpo_lab.course.stub import given_checks
 from grpo_lab.formulas.lines import line_at
 from tests.course.proof import trials
@@ -39,7 +39,7 @@ def test_exercise_accepts_the_reference_and_names_each_known_mistake(name):
     answers, faults = trials.right_answers(exercise), faults_of_form(exercise)
     assert len(answers) >= 2, "the reference, and one that is written differently"
     gaps = [trials.accepts(exercise, answer, seed) for seed in trials.SEEDS for answer in answers]
-    wrong = exercise.known_mistakes.values()
+    wrong = exercise.mistakes
     gaps += [trials.rejects(exercise, mistake, seed) for seed in trials.SEEDS for mistake in wrong]
     gaps += [trials.rejects_form(exercise, answer, fault) for fault, answer in faults.items()]
     assert [gap for of_answer in gaps for gap in of_answer] + trials.kills_mutants(exercise, SEEN) == []
@@ -52,7 +52,7 @@ def test_verdicts_are_fully_translated_into_chinese(name, monkeypatch):
     verdicts = [
         judge(exercise, trials.outcomes(exercise, answer, SEEN)) for answer in faults_of_form(exercise).values()
     ]
-    for mistake in exercise.known_mistakes.values():
+    for mistake in exercise.mistakes:
         wrong = [wrong_outcome(exercise, mistake, index, SEEN) for index in range(len(exercise.cases))]
         verdicts.append(judge(exercise, wrong, SEEN))
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
@@ -104,8 +104,8 @@ def test_an_exercise_has_all_its_parts_in_order():
         assert kinds == sorted(kinds), name
         assert kinds[0] == 0, name
         assert len(exercise.hints) >= 2, name
-        assert len(exercise.known_mistakes) >= 3, name
-        assert exercise.explanations.keys() == exercise.mistakes.keys(), name
+        assert len(exercise.mistakes) >= 3, name
+        assert texts_of(exercise.notebook)[name]["explanations"].keys() == {m.name for m in exercise.mistakes}, name
         assert set(exercise.gradient_of) <= set(inspect.signature(exercise.function).parameters), name
 
 
@@ -113,7 +113,7 @@ def test_an_exercise_has_all_its_parts_in_order():
 def test_every_mistake_fits_its_reference_and_the_first_is_named_in_a_few_lines(name):
     """That all are named is in `test_exercise_accepts_the_reference_and_names_each_known_mistake`."""
     exercise = find_exercise(name)
-    first, *_ = mistakes = exercise.known_mistakes.values()
+    first, *_ = mistakes = exercise.mistakes
     assert trials.rejects(exercise, first, SEEN) == []
     for mistake in mistakes:
         assert "expected one" not in wrong_outcome(exercise, mistake, 0, SEEN).message
@@ -124,7 +124,7 @@ def test_a_local_variable_of_the_reference_may_be_renamed():
     for exercise in all_exercises().values():
         source = source_of(inspect.unwrap(exercise.function))
         renamed = with_new_locals(source)
-        for address in {address for mistake in exercise.known_mistakes.values() for address in mistake.lines}:
+        for address in {address for mistake in exercise.mistakes for address in mistake.lines}:
             assert line_at(source, address) == line_at(renamed, address), f"{exercise.name}: {address}"
 
 
@@ -145,5 +145,5 @@ WITHOUT_EXERCISE = {"string-equality", "answers-mixed", "always-fast", "uncounte
 
 
 def test_every_mistake_in_circulation_is_recognised_somewhere():
-    known = {name for exercise in all_exercises().values() for name in exercise.known_mistakes}
+    known = {mistake.name for exercise in all_exercises().values() for mistake in exercise.mistakes}
     assert {mutant.name.split(":")[0] for mutant in errata_mutants()} - known == WITHOUT_EXERCISE

@@ -15,8 +15,8 @@ from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.lines import MARKER
 from tests.course.proof.trials import SEEDS, outcomes
-from tests.course.submitted import solution
-from tests.course.toys import MEAN
+from tests.course.small_exercise import MEAN
+from tests.course.submission_notebooks import solution
 
 # One exercise for each of the notebooks 01 to 05, whose references are in different modules of the mathematics.
 NAMES = ("token_logprobs", "group_advantages", "repaired_reward", "kl_estimate", "policy_loss")
@@ -63,7 +63,7 @@ def test_the_stub_has_no_answer_and_the_solution_is_right(exercise):
 def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     """This holds in a check, in progress and in a grading. If one of two planted mistakes is left, it is named."""
     body = solution_body(exercise)
-    assert set(exercise.known_mistakes) >= set(exercise.planted)
+    assert {mistake.name for mistake in exercise.mistakes} >= set(exercise.planted)
     assert planted_body(exercise) != body
     assert not MARKER.search(stub_source(exercise))
     namespace: dict = {}
@@ -80,7 +80,7 @@ def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     points, marked = grade_answer(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
-        left = exercise.known_mistakes[name]
+        left = exercise.mistake(name)
         half = judge(exercise, outcomes(exercise, left.function))
         assert half.status == "wrong"
         assert half.misconceptions == (name,)

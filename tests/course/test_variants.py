@@ -39,7 +39,7 @@ from grpo_lab.course.variant import (
 )
 from grpo_lab.formulas.source import read_equations
 from tests.course.classroom import run
-from tests.course.submitted import file_name, solution, submit
+from tests.course.submission_notebooks import file_name, solution, submit
 
 KEY = ClassKey("a class in spring")
 LISTS = read_variants(VARIANTS)
@@ -234,7 +234,7 @@ def test_the_package_has_no_line_of_a_variant():
 
 def _wrong_lines():
     """Return the lines of the lesson's known mistakes in `pass_at_k`, of which one is the formula of a variant."""
-    changes = exercises.find_exercise("pass_at_k").known_mistakes.values()
+    changes = exercises.find_exercise("pass_at_k").mistakes
     return [line for mistake in changes for line in mistake.lines.values()]
 
 
@@ -488,6 +488,6 @@ def test_the_function_of_the_lesson_earns_nothing(name, entry):
     """This holds even if the formulas agree on some inputs, as a mean and a midrange do for two numbers."""
     for _, filled in drawn(entry):
         exercise = variant_of(name, filled)
-        lesson = exercise.known_mistakes[LESSON_MISTAKE].function
+        lesson = exercise.mistake(LESSON_MISTAKE).function
         verdicts = [check(lesson, exercise, seed=seed) for seed in (0, 3)]
         assert all(verdict.misconceptions == (LESSON_MISTAKE,) and verdict.points == 0 for verdict in verdicts)

@@ -18,7 +18,7 @@ from grpo_lab.logprobs import completion_mask as library_mask
 from grpo_lab.rewards import completion_text, normalise_text
 from grpo_lab.rewards import extract_answer as library_extract
 from tests.course.proof.trials import outcomes
-from tests.course.right.nb11 import RIGHT as RIGHT_NB11
+from tests.course.right_answers.nb11 import RIGHT as RIGHT_NB11
 from tests.support.few_fast import few_fast
 
 SEEDS = (0, 1, 20_011)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.toys.scale import importance_weights, truncate_weights
+from grpo_lab.toys.asynchronous import importance_weights, truncate_weights
 from tests.parity.engines import engine
 from tests.support.agreement import assert_near, draw
 from tests.support.small_policy import make_policy

@@ -20,7 +20,7 @@ class SequenceSpace:
 
     def __init__(self, T, eos=None, seed=0):
         small_world = SmallWorld(V, T)
-        self.y, self.prefix = small_world.sequences, small_world.prefix
+        self.y, self.prefix_index = small_world.sequences, small_world.prefix_index
         self.mask = torch.ones_like(self.y, dtype=torch.bool) if eos is None else completion_mask(self.y, eos)
         self.theta, self.old, self.ref = (draw(*small_world.logits.shape, seed=seed + i) for i in range(3))
         self.theta.requires_grad_()
@@ -29,7 +29,7 @@ class SequenceSpace:
         self.rewards = torch.sin(7 * masked_ids @ torch.tensor([1.0, 0.37, 0.11]).double()[:T])
 
     def logp(self, parameters=None):
-        return token_logprobs((self.theta if parameters is None else parameters)[self.prefix], self.y)
+        return token_logprobs((self.theta if parameters is None else parameters)[self.prefix_index], self.y)
 
     def probability(self, parameters=None):
         """Return the probability of each row of T tokens; in sums over all rows, the tokens after an end sum to one."""

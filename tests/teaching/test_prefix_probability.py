@@ -25,19 +25,19 @@ def by_hand(model, tokenizer, row, text):
 def test_prefix_probability_is_the_product_over_tokens(tiny):
     model, tokenizer = tiny
     row = addition_problems("test", 1, seed=1)[0]
-    for beginning in ("<answer>", "<think>12+3="):
-        p_beginning, p_right = prefix_probability(model, tokenizer, row, beginning, row["answer"])
-        p_prefix, after_prefix = by_hand(model, tokenizer, row, beginning)
-        p_both, after_number = by_hand(model, tokenizer, row, beginning + row["answer"])
+    for prefix in ("<answer>", "<think>12+3="):
+        p_prefix, p_right = prefix_probability(model, tokenizer, row, prefix, row["answer"])
+        p_by_hand, after_prefix = by_hand(model, tokenizer, row, prefix)
+        p_both, after_number = by_hand(model, tokenizer, row, prefix + row["answer"])
         digits = [tokenizer(digit, add_special_tokens=False).input_ids[0] for digit in "0123456789"]
-        p_number = p_both / p_prefix / after_prefix[digits].sum().item() * (1 - after_number[digits].sum().item())
-        assert (p_beginning, p_right) == (pytest.approx(p_prefix, rel=1e-4), pytest.approx(p_number, rel=1e-3))
+        p_number = p_both / p_by_hand / after_prefix[digits].sum().item() * (1 - after_number[digits].sum().item())
+        assert (p_prefix, p_right) == (pytest.approx(p_by_hand, rel=1e-4), pytest.approx(p_number, rel=1e-3))
 
 
 def test_without_a_prefix_nothing_has_to_happen_and_a_number_is_made_of_digits(tiny):
     row = addition_problems("test", 1, seed=1)[0]
-    p_beginning, p_right = prefix_probability(*tiny, row, "", row["answer"])
-    assert p_beginning == 1.0
+    p_prefix, p_right = prefix_probability(*tiny, row, "", row["answer"])
+    assert p_prefix == 1.0
     assert 0 <= p_right <= 1
     with pytest.raises(ValueError, match="number is '-3'; expected digits"):
         prefix_probability(*tiny, row, "", "-3")

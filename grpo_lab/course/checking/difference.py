@@ -51,7 +51,7 @@ def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) ->
     if got.error:
         return _error_difference(got, expected)
     comparison = _Comparison(exercise.tolerance, may_be_none(exercise))
-    pairs = [("the result", got.value, expected.value)] if exercise.observe is None else []
+    pairs = [("the result", got.value, expected.value)] if exercise.observations is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
     in_values = [_value_difference(subject, *results, comparison) for subject, *results in pairs]
     in_form = [difference for difference in in_values if difference and difference.fault]

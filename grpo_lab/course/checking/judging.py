@@ -92,7 +92,7 @@ def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -
 
 def _right_verdict(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, float]) -> Verdict:
     gradients = ", ".join(f"`{name}`" for name in exercise.gradient_of)
-    subject, cases = "what it does" if exercise.observe else "values", counted(len(outcomes), "case")
+    subject, cases = "what it does" if exercise.observations else "values", counted(len(outcomes), "case")
     checked = fill("Checked: {0} on {1}.", subject, cases)
     if gradients:
         checked = fill("Checked: {0} on {1}, gradients of {2}.", subject, cases, gradients)
@@ -154,7 +154,7 @@ def _free_share(exercise: Exercise, seed: int) -> float:
     indices = range(len(expected))
     initial = unrepaired_stub(exercise)
     if initial is None and exercise.is_variant:
-        initial = next(iter(exercise.known_mistakes.values()))  # a variant's one known mistake is the lesson's function
+        (initial,) = exercise.mistakes  # a variant's one known mistake is the lesson's function
     if initial is not None:
         initial_outcomes = [wrong_outcome(exercise, initial, index, seed) for index in indices]
         return property_shares(exercise, initial_outcomes, expected)["values"]

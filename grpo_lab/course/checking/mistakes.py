@@ -41,7 +41,7 @@ def unrepaired_stub(exercise: Exercise) -> Mistake | None:
     """
     if not exercise.planted:
         return None
-    first = exercise.known_mistakes[exercise.planted[0]]
+    first = exercise.mistake(exercise.planted[0])
     unchanged = with_changed_lines(exercise.function, planted_lines(exercise))
     explanation = Phrase("It does what it did when you got it. ", first.explanation)
     return Mistake("", explanation, unchanged)
@@ -209,7 +209,7 @@ def _settings(exercise: Exercise, index: int) -> dict:
 @cache
 def mistakes_by_name(exercise: Exercise) -> dict[str, Mistake]:
     """Return all mistakes that a verdict on this exercise may name, by name."""
-    return {mistake.name: mistake for mistake in _general_mistakes(exercise)} | exercise.known_mistakes
+    return {mistake.name: mistake for mistake in (*_general_mistakes(exercise), *exercise.mistakes)}
 
 
 def _general_mistakes(exercise: Exercise) -> list[Mistake]:
@@ -227,7 +227,7 @@ def matching_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int
     one case.
     """
     unchanged = unrepaired_stub(exercise)
-    candidates = [*exercise.known_mistakes.values(), *_general_mistakes(exercise)]
+    candidates = [*exercise.mistakes, *_general_mistakes(exercise)]
     if unchanged is not None:
         candidates = [unchanged, *candidates]
     explanation = next((mistake for mistake in candidates if _explains(exercise, mistake, outcomes, seed)), None)
@@ -284,8 +284,8 @@ def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _A
     """
     expected = expected_outcomes(exercise, seed)
     failing = {index for index, right in enumerate(expected) if not agree(outcomes[index], right)}
-    candidates = list(exercise.known_mistakes.values())
-    if exercise.observe is None:  # exercises with observations often train, and general mistakes would take too long
+    candidates = list(exercise.mistakes)
+    if exercise.observations is None:  # with observations an exercise often trains: these would take too long
         candidates += _general_mistakes(exercise)
     explained = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
     chosen, unexplained = {}, set(failing)

@@ -49,9 +49,9 @@ def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
     Raises:
         InputError: If the exercise has recorded outcomes and the seed is not 0.
     """
-    if exercise.recorded:
+    if exercise.recorded_outcomes:
         check_choice("seed", seed, (0,))
-        return exercise.recorded
+        return exercise.recorded_outcomes
     return tuple(outcome_of(exercise.function, exercise, index, seed) for index in range(len(exercise.cases)))
 
 
@@ -62,11 +62,11 @@ def _outcome_of_result(
         arguments_after = as_plain_data(dict(bound.arguments))
         changed = {name: v for name, v in arguments_after.items() if not equal_data(arguments_before[name], v, 0.0)}
         changed |= {name: CUT_OFF for name in leaves if not bound.arguments[name].requires_grad}
-        compared = exercise.observe(result, bound.args, bound.kwargs) if exercise.observe else result
+        compared = exercise.observations(result, bound.args, bound.kwargs) if exercise.observations else result
         differentiable = [leaf for leaf in tensors_in(compared) if leaf.is_floating_point() and leaf.requires_grad]
-        value, observed = (None, as_plain_data(compared)) if exercise.observe else (as_plain_data(compared), None)
+        value, observed = (None, as_plain_data(compared)) if exercise.observations else (as_plain_data(compared), None)
         return Outcome(value, _gradients(differentiable, leaves, seed), bool(differentiable), changed, observed)
-    except Exception as error:  # `observe` or autograd cannot handle the result
+    except Exception as error:  # `observations` or autograd cannot handle the result
         return Outcome(
             error=type(error).__name__, message=f"{UNUSABLE_RESULT}{type(error).__name__}: {_shortened_message(error)}"
         )

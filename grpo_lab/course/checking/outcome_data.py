@@ -40,7 +40,7 @@ class Outcome:
         gradients: The gradients of the result by argument; None for an argument that no gradient reaches.
         has_gradient: Whether the result carries a gradient.
         changed_arguments: The arguments that were changed in place, with their new values.
-        observed: What `Exercise.observe` returned; None if the exercise compares the result.
+        observed: What `Exercise.observations` returned; None if the exercise compares the result.
         error: The type of the exception that was raised; "" if there was none.
         message: The text of the exception.
         trace: The lines of the student's own code on the way to the exception.

@@ -10,7 +10,7 @@ from grpo_lab.course.checking.cells import CELL_HISTORY
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_student import run_student
-from grpo_lab.course.checking.stand_ins import lent_functions, suspended, without_body
+from grpo_lab.course.checking.stand_ins import library_stand_ins, suspended, without_body
 from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise
@@ -49,7 +49,7 @@ def _is_from_library(function: object) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == "grpo_lab"
 
 
-LENT = (
+STAND_IN_NOTE = (
     "Not defined in your notebook: {0}. The check lent the library's version, as the grading does; your own call "
     "raises NameError until the cell that defines it has run."
 )
@@ -85,7 +85,7 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
     else:
         with suspended():
             expected_outcomes(exercise, seed)  # computed before the student's code can change anything
-            with lent_functions(function, exercise) as undefined_names, without_body(exercise):
+            with library_stand_ins(function, exercise) as undefined_names, without_body(exercise):
                 outcomes = run_student(function, exercise, seed)
             verdict = replace(judge(exercise, outcomes, seed), judged_cell=_judged_cell(function))
             if undefined_names:
@@ -97,7 +97,7 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
 def _undefined_part(names: Sequence[str]) -> Part:
     """Return a sentence on the functions that the notebook has not defined, and that the check has lent."""
     quoted = ", ".join(f"`{name}`" for name in names)
-    return Part("say", fill(LENT, quoted))
+    return Part("say", fill(STAND_IN_NOTE, quoted))
 
 
 def _judged_cell(function: Callable) -> str:

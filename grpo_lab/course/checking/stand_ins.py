@@ -100,7 +100,7 @@ def suspended() -> Iterator[None]:
 
 
 @contextmanager
-def lent_functions(function: Callable, exercise: Exercise) -> Iterator[tuple[str, ...]]:
+def library_stand_ins(function: Callable, exercise: Exercise) -> Iterator[tuple[str, ...]]:
     """Put the library's versions of earlier exercises into a function's namespace for the length of a block.
 
     So a function is judged by itself. `policy_loss` calls the functions for the ratio and the surrogate, and in the

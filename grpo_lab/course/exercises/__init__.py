@@ -7,14 +7,14 @@ of a function of notebook 01 does not load the language-model libraries.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import yaml
 
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercise import Exercise, Mistake
 
 # The names of the exercises by notebook, in the order in which they are checked: an exercise may call earlier ones.
 NAMES = {
@@ -73,19 +73,32 @@ def lesson_exercise(name: str) -> Exercise:
             raise KeyError(f"exercise is {name!r}; expected one of {', '.join(map(repr, _NOTEBOOKS))}")
         module = importlib.import_module(f"{__name__}.nb{_NOTEBOOKS[name]}")
         definition: Exercise = getattr(module, name.upper())
-        texts = texts_of(_NOTEBOOKS[name])[name]
+        texts = dict(texts_of(_NOTEBOOKS[name])[name])
+        mistakes = _explained(definition, texts.pop("explanations"))
         task = (
             f"{texts['task']}\n\n```python\n{definition.demonstration}```"
             if definition.demonstration
             else texts["task"]
         )
-        _loaded[name] = replace(definition, notebook=_NOTEBOOKS[name], **texts | {"task": task})
+        _loaded[name] = replace(definition, notebook=_NOTEBOOKS[name], mistakes=mistakes, **texts | {"task": task})
     return _loaded[name]
+
+
+def _explained(exercise: Exercise, explanations: Mapping[str, str]) -> tuple[Mistake, ...]:
+    """Return the mistakes of an exercise with their texts.
+
+    Raises:
+        ValueError: If a mistake has no text. A text without a mistake is allowed: the copy of the package that a
+            submission imports has no mistakes.
+    """
+    if missing := [mistake.name for mistake in exercise.mistakes if mistake.name not in explanations]:
+        raise ValueError(f"the YAML file has no explanation of {', '.join(missing)}, a mistake of {exercise.name}")
+    return tuple(replace(mistake, explanation=explanations[mistake.name]) for mistake in exercise.mistakes)
 
 
 @cache
 def texts_of(notebook: str) -> dict:
-    """Read the YAML file of a notebook: the text fields of each `Exercise` by its name, and the question in words."""
+    """Read the YAML file of a notebook: by the name of each exercise its text fields, and the question in words."""
     return yaml.safe_load((Path(__file__).parent / f"nb{notebook}.yaml").read_text(encoding="utf-8"))
 
 

@@ -6,164 +6,204 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import (
+    INF,
+    NAN,
+    Case,
+    Draws,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    stability_case,
+    wrong_lines,
+)
 from grpo_lab.logprobs import completion_mask, token_entropy, token_logprobs
 from grpo_lab.policy_gradient import reinforce_loss, score_function_objective, sequence_logprob
 
 TOKEN_LOGPROBS = Exercise(
     function=token_logprobs,
     cases=(
-        given("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log(), torch.tensor([[1]])),
-        given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), torch.tensor([[1]]), temperature=0.5),
-        given("two positions", f64([[[0.5, 0.5], [0.9, 0.1]]]).log(), torch.tensor([[0, 1]])),
-        drawn("two rows", lambda d: (d.normal(2, 3, 5), d.integers(5, 2, 3))),
-        extreme("logits in the thousands", f64([[[1000.0, 0.0, 999.0]]]), torch.tensor([[2]])),
-        extreme("a word that is ruled out", f64([[[0.0, -INF, 0.0]]]), torch.tensor([[2]])),
-        extreme("the token that was ruled out", f64([[[0.0, -INF], [1.0, -INF]]]), torch.tensor([[1, 0]])),
-        at_scale(
+        handwritten_case("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log(), torch.tensor([[1]])),
+        handwritten_case("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), torch.tensor([[1]]), temperature=0.5),
+        handwritten_case("two positions", f64([[[0.5, 0.5], [0.9, 0.1]]]).log(), torch.tensor([[0, 1]])),
+        drawn_case("two rows", lambda d: (d.normal(2, 3, 5), d.integers(5, 2, 3))),
+        stability_case("logits in the thousands", f64([[[1000.0, 0.0, 999.0]]]), torch.tensor([[2]])),
+        stability_case("a word that is ruled out", f64([[[0.0, -INF, 0.0]]]), torch.tensor([[2]])),
+        stability_case("the token that was ruled out", f64([[[0.0, -INF], [1.0, -INF]]]), torch.tensor([[1, 0]])),
+        drawn_stability_case(
             "gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0), d.integers(11, 3, 5)), temperature=0.3
         ),
     ),
     gradient_of=("logits",),
-    mistakes={
-        "off-by-one": {
-            "1.15": "z = logits[:, :-1] / temperature",
-            "1.2": "logp = z.gather(-1, token_ids[:, 1:].unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)",
-        },
-        "temperature-last": {
-            "1.15": "z = _at_least_float32(logits)",
-            "1.2": "logp = (z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)) / temperature",
-        },
-        "temperature-mismatch": {"1.15": "z = _at_least_float32(logits)"},
-        "not-normalised": {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
-        "softmax-over-positions": {
-            "1.15": "z = (logits / temperature).log_softmax(1)",
-            "1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)",
-        },
-        "softmax-then-log": {"1.2": "logp = z.softmax(-1).log().gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
-        "logarithm-missing": {"1.2": "logp = z.softmax(-1).gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"},
-        "overflowing-sum": {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.exp().sum(-1).log()"},
-    },
+    mistakes=(
+        wrong_lines(
+            "off-by-one",
+            {
+                "1.15": "z = logits[:, :-1] / temperature",
+                "1.2": "logp = z.gather(-1, token_ids[:, 1:].unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)",
+            },
+        ),
+        wrong_lines(
+            "temperature-last",
+            {
+                "1.15": "z = _at_least_float32(logits)",
+                "1.2": "logp = (z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.logsumexp(-1)) / temperature",
+            },
+        ),
+        wrong_lines("temperature-mismatch", {"1.15": "z = _at_least_float32(logits)"}),
+        wrong_lines("not-normalised", {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"}),
+        wrong_lines(
+            "softmax-over-positions",
+            {
+                "1.15": "z = (logits / temperature).log_softmax(1)",
+                "1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)",
+            },
+        ),
+        wrong_lines(
+            "softmax-then-log", {"1.2": "logp = z.softmax(-1).log().gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"}
+        ),
+        wrong_lines(
+            "logarithm-missing", {"1.2": "logp = z.softmax(-1).gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)"}
+        ),
+        wrong_lines(
+            "overflowing-sum",
+            {"1.2": "logp = z.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - z.exp().sum(-1).log()"},
+        ),
+    ),
 )
 
 
 TOKEN_ENTROPY = Exercise(
     function=token_entropy,
     cases=(
-        given("four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64)),
-        given("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log()),
-        given("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
-        drawn("two rows", lambda d: (d.normal(2, 3, 5),)),
-        drawn("forty words, nearly alike", lambda d: (d.normal(1, 2, 40, scale=0.3),)),
-        extreme("a policy that is certain", f64([[[2000.0, 0.0, -5.0]]])),
-        extreme("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
-        at_scale("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
+        handwritten_case("four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64)),
+        handwritten_case("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log()),
+        handwritten_case("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
+        drawn_case("two rows", lambda d: (d.normal(2, 3, 5),)),
+        drawn_case("forty words, nearly alike", lambda d: (d.normal(1, 2, 40, scale=0.3),)),
+        stability_case("a policy that is certain", f64([[[2000.0, 0.0, -5.0]]])),
+        stability_case("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
+        drawn_stability_case("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
     ),
     gradient_of=("logits",),
-    mistakes={
-        "temperature-mismatch": {"1.16": "logp = logits.log_softmax(-1)"},
-        "bits-not-nats": {"1.17": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"},
-        "log-of-zero": {"1.16": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"},
-        "logits-as-logp": {"1.17": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"},
-        "mean-over-words": {"1.17": "entropy = -(logp.exp() * logp).mean(-1)"},
-        "probability-missing": {"1.17": "entropy = -logp.sum(-1)"},
-        "softmax-over-positions": {"1.16": "logp = (_at_least_float32(logits) / temperature).log_softmax(1)"},
-        "likeliest-word-only": {"1.17": "entropy = -logp.amax(-1)"},
-    },
-    equations={"logits-as-logp": "1.16"},
+    mistakes=(
+        wrong_lines("temperature-mismatch", {"1.16": "logp = logits.log_softmax(-1)"}),
+        wrong_lines("bits-not-nats", {"1.17": "entropy = -(logp.exp() * logp).sum(-1) / 0.6931471805599453"}),
+        wrong_lines("log-of-zero", {"1.16": "logp = (_at_least_float32(logits) / temperature).softmax(-1).log()"}),
+        wrong_lines(
+            "logits-as-logp", {"1.17": "entropy = -(logp.exp() * (logits / temperature)).sum(-1)"}, equation="1.16"
+        ),
+        wrong_lines("mean-over-words", {"1.17": "entropy = -(logp.exp() * logp).mean(-1)"}),
+        wrong_lines("probability-missing", {"1.17": "entropy = -logp.sum(-1)"}),
+        wrong_lines(
+            "softmax-over-positions", {"1.16": "logp = (_at_least_float32(logits) / temperature).log_softmax(1)"}
+        ),
+        wrong_lines("likeliest-word-only", {"1.17": "entropy = -logp.amax(-1)"}),
+    ),
 )
 
 
 COMPLETION_MASK = Exercise(
     function=completion_mask,
     cases=(
-        given("an end in the middle", torch.tensor([[5, 2, 7]]), 2),
-        given("padded with the end token", torch.tensor([[5, 2, 2, 2]]), 2),
-        given("cut off before its end", torch.tensor([[5, 6, 7]]), 2),
-        given("the end token is number 0", torch.tensor([[5, 0, 7], [5, 6, 7]]), 0),
-        given("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
-        given("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
-        given("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
-        drawn("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
-        at_scale("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
+        handwritten_case("an end in the middle", torch.tensor([[5, 2, 7]]), 2),
+        handwritten_case("padded with the end token", torch.tensor([[5, 2, 2, 2]]), 2),
+        handwritten_case("cut off before its end", torch.tensor([[5, 6, 7]]), 2),
+        handwritten_case("the end token is number 0", torch.tensor([[5, 0, 7], [5, 6, 7]]), 0),
+        handwritten_case("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
+        handwritten_case("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
+        handwritten_case("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
+        drawn_case("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
+        drawn_stability_case("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
     ),
-    mistakes={
-        "eos-trimmed": {"1.13": "ends_before = is_end.cumsum(-1)"},
-        "eos-by-id": {"1.14": "mask = is_end == 0"},
-        "up-to-the-last-end": {"1.14": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"},
-        "cut-off-forgotten": {"1.14": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"},
-        "one-end-only": {
-            "tensor()": "end_ids = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"
-        },
-        "up-to-the-second-end": {"1.13": "ends_before = (is_end.cumsum(-1) - 1).clamp(min=0)"},
-    },
-    equations={"one-end-only": "1.13"},
+    mistakes=(
+        wrong_lines("eos-trimmed", {"1.13": "ends_before = is_end.cumsum(-1)"}),
+        wrong_lines("eos-by-id", {"1.14": "mask = is_end == 0"}),
+        wrong_lines("up-to-the-last-end", {"1.14": "mask = ends_before < is_end.sum(-1, keepdim=True).clamp(min=1)"}),
+        wrong_lines(
+            "cut-off-forgotten", {"1.14": "mask = torch.arange(is_end.shape[1]) <= is_end.argmax(-1, keepdim=True)"}
+        ),
+        wrong_lines(
+            "one-end-only",
+            {"tensor()": "end_ids = torch.tensor(eos_token_id, device=completion_ids.device).reshape(-1)[:1]"},
+            equation="1.13",
+        ),
+        wrong_lines("up-to-the-second-end", {"1.13": "ends_before = (is_end.cumsum(-1) - 1).clamp(min=0)"}),
+    ),
 )
 
 
 SEQUENCE_LOGPROB = Exercise(
     function=sequence_logprob,
     cases=(
-        given("two tokens and padding", f64([[-1.0, -2.0, -4.0]]), torch.tensor([[True, True, False]])),
-        given("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
-        given(
+        handwritten_case("two tokens and padding", f64([[-1.0, -2.0, -4.0]]), torch.tensor([[True, True, False]])),
+        handwritten_case("nothing was said", f64([[-1.0, -2.0]]), torch.tensor([[False, False]])),
+        handwritten_case(
             "a token that counts after one that does not",
             f64([[-1.0, -2.0, -4.0]]),
             torch.tensor([[True, False, True]]),
         ),
-        drawn("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
-        drawn("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
-        extreme("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
-        extreme("a token that was impossible, and counts", f64([[-1.0, -INF]]), torch.tensor([[True, True]])),
-        extreme("NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])),
+        drawn_case("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
+        drawn_case("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
+        stability_case("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
+        stability_case("a token that was impossible, and counts", f64([[-1.0, -INF]]), torch.tensor([[True, True]])),
+        stability_case(
+            "NaN in the padding", f64([[-1.0, NAN], [-2.0, -3.0]]), torch.tensor([[True, False], [True, True]])
+        ),
     ),
     gradient_of=("logp",),
-    mistakes={
-        "mask-ignored": {"1.3": "seq_logp = logp.sum(-1)"},
-        "length-mean": {"1.3": "seq_logp = torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)"},
-        "zero-times-infinity": {"1.3": "seq_logp = (logp * mask).sum(-1)"},
-    },
+    mistakes=(
+        wrong_lines("mask-ignored", {"1.3": "seq_logp = logp.sum(-1)"}),
+        wrong_lines(
+            "length-mean", {"1.3": "seq_logp = torch.where(mask, logp, 0).sum(-1) / mask.sum(-1).clamp(min=1)"}
+        ),
+        wrong_lines("zero-times-infinity", {"1.3": "seq_logp = (logp * mask).sum(-1)"}),
+    ),
 )
 
 
 REINFORCE_LOSS = Exercise(
     function=reinforce_loss,
     cases=(
-        given("one sample", f64([-2.0]), f64([3.0])),
-        given("one rewarded, one not", f64([0.5, 0.25]).log(), f64([1.0, 0.0])),
-        given("every weight 1", f64([-1.0, -3.0, -2.0]), f64([1.0, 1.0, 1.0])),
-        drawn("seven samples", lambda d: (d.logp(7), d.normal(7))),
-        at_scale("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
+        handwritten_case("one sample", f64([-2.0]), f64([3.0])),
+        handwritten_case("one rewarded, one not", f64([0.5, 0.25]).log(), f64([1.0, 0.0])),
+        handwritten_case("every weight 1", f64([-1.0, -3.0, -2.0]), f64([1.0, 1.0, 1.0])),
+        drawn_case("seven samples", lambda d: (d.logp(7), d.normal(7))),
+        drawn_stability_case("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
     ),
     gradient_of=("seq_logp", "weights"),
-    mistakes={
-        "ascends": {"1.10": "loss = (weights.detach() * seq_logp).mean()"},
-        "weights-not-detached": {"1.10": "loss = -(weights * seq_logp).mean()"},
-        "sum-not-mean": {"1.10": "loss = -(weights.detach() * seq_logp).sum()"},
-        "probability-not-log": {"1.10": "loss = -(weights.detach() * seq_logp.exp()).mean()"},
-        "product-of-means": {"1.10": "loss = -(weights.detach().mean() * seq_logp).mean()"},
-    },
+    mistakes=(
+        wrong_lines("ascends", {"1.10": "loss = (weights.detach() * seq_logp).mean()"}),
+        wrong_lines("weights-not-detached", {"1.10": "loss = -(weights * seq_logp).mean()"}),
+        wrong_lines("sum-not-mean", {"1.10": "loss = -(weights.detach() * seq_logp).sum()"}),
+        wrong_lines("probability-not-log", {"1.10": "loss = -(weights.detach() * seq_logp.exp()).mean()"}),
+        wrong_lines("product-of-means", {"1.10": "loss = -(weights.detach().mean() * seq_logp).mean()"}),
+    ),
 )
 
 
 SCORE_FUNCTION_OBJECTIVE = Exercise(
     function=score_function_objective,
     cases=(
-        given("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
-        given("a reward and a penalty", f64([0.25, 0.75]).log(), f64([3.0, -2.0])),
-        drawn("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
-        extreme("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
-        at_scale(
+        handwritten_case("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
+        handwritten_case("a reward and a penalty", f64([0.25, 0.75]).log(), f64([3.0, -2.0])),
+        drawn_case("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
+        stability_case("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
+        drawn_stability_case(
             "300 responses, some 200 less likely", lambda d: (d.normal(300, scale=60.0).log_softmax(-1), d.normal(300))
         ),
     ),
     gradient_of=("seq_logp",),
-    mistakes={
-        "nothing-stopped": {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"},
-        "probability-missing": {"1.11": "objective = (rewards * seq_logp).sum()"},
-        "wrong-factor-stopped": {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"},
-        "expected-reward": {"1.11": "objective = (seq_logp.exp() * rewards).sum()"},
-    },
+    mistakes=(
+        wrong_lines("nothing-stopped", {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp).sum()"}),
+        wrong_lines("probability-missing", {"1.11": "objective = (rewards * seq_logp).sum()"}),
+        wrong_lines(
+            "wrong-factor-stopped", {"1.11": "objective = (seq_logp.exp() * rewards * seq_logp.detach()).sum()"}
+        ),
+        wrong_lines("expected-reward", {"1.11": "objective = (seq_logp.exp() * rewards).sum()"}),
+    ),
 )
 
 
@@ -286,27 +326,36 @@ SAMPLE_TOKENS = Exercise(
         ),
         _sampling_case("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tested_property="stability"),
     ),
-    mistakes={
-        "padding-attended": {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"},
-        "new-tokens-hidden": {"[mask]": "mask = torch.cat([mask, torch.zeros_like(mask[:, :1])], dim=1)"},
-        "read-as-if-padded-right": {"[last]": "logits = model(ids, mask)[torch.arange(len(ids)), mask.sum(-1) - 1]"},
-        "ended-by-padding": {"zeros()": "ended = (prompt_ids == end).any(-1)"},
-        "goes-on-behind-the-end": {"[filled]": ""},
-        "all-end-together": {"[ended]": "ended = (token == end).any().expand(len(token))"},
-        "temperature-times": {"softmax()": "p = (logits * temperature).softmax(-1)"},
-        "temperature-last": {
-            "softmax()": "p = logits.softmax(-1)",
-            "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
-        },
-        "crossing-token-lost": {
-            "[before]": "mass_above = sorted_p.cumsum(-1).clamp(max=1 - 1e-9)\nmass_above[:, 0] = 0"
-        },
-        "not-divided-anew": {"[anew]": ""},
-        "greedy": {"[draw]": "token = p.argmax(-1)"},
-        "in-the-order-of-probability": {
-            "[draw]": "rank = (p.gather(-1, order).cumsum(-1) <= u[:, None]).sum(-1, keepdim=True)\n"
-            "token = order.gather(-1, rank)[:, 0]"
-        },
-        "at-most-top-p": {"[before]": "mass_above = sorted_p.cumsum(-1) * (1 - 1e-12)"},
-    },
+    mistakes=(
+        wrong_lines("padding-attended", {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"}),
+        wrong_lines("new-tokens-hidden", {"[mask]": "mask = torch.cat([mask, torch.zeros_like(mask[:, :1])], dim=1)"}),
+        wrong_lines(
+            "read-as-if-padded-right", {"[last]": "logits = model(ids, mask)[torch.arange(len(ids)), mask.sum(-1) - 1]"}
+        ),
+        wrong_lines("ended-by-padding", {"zeros()": "ended = (prompt_ids == end).any(-1)"}),
+        wrong_lines("goes-on-behind-the-end", {"[filled]": ""}),
+        wrong_lines("all-end-together", {"[ended]": "ended = (token == end).any().expand(len(token))"}),
+        wrong_lines("temperature-times", {"softmax()": "p = (logits * temperature).softmax(-1)"}),
+        wrong_lines(
+            "temperature-last",
+            {
+                "softmax()": "p = logits.softmax(-1)",
+                "[anew]": "p = p ** (1 / temperature)\np = p / p.sum(-1, keepdim=True)",
+            },
+        ),
+        wrong_lines(
+            "crossing-token-lost",
+            {"[before]": "mass_above = sorted_p.cumsum(-1).clamp(max=1 - 1e-9)\nmass_above[:, 0] = 0"},
+        ),
+        wrong_lines("not-divided-anew", {"[anew]": ""}),
+        wrong_lines("greedy", {"[draw]": "token = p.argmax(-1)"}),
+        wrong_lines(
+            "in-the-order-of-probability",
+            {
+                "[draw]": "rank = (p.gather(-1, order).cumsum(-1) <= u[:, None]).sum(-1, keepdim=True)\n"
+                "token = order.gather(-1, rank)[:, 0]"
+            },
+        ),
+        wrong_lines("at-most-top-p", {"[before]": "mass_above = sorted_p.cumsum(-1) * (1 - 1e-12)"}),
+    ),
 )

@@ -12,7 +12,16 @@ from torch.distributions import Categorical
 from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Case, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import (
+    Case,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    stability_case,
+    wrong_lines,
+)
 from grpo_lab.toys.sorting import repaired_reward, response_logprobs, surrogate_loss
 
 
@@ -23,29 +32,34 @@ def _logp_and_responses(d, S, P, G, T, V):
 RESPONSE_LOGPROBS = Exercise(
     function=response_logprobs,
     cases=(
-        given("one number, two to choose from", f64([[[[0.25, 0.75]]]]).log(), tensor([[[[1]]]])),
-        given(
+        handwritten_case("one number, two to choose from", f64([[[[0.25, 0.75]]]]).log(), tensor([[[[1]]]])),
+        handwritten_case(
             "two positions, three responses",
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 0], [0, 1], [1, 1]]]]),
         ),
-        given(
+        handwritten_case(
             "as many responses as positions",
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 1], [0, 0]]]]),
         ),
-        drawn("two seeds, three prompts", lambda d: _logp_and_responses(d, 2, 3, 2, 4, 5)),
-        extreme("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
-        at_scale("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
+        drawn_case("two seeds, three prompts", lambda d: _logp_and_responses(d, 2, 3, 2, 4, 5)),
+        stability_case("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
+        drawn_stability_case("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
     ),
     gradient_of=("logp",),
-    mistakes={
-        "group-mixed": {
-            "3.22": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"
-        },
-        "not-turned-back": {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"},
-        "frozen": {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"},
-    },
+    mistakes=(
+        wrong_lines(
+            "group-mixed",
+            {"3.22": "drawn_logp = logp.gather(-1, responses.reshape(*logp.shape[:3], -1)).reshape(responses.shape)"},
+        ),
+        wrong_lines(
+            "not-turned-back", {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P T G')"}
+        ),
+        wrong_lines(
+            "frozen", {"3.22": "drawn_logp = rearrange(logp.gather(-1, numbers), 'S P T G -> S P G T').detach()"}
+        ),
+    ),
 )
 
 
@@ -62,7 +76,7 @@ def losses_with(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
 
 
 def _moved_policy(d, B, T, spread=0.5):
-    return *d.moved(B, T, scale=spread), d.normal(B)
+    return *d.updated_logps(B, T, scale=spread), d.normal(B)
 
 
 LOSSES = ("naive", "unclipped", "clipped")
@@ -73,55 +87,65 @@ BETTER, WORSE = f64([1.0]), f64([-1.0])
 SURROGATE_LOSS = Exercise(
     function=surrogate_loss,
     cases=(
-        given("likelier by half, better", UP, HALF, BETTER),
-        given("likelier by half, worse", UP, HALF, WORSE),
-        given("half as likely, better", DOWN, HALF, BETTER),
-        given("half as likely, worse", DOWN, HALF, WORSE),
-        given("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
-        given("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
-        *(drawn(loss, lambda d: _moved_policy(d, 4, 3), loss=loss) for loss in LOSSES),
-        drawn("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, 4, 4), epsilon=0.05),
-        extreme("one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER),
-        extreme("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
-        at_scale("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
+        handwritten_case("likelier by half, better", UP, HALF, BETTER),
+        handwritten_case("likelier by half, worse", UP, HALF, WORSE),
+        handwritten_case("half as likely, better", DOWN, HALF, BETTER),
+        handwritten_case("half as likely, worse", DOWN, HALF, WORSE),
+        handwritten_case("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
+        handwritten_case("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
+        *(drawn_case(loss, lambda d: _moved_policy(d, 4, 3), loss=loss) for loss in LOSSES),
+        drawn_case("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, 4, 4), epsilon=0.05),
+        stability_case(
+            "one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER
+        ),
+        stability_case("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
+        drawn_stability_case("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
     ),
     gradient_of=("logp", "old_logp"),
-    mistakes={
-        "ratio-quotient": losses_with("(logp / old_logp.detach())"),
-        "ratio-of-underflowing-probabilities": losses_with("(logp.exp() / old_logp.detach().exp())"),
-        "old-not-detached": losses_with("(logp - old_logp).exp()"),
-        "advantage-broadcast": losses_with(RATIO, "advantages"),
-        "clip-inverted": {"3.6": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"},
-        "clip-one-sided": {
-            "3.6": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"
-        },
-        "clip-only": {"3.6": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"},
-        "never-clipped": {"3.6": f"return -({RATIO} * advantages[:, None]).mean()"},
-        "upside-down": losses_with("(old_logp.detach() - logp).exp()"),
-    },
+    mistakes=(
+        wrong_lines("ratio-quotient", losses_with("(logp / old_logp.detach())")),
+        wrong_lines("ratio-of-underflowing-probabilities", losses_with("(logp.exp() / old_logp.detach().exp())")),
+        wrong_lines("old-not-detached", losses_with("(logp - old_logp).exp()")),
+        wrong_lines("advantage-broadcast", losses_with(RATIO, "advantages")),
+        wrong_lines(
+            "clip-inverted", {"3.6": "return -policy_loss(logp, -advantages, mask, old_logp, epsilon=epsilon)[0]"}
+        ),
+        wrong_lines(
+            "clip-one-sided",
+            {"3.6": "return -((logp - old_logp.detach()).exp().clamp(max=1 + epsilon) * advantages[:, None]).mean()"},
+        ),
+        wrong_lines(
+            "clip-only", {"3.6": f"return -({RATIO}.clamp(1 - epsilon, 1 + epsilon) * advantages[:, None]).mean()"}
+        ),
+        wrong_lines("never-clipped", {"3.6": f"return -({RATIO} * advantages[:, None]).mean()"}),
+        wrong_lines("upside-down", losses_with("(old_logp.detach() - logp).exp()")),
+    ),
 )
 
 
 REPAIRED_REWARD = Exercise(
     function=repaired_reward,
     cases=(
-        given("two numbers, in the wrong order", tensor([[1, 2]]), tensor([[2, 1]])),
-        given("a number that stands twice in the prompt", tensor([[1, 1, 2]]), tensor([[1, 2, 2]])),
-        given("one right number, repeated", tensor([[1, 2, 3]]), tensor([[2, 2, 2]])),
-        given("sorted, with a repetition", tensor([[1, 2, 1]]), tensor([[1, 1, 2]])),
-        given("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
-        drawn("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
-        extreme("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
-        at_scale("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
+        handwritten_case("two numbers, in the wrong order", tensor([[1, 2]]), tensor([[2, 1]])),
+        handwritten_case("a number that stands twice in the prompt", tensor([[1, 1, 2]]), tensor([[1, 2, 2]])),
+        handwritten_case("one right number, repeated", tensor([[1, 2, 3]]), tensor([[2, 2, 2]])),
+        handwritten_case("sorted, with a repetition", tensor([[1, 2, 1]]), tensor([[1, 1, 2]])),
+        handwritten_case("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
+        drawn_case("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
+        stability_case("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
+        drawn_stability_case("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
     ),
-    mistakes={
-        "set-inclusion": {"3.9": "included = (copies[0] * (copies[1] > 0)).sum(-1)"},
-        "response-counted": {"3.9": "included = (copies[1] * (copies[0] > 0)).sum(-1)"},
-        "distinct-numbers": {"3.9": "included = (copies > 0).all(0).sum(-1)"},
-        "order-ignored": {"3.11": "rewards = included.float()"},
-        "place-by-place": {"3.9": "included = (prompts.sort(1).values == responses).sum(-1)"},
-        "strictly-ascending": {"3.11": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
-    },
+    mistakes=(
+        wrong_lines("set-inclusion", {"3.9": "included = (copies[0] * (copies[1] > 0)).sum(-1)"}),
+        wrong_lines("response-counted", {"3.9": "included = (copies[1] * (copies[0] > 0)).sum(-1)"}),
+        wrong_lines("distinct-numbers", {"3.9": "included = (copies > 0).all(0).sum(-1)"}),
+        wrong_lines("order-ignored", {"3.11": "rewards = included.float()"}),
+        wrong_lines("place-by-place", {"3.9": "included = (prompts.sort(1).values == responses).sum(-1)"}),
+        wrong_lines(
+            "strictly-ascending",
+            {"3.11": "rewards = (included + (responses[:, :-1] < responses[:, 1:]).sum(-1)).float()"},
+        ),
+    ),
 )
 
 
@@ -352,25 +376,33 @@ LEARN_BY_GRPO = Exercise(
             optimizer_class=torch.optim.SGD,
         ),
     ),
-    observe=after_learning,
-    mistakes={
-        "ascends": {"backward()": "gain.mean().backward()"},
-        "no-centre": {"group_advantages()": 'A = rearrange(R, "(P G) -> P G", G=G)[..., None]'},
-        "one-group": {
-            "group_advantages()": 'A = rearrange(group_advantages(R[None])[0], "(P G) -> P G", G=G)[..., None]'
-        },
-        "old-not-frozen": {"exp()": "ratio = (logp - logp).exp()"},
-        "unclipped": {"min()": "gain = ratio * A"},
-        "not-the-policys": {"sample()": "y = torch.randint(old.logits.shape[-1], old.logits.shape[:-1])"},
-        "gradients-added": {"zero_grad()": ""},
-        "one-position": {"sample()": "y = Categorical(logits=old.logits[..., :1, :].expand_as(old.logits)).sample()"},
-        "not-divided": {
-            "group_advantages()": 'A = group_advantages(rearrange(R, "(P G) -> P G", G=G), scale="none")[..., None]'
-        },
-        "one-update": {"[inner]": "for _ in range(1):"},
-        "sampled-in-every-update": {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"},
-        "prompts-and-responses-apart": {
-            "reward()": 'R = reward(repeat(x, "P T -> (G P) T", G=G), rearrange(y, "P G T -> (P G) T"))'
-        },
-    },
+    observations=after_learning,
+    mistakes=(
+        wrong_lines("ascends", {"backward()": "gain.mean().backward()"}),
+        wrong_lines("no-centre", {"group_advantages()": 'A = rearrange(R, "(P G) -> P G", G=G)[..., None]'}),
+        wrong_lines(
+            "one-group",
+            {"group_advantages()": 'A = rearrange(group_advantages(R[None])[0], "(P G) -> P G", G=G)[..., None]'},
+        ),
+        wrong_lines("old-not-frozen", {"exp()": "ratio = (logp - logp).exp()"}),
+        wrong_lines("unclipped", {"min()": "gain = ratio * A"}),
+        wrong_lines("not-the-policys", {"sample()": "y = torch.randint(old.logits.shape[-1], old.logits.shape[:-1])"}),
+        wrong_lines("gradients-added", {"zero_grad()": ""}),
+        wrong_lines(
+            "one-position",
+            {"sample()": "y = Categorical(logits=old.logits[..., :1, :].expand_as(old.logits)).sample()"},
+        ),
+        wrong_lines(
+            "not-divided",
+            {"group_advantages()": 'A = group_advantages(rearrange(R, "(P G) -> P G", G=G), scale="none")[..., None]'},
+        ),
+        wrong_lines("one-update", {"[inner]": "for _ in range(1):"}),
+        wrong_lines(
+            "sampled-in-every-update", {"[inner]": "for _ in range(inner):\n    reward(x.repeat(G, 1), x.repeat(G, 1))"}
+        ),
+        wrong_lines(
+            "prompts-and-responses-apart",
+            {"reward()": 'R = reward(repeat(x, "P T -> (G P) T", G=G), rearrange(y, "P G T -> (P G) T"))'},
+        ),
+    ),
 )

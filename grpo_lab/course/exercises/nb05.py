@@ -2,7 +2,19 @@
 
 import torch
 
-from grpo_lab.course.exercise import NAN, Exercise, at_scale, drawn, extreme, f64, given, log, nan_padded, padded
+from grpo_lab.course.exercise import (
+    NAN,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    log,
+    nan_padded,
+    padded,
+    stability_case,
+    wrong_lines,
+)
 from grpo_lab.objective import aggregate, clipped_surrogate, importance_ratio, policy_loss
 
 
@@ -18,11 +30,11 @@ MASK_OF_TWO = torch.ones(1, 2, dtype=torch.bool)
 
 
 def _ragged_logps(d, B, T):
-    return *d.moved(B, T, scale=0.4), d.ragged(B, T)
+    return *d.updated_logps(B, T, scale=0.4), d.ragged(B, T)
 
 
 def _logps_with_holes(d, B, T):
-    return *d.moved(B, T, scale=0.4), d.holes(B, T)
+    return *d.updated_logps(B, T, scale=0.4), d.holes(B, T)
 
 
 def _logps_moved_one_way(d, B, T):
@@ -36,48 +48,64 @@ def _logps_moved_one_way(d, B, T):
 IMPORTANCE_RATIO = Exercise(
     function=importance_ratio,
     cases=(
-        given("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), MASK_OF_ONE),
-        given("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), MASK_OF_TWO),
-        given("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), MASK_OF_TWO, "sequence"),
-        given("padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"),
-        given("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
-        drawn("tokens of rows of different lengths", lambda d: _ragged_logps(d, 3, 5)),
-        drawn("sequences of different lengths, one empty", lambda d: _logps_with_holes(d, 3, 5), level="sequence"),
-        extreme(
+        handwritten_case("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), MASK_OF_ONE),
+        handwritten_case("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), MASK_OF_TWO),
+        handwritten_case("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), MASK_OF_TWO, "sequence"),
+        handwritten_case(
+            "padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"
+        ),
+        handwritten_case("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
+        drawn_case("tokens of rows of different lengths", lambda d: _ragged_logps(d, 3, 5)),
+        drawn_case("sequences of different lengths, one empty", lambda d: _logps_with_holes(d, 3, 5), level="sequence"),
+        stability_case(
             "one token 30 nats likelier, one 30 less at e^-800",
             f64([[-0.5, -830.25]]),
             f64([[-30.5, -800.25]]),
             MASK_OF_TWO,
             level="token",
         ),
-        at_scale("300 tokens that all moved the same way", lambda d: _logps_moved_one_way(d, 3, 300), level="sequence"),
-        at_scale("NaN wherever nothing counts", lambda d: nan_padded(*_logps_with_holes(d, 5, 9)), level="sequence"),
+        drawn_stability_case(
+            "300 tokens that all moved the same way", lambda d: _logps_moved_one_way(d, 3, 300), level="sequence"
+        ),
+        drawn_stability_case(
+            "NaN wherever nothing counts", lambda d: nan_padded(*_logps_with_holes(d, 5, 9)), level="sequence"
+        ),
     ),
     gradient_of=("logp", "old_logp"),
-    observe=ratio_under_the_mask,
-    mistakes={
-        "ratio-quotient": {"5.7": "ratio = logp / old_logp.detach()"},
-        "old-not-detached": {"5.6": "log_ratio = torch.where(mask, logp - old_logp, 0)"},
-        "exponential-missing": {
-            "5.7": "ratio = log_ratio",
-            "5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
-        },
-        "sequence-mask-ignored": {
-            "5.6": "log_ratio = logp - old_logp.detach()",
-            "5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
-        },
-        "product-of-ratios": {"5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"},
-        "columns-for-length": {"5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()"},
-        "mean-of-ratios": {
-            "5.8": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
-            "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
-        },
-        "empty-row-nan": {
-            "5.8": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"
-        },
-        "mask-by-multiplying": {"5.6": "log_ratio = (logp - old_logp.detach()) * mask"},
-        "upside-down": {"5.6": "log_ratio = torch.where(mask, old_logp.detach() - logp, 0)"},
-    },
+    observations=ratio_under_the_mask,
+    mistakes=(
+        wrong_lines("ratio-quotient", {"5.7": "ratio = logp / old_logp.detach()"}),
+        wrong_lines("old-not-detached", {"5.6": "log_ratio = torch.where(mask, logp - old_logp, 0)"}),
+        wrong_lines(
+            "exponential-missing",
+            {
+                "5.7": "ratio = log_ratio",
+                "5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)",
+            },
+        ),
+        wrong_lines(
+            "sequence-mask-ignored",
+            {
+                "5.6": "log_ratio = logp - old_logp.detach()",
+                "5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()",
+            },
+        ),
+        wrong_lines("product-of-ratios", {"5.8": "sequence_ratio = log_ratio.sum(-1, keepdim=True).exp()"}),
+        wrong_lines("columns-for-length", {"5.8": "sequence_ratio = log_ratio.mean(-1, keepdim=True).exp()"}),
+        wrong_lines(
+            "mean-of-ratios",
+            {
+                "5.8": "sequence_ratio = torch.where(mask, (logp - old_logp.detach()).exp(), 0).sum(-1, "
+                "keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)"
+            },
+        ),
+        wrong_lines(
+            "empty-row-nan",
+            {"5.8": "sequence_ratio = (log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()"},
+        ),
+        wrong_lines("mask-by-multiplying", {"5.6": "log_ratio = (logp - old_logp.detach()) * mask"}),
+        wrong_lines("upside-down", {"5.6": "log_ratio = torch.where(mask, old_logp.detach() - logp, 0)"}),
+    ),
 )
 
 
@@ -93,19 +121,21 @@ def _extreme_ratios(d, *shape):
 CLIPPED_SURROGATE = Exercise(
     function=clipped_surrogate,
     cases=(
-        given("a good token, already 1.5 times as likely", f64([[1.5]]), f64([1.0])),
-        given("a bad token, already half as likely", f64([[0.5]]), f64([-1.0])),
-        given("a bad token that became likelier", f64([[1.5]]), f64([-1.0])),
-        given("a good token that became less likely", f64([[0.5]]), f64([1.0])),
-        given("more room above", f64([[1.25, 1.5, 0.75]]), f64([1.0]), epsilon=0.2, epsilon_high=0.28),
-        given("a bad token that became much likelier", f64([[6.0]]), f64([-1.0]), epsilon=0.2, delta=4.0),
-        drawn("one ratio per sequence", lambda d: (_ratios(d, 4, 1), d.normal(4)), epsilon=0.1),
-        drawn("an advantage for each token", lambda d: (_ratios(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
-        drawn("all settings", lambda d: (2 * _ratios(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0),
-        extreme("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
-        extreme("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
-        extreme("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
-        at_scale(
+        handwritten_case("a good token, already 1.5 times as likely", f64([[1.5]]), f64([1.0])),
+        handwritten_case("a bad token, already half as likely", f64([[0.5]]), f64([-1.0])),
+        handwritten_case("a bad token that became likelier", f64([[1.5]]), f64([-1.0])),
+        handwritten_case("a good token that became less likely", f64([[0.5]]), f64([1.0])),
+        handwritten_case("more room above", f64([[1.25, 1.5, 0.75]]), f64([1.0]), epsilon=0.2, epsilon_high=0.28),
+        handwritten_case("a bad token that became much likelier", f64([[6.0]]), f64([-1.0]), epsilon=0.2, delta=4.0),
+        drawn_case("one ratio per sequence", lambda d: (_ratios(d, 4, 1), d.normal(4)), epsilon=0.1),
+        drawn_case("an advantage for each token", lambda d: (_ratios(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
+        drawn_case(
+            "all settings", lambda d: (2 * _ratios(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0
+        ),
+        stability_case("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
+        stability_case("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
+        stability_case("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
+        drawn_stability_case(
             "300 tokens and delta",
             lambda d: (_extreme_ratios(d, 3, 300), d.normal(3, 300)),
             epsilon_high=0.28,
@@ -113,17 +143,18 @@ CLIPPED_SURROGATE = Exercise(
         ),
     ),
     gradient_of=("ratio",),
-    mistakes={
-        "clip-inverted": {"5.5": "surrogate = torch.max(bounded * advantages, clipped * advantages)"},
-        "clip-one-sided": {"5.5": "surrogate = torch.min(bounded, clipped) * advantages"},
-        "advantage-broadcast": {"per_token()": "advantages = advantages"},
-        "clip-only": {"5.5": "surrogate = clipped * advantages"},
-        "never-clipped-below": {"5.9": "clipped = ratio.clamp(max=1 + epsilon_high)"},
-        "epsilon-high-ignored": {"5.9": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"},
-        "delta-ignored": {"5.5": "surrogate = torch.min(ratio * advantages, clipped * advantages)"},
-        "zero-taken-for-none": {"upper_clip_range()": "epsilon_high = epsilon_high or epsilon"},
-    },
-    equations={"delta-ignored": "5.10"},
+    mistakes=(
+        wrong_lines("clip-inverted", {"5.5": "surrogate = torch.max(bounded * advantages, clipped * advantages)"}),
+        wrong_lines("clip-one-sided", {"5.5": "surrogate = torch.min(bounded, clipped) * advantages"}),
+        wrong_lines("advantage-broadcast", {"per_token()": "advantages = advantages"}),
+        wrong_lines("clip-only", {"5.5": "surrogate = clipped * advantages"}),
+        wrong_lines("never-clipped-below", {"5.9": "clipped = ratio.clamp(max=1 + epsilon_high)"}),
+        wrong_lines("epsilon-high-ignored", {"5.9": "clipped = ratio.clamp(1 - epsilon, 1 + epsilon)"}),
+        wrong_lines(
+            "delta-ignored", {"5.5": "surrogate = torch.min(ratio * advantages, clipped * advantages)"}, equation="5.10"
+        ),
+        wrong_lines("zero-taken-for-none", {"upper_clip_range()": "epsilon_high = epsilon_high or epsilon"}),
+    ),
 )
 
 
@@ -146,27 +177,35 @@ def _values_with_holes(d, B, T, filling=0.0):
 AGGREGATE = Exercise(
     function=aggregate,
     cases=(
-        given("grpo: 1 token and 3 tokens", VALUES, MASK, "grpo"),
-        given("bnpo: 1 token and 3 tokens", VALUES, MASK, "bnpo"),
-        given("dr_grpo: 1 token and 3 tokens, 10 allowed", VALUES, MASK, "dr_grpo", max_completion_length=10),
-        given("dapo: 4 tokens of an update of 8", VALUES, MASK, "dapo", num_items=8),
-        given("dapo: the batch is the update", VALUES, MASK, "dapo"),
-        given("luspo: 1 token and 3 tokens", VALUES, MASK, "luspo"),
-        given("grpo: something stands at padded positions", f64([[6.0, 9.0, 9.0], [2.0, 2.0, 2.0]]), MASK, "grpo"),
-        given("sapo: one row without tokens", VALUES, EMPTY, "sapo"),
-        given("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
-        given("luspo: one value per row", f64([[6.0], [2.0]]), MASK, "luspo"),
-        drawn("grpo", lambda d: (*_values_with_holes(d, 4, 6), "grpo")),
-        drawn("bnpo, as many rows as tokens", lambda d: (*_values(d, 5, 5), "bnpo")),
-        drawn("dr_grpo", lambda d: (*_values(d, 3, 4), "dr_grpo"), max_completion_length=7),
-        drawn("cispo", lambda d: (*_values(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
-        given("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
-        given("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
-        given("dapo: an update of one token", VALUES, ONE_TOKEN, "dapo", num_items=1),
-        given("dapo: an update of 0 tokens", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo", num_items=0),
-        drawn("vespo", lambda d: (*_values_with_holes(d, 3, 5), "vespo"), num_items=20.5),
-        at_scale("grpo: 300 tokens, NaN in the padding", lambda d: (*_values_with_holes(d, 3, 300, NAN), "grpo")),
-        at_scale(
+        handwritten_case("grpo: 1 token and 3 tokens", VALUES, MASK, "grpo"),
+        handwritten_case("bnpo: 1 token and 3 tokens", VALUES, MASK, "bnpo"),
+        handwritten_case(
+            "dr_grpo: 1 token and 3 tokens, 10 allowed", VALUES, MASK, "dr_grpo", max_completion_length=10
+        ),
+        handwritten_case("dapo: 4 tokens of an update of 8", VALUES, MASK, "dapo", num_items=8),
+        handwritten_case("dapo: the batch is the update", VALUES, MASK, "dapo"),
+        handwritten_case("luspo: 1 token and 3 tokens", VALUES, MASK, "luspo"),
+        handwritten_case(
+            "grpo: something stands at padded positions", f64([[6.0, 9.0, 9.0], [2.0, 2.0, 2.0]]), MASK, "grpo"
+        ),
+        handwritten_case("sapo: one row without tokens", VALUES, EMPTY, "sapo"),
+        handwritten_case("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
+        handwritten_case("luspo: one value per row", f64([[6.0], [2.0]]), MASK, "luspo"),
+        drawn_case("grpo", lambda d: (*_values_with_holes(d, 4, 6), "grpo")),
+        drawn_case("bnpo, as many rows as tokens", lambda d: (*_values(d, 5, 5), "bnpo")),
+        drawn_case("dr_grpo", lambda d: (*_values(d, 3, 4), "dr_grpo"), max_completion_length=7),
+        drawn_case("cispo", lambda d: (*_values(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
+        handwritten_case("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
+        handwritten_case("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
+        handwritten_case("dapo: an update of one token", VALUES, ONE_TOKEN, "dapo", num_items=1),
+        handwritten_case(
+            "dapo: an update of 0 tokens", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo", num_items=0
+        ),
+        drawn_case("vespo", lambda d: (*_values_with_holes(d, 3, 5), "vespo"), num_items=20.5),
+        drawn_stability_case(
+            "grpo: 300 tokens, NaN in the padding", lambda d: (*_values_with_holes(d, 3, 300, NAN), "grpo")
+        ),
+        drawn_stability_case(
             "dr_grpo: 300 tokens, NaN in the padding",
             lambda d: (*_values_with_holes(d, 3, 300, NAN), "dr_grpo"),
             max_completion_length=512,
@@ -174,28 +213,34 @@ AGGREGATE = Exercise(
         ),
     ),
     gradient_of=("values",),
-    mistakes={
-        "mean-over-padding": {"5.21": "return (sums / mask.shape[1]).mean()"},
-        "mask-forgotten": {"5.20": "lengths, sums = mask.sum(-1), values.sum(-1)"},
-        "mask-by-multiplying": {"5.20": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"},
-        "microbatch-mean": {"as_tensor()": "total = lengths.sum()"},
-        "length-mean-mislabelled": {"5.23": "return (sums / lengths.clamp(min=1)).mean()"},
-        "width-for-limit": {"5.23": "return sums.sum() / mask.numel()"},
-        "empty-row-nan": {
-            "5.21": "return (sums / lengths).mean()",
-            "5.24": "return sums.sum() / lengths.sum()",
-            "5.25": "return sums.sum() / total",
-        },
-        "all-token-mean": {"5.21": "return sums.sum() / lengths.sum().clamp(1)"},
-        "rows-added-up": {"5.21": "return (sums / lengths.clamp(min=1)).sum()"},
-        "luspo-added-up": {"5.22": "return sums.sum()"},
-        "limit-alone": {"5.23": "return sums.sum() / max_completion_length"},
-        "empty-rows-left-out": {
-            "5.21": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"
-        },
-        "empty-row-nan-where-rows-are-averaged": {"5.21": "return (sums / lengths).mean()"},
-    },
-    equations={"length-mean-mislabelled": "5.23", "width-for-limit": "5.23", "empty-row-nan": "5.21"},
+    mistakes=(
+        wrong_lines("mean-over-padding", {"5.21": "return (sums / mask.shape[1]).mean()"}),
+        wrong_lines("mask-forgotten", {"5.20": "lengths, sums = mask.sum(-1), values.sum(-1)"}),
+        wrong_lines("mask-by-multiplying", {"5.20": "lengths, sums = mask.sum(-1), (values * mask).sum(-1)"}),
+        wrong_lines("microbatch-mean", {"as_tensor()": "total = lengths.sum()"}),
+        wrong_lines(
+            "length-mean-mislabelled", {"5.23": "return (sums / lengths.clamp(min=1)).mean()"}, equation="5.23"
+        ),
+        wrong_lines("width-for-limit", {"5.23": "return sums.sum() / mask.numel()"}, equation="5.23"),
+        wrong_lines(
+            "empty-row-nan",
+            {
+                "5.21": "return (sums / lengths).mean()",
+                "5.24": "return sums.sum() / lengths.sum()",
+                "5.25": "return sums.sum() / total",
+            },
+            equation="5.21",
+        ),
+        wrong_lines("all-token-mean", {"5.21": "return sums.sum() / lengths.sum().clamp(1)"}),
+        wrong_lines("rows-added-up", {"5.21": "return (sums / lengths.clamp(min=1)).sum()"}),
+        wrong_lines("luspo-added-up", {"5.22": "return sums.sum()"}),
+        wrong_lines("limit-alone", {"5.23": "return sums.sum() / max_completion_length"}),
+        wrong_lines(
+            "empty-rows-left-out",
+            {"5.21": "return (sums / lengths.clamp(min=1)).sum() / (lengths > 0).sum().clamp(min=1)"},
+        ),
+        wrong_lines("empty-row-nan-where-rows-are-averaged", {"5.21": "return (sums / lengths).mean()"}),
+    ),
 )
 
 
@@ -248,64 +293,84 @@ SEQUENCE = {"importance_sampling_level": "sequence"}
 POLICY_LOSS = Exercise(
     function=policy_loss,
     cases=(
-        given("one good token, already 1.5 times as likely", LOGP, f64([1.0]), MASK_OF_ONE, OLD),
-        given("one good token, nothing has moved", LOGP, f64([2.0]), MASK_OF_ONE),
-        given("a KL term alone, second token padded", PAIR, f64([0.0]), FIRST_OF_TWO, None, REF, beta=0.5),
-        given("a good token and a KL term", LOGP, f64([1.0]), MASK_OF_ONE, None, f64([[0.1]]).log(), beta=0.1),
-        drawn("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
-        drawn(
+        handwritten_case("one good token, already 1.5 times as likely", LOGP, f64([1.0]), MASK_OF_ONE, OLD),
+        handwritten_case("one good token, nothing has moved", LOGP, f64([2.0]), MASK_OF_ONE),
+        handwritten_case("a KL term alone, second token padded", PAIR, f64([0.0]), FIRST_OF_TWO, None, REF, beta=0.5),
+        handwritten_case(
+            "a good token and a KL term", LOGP, f64([1.0]), MASK_OF_ONE, None, f64([[0.1]]).log(), beta=0.1
+        ),
+        drawn_case("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
+        drawn_case(
             "an advantage for each token",
             lambda d: _batch_with_token_advantages(d, 3, 4),
             epsilon=0.1,
             epsilon_high=0.28,
         ),
-        drawn("one ratio per sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
-        given("a bad token, now three times as likely", LOGP, f64([-1.0]), MASK_OF_ONE, f64([[0.1]]).log(), delta=2.0),
-        drawn("another KL estimator", lambda d: _batch(d, 3, 4), beta=0.3, kl_estimator="k2"),
-        drawn("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
-        drawn(
+        drawn_case("one ratio per sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
+        handwritten_case(
+            "a bad token, now three times as likely", LOGP, f64([-1.0]), MASK_OF_ONE, f64([[0.1]]).log(), delta=2.0
+        ),
+        drawn_case("another KL estimator", lambda d: _batch(d, 3, 4), beta=0.3, kl_estimator="k2"),
+        drawn_case("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
+        drawn_case(
             "the first update, one ratio per sequence, a corrected KL term",
             lambda d: _first_update_batch(d, 3, 4),
             beta=0.3,
             kl_bias_correction=True,
             **SEQUENCE,
         ),
-        drawn(
+        drawn_case(
             "bnpo, the first update, one row empty", lambda d: _first_update_batch(d, 3, 4), beta=0.04, loss_type="bnpo"
         ),
-        drawn("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", beta=0.1, num_items=40),
-        drawn("dr_grpo", lambda d: _batch_with_token_advantages(d, 3, 5), loss_type="dr_grpo", max_completion_length=9),
-        drawn(
+        drawn_case("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", beta=0.1, num_items=40),
+        drawn_case(
+            "dr_grpo", lambda d: _batch_with_token_advantages(d, 3, 5), loss_type="dr_grpo", max_completion_length=9
+        ),
+        drawn_case(
             "luspo, one ratio per sequence",
             lambda d: _batch_with_token_advantages(d, 3, 4),
             loss_type="luspo",
             epsilon=0.1,
             **SEQUENCE,
         ),
-        at_scale(
+        drawn_stability_case(
             "300 tokens, a mask with holes",
             lambda d: _batch_with_holes(d, 3, 300),
             epsilon=0.1,
             epsilon_high=0.0,
         ),
-        at_scale("float32", lambda d: _float32_batch(d, 4, 30), loss_type="dapo", beta=0.1),
+        drawn_stability_case("float32", lambda d: _float32_batch(d, 4, 30), loss_type="dapo", beta=0.1),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
-    observe=loss_without_metrics,
-    mistakes={
-        "no-ratio": {"5.12": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
-        "ascends": {"5.12": "values = surrogate"},
-        "kl-rewarded": {"5.13": "values = values - beta * kl"},
-        "k1-as-loss": {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
-        "kl-reversed": {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
-        "kl-over-padding": {
-            "[padding]": "logp, old_logp = logp, old_logp",
-            "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
-            "5.13": "values = values",
-            "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
-            "name, x in metrics.items()}",
-        },
-        "microbatch-mean": {"5.14": "loss = aggregate(values, mask, loss_type, max_completion_length)"},
-    },
-    equations={"no-ratio": "5.12", "k1-as-loss": "5.13", "kl-reversed": "5.13"},
+    observations=loss_without_metrics,
+    mistakes=(
+        wrong_lines(
+            "no-ratio",
+            {"5.12": "values = -logp * (advantages if advantages.ndim == 2 else advantages[:, None])"},
+            equation="5.12",
+        ),
+        wrong_lines("ascends", {"5.12": "values = surrogate"}),
+        wrong_lines("kl-rewarded", {"5.13": "values = values - beta * kl"}),
+        wrong_lines(
+            "k1-as-loss",
+            {"kl_estimate()": "kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), 'k1')"},
+            equation="5.13",
+        ),
+        wrong_lines(
+            "kl-reversed",
+            {"kl_estimate()": "kl = kl_estimate(-logp, -torch.where(mask, ref_logp, 0), kl_estimator)"},
+            equation="5.13",
+        ),
+        wrong_lines(
+            "kl-over-padding",
+            {
+                "[padding]": "logp, old_logp = logp, old_logp",
+                "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
+                "5.13": "values = values",
+                "_mean()": "return loss + beta * kl.mean() if beta > 0 else loss, {name: _mean(x, mask) for "
+                "name, x in metrics.items()}",
+            },
+        ),
+        wrong_lines("microbatch-mean", {"5.14": "loss = aggregate(values, mask, loss_type, max_completion_length)"}),
+    ),
 )

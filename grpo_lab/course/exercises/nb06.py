@@ -6,7 +6,17 @@ from typing import Any
 
 import torch
 
-from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, drawn, extreme, given
+from grpo_lab.course.exercise import (
+    NAN,
+    Case,
+    Draws,
+    Exercise,
+    drawn_case,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
 from grpo_lab.rewards import accuracy_reward, completion_text, extract_answer, format_fault, normalise_text
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -16,7 +26,7 @@ WELL_FORMED = "<think>so</think><answer>4</answer>"
 
 def _tags_in_order(order: tuple[int, ...]) -> Case:
     a, b, c, d = (TAGS[n] for n in order)
-    return given(f"the {', '.join(ORDINALS[n] for n in order)} tag", f"{a}so{b}{c}4{d}")
+    return handwritten_case(f"the {', '.join(ORDINALS[n] for n in order)} tag", f"{a}so{b}{c}4{d}")
 
 
 def _with_insertion(draws: Draws, *inserted: str) -> tuple[str]:
@@ -39,48 +49,61 @@ def between_unseen(text):
 FORMAT_FAULT = Exercise(
     function=format_fault,
     cases=(
-        given("the format kept", "<think>2+2</think><answer>4</answer>"),
-        given("no tag at all", "4"),
-        given("cut off before its end", "<think>2+2</think><answer>4"),
-        given("two answers", "<think>so</think><answer>4</answer><answer>5</answer>"),
-        given("the answer first", "<answer>4</answer><think>so</think>"),
-        given("a word after the answer", "<think>so</think><answer>4</answer> Done."),
-        given("a word before the thinking", "Well. <think>so</think><answer>4</answer>"),
-        given("a word between the blocks", "<think>so</think>Hence<answer>4</answer>"),
-        given("thinking over two lines", "<think>first\nthen</think><answer>4</answer>"),
-        given("a line break between the blocks", "<think>so</think>\n<answer>4</answer>"),
-        given("empty blocks", "<think></think><answer></answer>"),
-        given("the answer within the thinking", "<think>so<answer>4</think></answer>"),
-        given("one tag twice, another missing", "<think><think>so</think><answer>4"),
-        given("two ends of thinking", "<think>so</think></think><answer>4</answer>"),
-        given("nothing", ""),
-        given("angle brackets that are not tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"),
-        given("the beginning of a tag", "<think>so <thin</think><answer>4 </answe</answer>"),
-        given("tags with capital letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
-        given("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
+        handwritten_case("the format kept", "<think>2+2</think><answer>4</answer>"),
+        handwritten_case("no tag at all", "4"),
+        handwritten_case("cut off before its end", "<think>2+2</think><answer>4"),
+        handwritten_case("two answers", "<think>so</think><answer>4</answer><answer>5</answer>"),
+        handwritten_case("the answer first", "<answer>4</answer><think>so</think>"),
+        handwritten_case("a word after the answer", "<think>so</think><answer>4</answer> Done."),
+        handwritten_case("a word before the thinking", "Well. <think>so</think><answer>4</answer>"),
+        handwritten_case("a word between the blocks", "<think>so</think>Hence<answer>4</answer>"),
+        handwritten_case("thinking over two lines", "<think>first\nthen</think><answer>4</answer>"),
+        handwritten_case("a line break between the blocks", "<think>so</think>\n<answer>4</answer>"),
+        handwritten_case("empty blocks", "<think></think><answer></answer>"),
+        handwritten_case("the answer within the thinking", "<think>so<answer>4</think></answer>"),
+        handwritten_case("one tag twice, another missing", "<think><think>so</think><answer>4"),
+        handwritten_case("two ends of thinking", "<think>so</think></think><answer>4</answer>"),
+        handwritten_case("nothing", ""),
+        handwritten_case(
+            "angle brackets that are not tags", "<think>2 < 3, <b>so</b> 4 > 3</think><answer>a<b>4</answer>"
+        ),
+        handwritten_case("the beginning of a tag", "<think>so <thin</think><answer>4 </answe</answer>"),
+        handwritten_case("tags with capital letters", "<Think>so</Think><ANSWER>4</ANSWER>"),
+        handwritten_case("white space of other kinds", "\t\u3000<think>so</think>\r\n\u00a0<answer>4</answer>\n\n"),
         *(_tags_in_order(order) for order in ((0, 1, 3, 2), (0, 2, 1, 3), (1, 0, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))),
-        *(given(f"the {ORDINALS[n]} tag missing", WELL_FORMED.replace(tag, "")) for n, tag in enumerate(TAGS)),
-        *(given(f"the {ORDINALS[n]} tag twice", WELL_FORMED.replace(tag, 2 * tag)) for n, tag in enumerate(TAGS)),
-        given("an answer before and after the thinking", "<answer>4</answer><think>so</think><answer>4</answer>"),
-        given("the end of thinking before and after it", "</think><think>so</think><answer>4</answer>"),
-        given("the second tag in place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
-        drawn("a word or a blank somewhere", lambda d: _with_insertion(d, "so", " ", "\n")),
-        drawn("one extra tag", lambda d: _with_insertion(d, *TAGS)),
-        extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
-        extreme("a word after thousands of lines", WELL_FORMED + "\n" * 5000 + "so"),
+        *(
+            handwritten_case(f"the {ORDINALS[n]} tag missing", WELL_FORMED.replace(tag, ""))
+            for n, tag in enumerate(TAGS)
+        ),
+        *(
+            handwritten_case(f"the {ORDINALS[n]} tag twice", WELL_FORMED.replace(tag, 2 * tag))
+            for n, tag in enumerate(TAGS)
+        ),
+        handwritten_case(
+            "an answer before and after the thinking", "<answer>4</answer><think>so</think><answer>4</answer>"
+        ),
+        handwritten_case("the end of thinking before and after it", "</think><think>so</think><answer>4</answer>"),
+        handwritten_case("the second tag in place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
+        drawn_case("a word or a blank somewhere", lambda d: _with_insertion(d, "so", " ", "\n")),
+        drawn_case("one extra tag", lambda d: _with_insertion(d, *TAGS)),
+        stability_case("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
+        stability_case("a word after thousands of lines", WELL_FORMED + "\n" * 5000 + "so"),
     ),
-    mistakes={
-        "regex-no-dotall": {
-            "fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"
-        },
-        "text-outside-unseen": {"fullmatch()": "return None"},
-        "repeated-unseen": {"max()": "if False:"},
-        "interleaved-unseen": {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"},
-        "order-unseen": {"sorted()": "if False:"},
-        "repeated-first": {"min()": "if max(counts) > 1:\n    return 'repeated tag'\nif min(counts) == 0:"},
-        "white-space-is-text": white_space_is_text,
-        "between-unseen": between_unseen,
-    },
+    mistakes=(
+        wrong_lines(
+            "regex-no-dotall",
+            {"fullmatch()": "return None if re.fullmatch(FORMAT_PATTERN.pattern, text) else 'text outside'"},
+        ),
+        wrong_lines("text-outside-unseen", {"fullmatch()": "return None"}),
+        wrong_lines("repeated-unseen", {"max()": "if False:"}),
+        wrong_lines("interleaved-unseen", {"index()": "positions = [text.index(tag) for tag in TAGS[::2]]"}),
+        wrong_lines("order-unseen", {"sorted()": "if False:"}),
+        wrong_lines(
+            "repeated-first", {"min()": "if max(counts) > 1:\n    return 'repeated tag'\nif min(counts) == 0:"}
+        ),
+        wrong_function("white-space-is-text", white_space_is_text),
+        wrong_function("between-unseen", between_unseen),
+    ),
 )
 
 
@@ -113,50 +136,51 @@ def back_from_the_last_closing_tag(text):
 EXTRACT_ANSWER = Exercise(
     function=extract_answer,
     cases=(
-        given("one block", "<answer>4</answer>"),
-        given("no block", "It is 4."),
-        given("two blocks", "<answer>4</answer> Wait. <answer>5</answer>"),
-        given("white space within", "<answer> 4\n</answer>"),
-        given("two lines", "<answer>4\n5</answer>"),
-        given("an empty block", "<answer></answer>"),
-        given("only white space", "<answer> \n </answer>"),
-        given("an answer, then an empty block", "<answer>4</answer><answer></answer>"),
-        given("never closed", "<think>so</think><answer>4"),
-        given("closed, then opened again", "<answer>4</answer> or <answer>5"),
-        given("opened twice, closed once", "<answer>one <answer>two</answer>"),
-        given("closed without being opened", "4</answer>"),
-        given("opened once, closed twice", "<answer>4</answer> or 5</answer>"),
-        given("within the thinking", "<think><answer>4</answer> or 5</think> It is 5."),
-        given("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
-        given("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
-        given("a block with capital letters", "<answer>4</answer> or <Answer>5</Answer>"),
-        given("opened three times", "<answer>1<answer> 2 <answer>\n3</answer>"),
-        *(given(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in ANSWER_TEXTS),
-        given("a tag with an attribute", '<answer type="number">4</answer>'),
-        given("a tag with an attribute after a block", '<answer>4</answer> or <answer id="2">5</answer>'),
-        given("tags with blanks in them", "<answer >4</answer> or < answer>5</answer>"),
-        given("an end with a blank in it", "<answer>4</answer> or <answer>5</answer >"),
-        given("words that begin as the tag does", "<answer>4</answer> or <answers>5</answers>"),
-        given("a tag that closes itself", "<answer>4</answer> or <answer/>5</answer>"),
-        *(drawn(f"{n} tags and words in any order", lambda d, n=n: _tags_and_words(d, n)) for n in (5, 7, 9, 40)),
-        extreme("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
-        extreme(
+        handwritten_case("one block", "<answer>4</answer>"),
+        handwritten_case("no block", "It is 4."),
+        handwritten_case("two blocks", "<answer>4</answer> Wait. <answer>5</answer>"),
+        handwritten_case("white space within", "<answer> 4\n</answer>"),
+        handwritten_case("two lines", "<answer>4\n5</answer>"),
+        handwritten_case("an empty block", "<answer></answer>"),
+        handwritten_case("only white space", "<answer> \n </answer>"),
+        handwritten_case("an answer, then an empty block", "<answer>4</answer><answer></answer>"),
+        handwritten_case("never closed", "<think>so</think><answer>4"),
+        handwritten_case("closed, then opened again", "<answer>4</answer> or <answer>5"),
+        handwritten_case("opened twice, closed once", "<answer>one <answer>two</answer>"),
+        handwritten_case("closed without being opened", "4</answer>"),
+        handwritten_case("opened once, closed twice", "<answer>4</answer> or 5</answer>"),
+        handwritten_case("within the thinking", "<think><answer>4</answer> or 5</think> It is 5."),
+        handwritten_case("another tag in the answer", "<answer>if 3 < 4: <b>4</b></answer>"),
+        handwritten_case("white space of other kinds", "<answer>\t\u3000 4 5\u00a0\r\n</answer>"),
+        handwritten_case("a block with capital letters", "<answer>4</answer> or <Answer>5</Answer>"),
+        handwritten_case("opened three times", "<answer>1<answer> 2 <answer>\n3</answer>"),
+        *(handwritten_case(f"an answer as it is written, {text}", f"<answer>{text}</answer>") for text in ANSWER_TEXTS),
+        handwritten_case("a tag with an attribute", '<answer type="number">4</answer>'),
+        handwritten_case("a tag with an attribute after a block", '<answer>4</answer> or <answer id="2">5</answer>'),
+        handwritten_case("tags with blanks in them", "<answer >4</answer> or < answer>5</answer>"),
+        handwritten_case("an end with a blank in it", "<answer>4</answer> or <answer>5</answer >"),
+        handwritten_case("words that begin as the tag does", "<answer>4</answer> or <answers>5</answers>"),
+        handwritten_case("a tag that closes itself", "<answer>4</answer> or <answer/>5</answer>"),
+        *(drawn_case(f"{n} tags and words in any order", lambda d, n=n: _tags_and_words(d, n)) for n in (5, 7, 9, 40)),
+        stability_case("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
+        stability_case(
             "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"
         ),
     ),
-    mistakes={
-        "first-block": {"strip()": "return blocks[0].strip() or None if blocks else None"},
-        "greedy": {"findall()": "blocks = re.findall('<answer>(.*)</answer>', text, re.DOTALL)"},
-        "regex-no-dotall": {"findall()": "blocks = re.findall(_ANSWER.pattern, text)"},
-        "empty-matches": {"strip()": "return blocks[-1].strip() if blocks else None"},
-        "unclosed-counts": {
-            "findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"
-        },
-        "opened-twice": {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"},
-        "not-stripped": not_stripped,
-        "last-that-is-not-empty": last_that_is_not_empty,
-        "back-from-the-last-closing-tag": back_from_the_last_closing_tag,
-    },
+    mistakes=(
+        wrong_lines("first-block", {"strip()": "return blocks[0].strip() or None if blocks else None"}),
+        wrong_lines("greedy", {"findall()": "blocks = re.findall('<answer>(.*)</answer>', text, re.DOTALL)"}),
+        wrong_lines("regex-no-dotall", {"findall()": "blocks = re.findall(_ANSWER.pattern, text)"}),
+        wrong_lines("empty-matches", {"strip()": "return blocks[-1].strip() if blocks else None"}),
+        wrong_lines(
+            "unclosed-counts",
+            {"findall()": "blocks = [block.partition('</answer>')[0] for block in text.split('<answer>')[1:]]"},
+        ),
+        wrong_lines("opened-twice", {"findall()": "blocks = re.findall('<answer>(.*?)</answer>', text, re.DOTALL)"}),
+        wrong_function("not-stripped", not_stripped),
+        wrong_function("last-that-is-not-empty", last_that_is_not_empty),
+        wrong_function("back-from-the-last-closing-tag", back_from_the_last_closing_tag),
+    ),
 )
 
 
@@ -219,73 +243,94 @@ def case_ignored(completions, answer, **kwargs):
 ACCURACY_REWARD = Exercise(
     function=accuracy_reward,
     cases=(
-        given("right", [answered("4")], ["4"]),
-        given("wrong", [answered("5")], ["4"]),
-        given("right in the thinking alone", [answered("5", thought="4")], ["4"]),
-        given("the right answer among others", [answered("3 4 5")], ["4"]),
-        given("no answer block", ["4"], ["4"]),
-        given("nothing answered, nothing expected", [answered("")], [""]),
-        given("written differently", [answered("１，０００"), answered("a  b")], ["1000", "a b"]),
-        given("an expected number", [answered("4")], [4]),
-        given("no answer is known", [answered("4"), answered("4")], [None, "4"]),
-        given(
+        handwritten_case("right", [answered("4")], ["4"]),
+        handwritten_case("wrong", [answered("5")], ["4"]),
+        handwritten_case("right in the thinking alone", [answered("5", thought="4")], ["4"]),
+        handwritten_case("the right answer among others", [answered("3 4 5")], ["4"]),
+        handwritten_case("no answer block", ["4"], ["4"]),
+        handwritten_case("nothing answered, nothing expected", [answered("")], [""]),
+        handwritten_case("written differently", [answered("１，０００"), answered("a  b")], ["1000", "a b"]),
+        handwritten_case("an expected number", [answered("4")], [4]),
+        handwritten_case("no answer is known", [answered("4"), answered("4")], [None, "4"]),
+        handwritten_case(
             "expected in another form", [answered("1000"), answered("a b"), answered("12")], ["1,000", "a  b", "１２"]
         ),
-        given("a conversation", [CONVERSATION], ["4"]),
-        given("the same number or word, but another text", [answered("4.0"), answered("paris")], ["4", "Paris"]),
-        given(
+        handwritten_case("a conversation", [CONVERSATION], ["4"]),
+        handwritten_case(
+            "the same number or word, but another text", [answered("4.0"), answered("paris")], ["4", "Paris"]
+        ),
+        handwritten_case(
             "a number with zeros",
             [answered("04"), answered("4"), answered("00"), answered("40")],
             ["4", "04", "0", "4"],
         ),
-        given(
+        handwritten_case(
             "right in a block before the last",
             [answered("4") + answered("5"), answered("4") + answered("")],
             ["4", "4"],
         ),
-        given("the expected number is 0", [answered("0"), answered("1"), answered("")], [0, 0, 0]),
-        given("white space expected", [answered(""), answered(" "), answered("4")], [" ", " ", " "]),
-        given("the word None expected", [answered("None"), "None", answered("")], ["None"] * 3),
-        given("numbers in another form", [answered("1,000"), answered("-4"), answered("１２")], [1000, -4, 12]),
-        given("the same text around it", [answered(f"{c}4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
-        given("a sign before it", [answered(f"{c}4") for c in SIGNS], ["4"] * len(SIGNS)),
-        given("a sign after it", [answered(f"4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
-        given(
+        handwritten_case("the expected number is 0", [answered("0"), answered("1"), answered("")], [0, 0, 0]),
+        handwritten_case("white space expected", [answered(""), answered(" "), answered("4")], [" ", " ", " "]),
+        handwritten_case("the word None expected", [answered("None"), "None", answered("")], ["None"] * 3),
+        handwritten_case(
+            "numbers in another form", [answered("1,000"), answered("-4"), answered("１２")], [1000, -4, 12]
+        ),
+        handwritten_case("the same text around it", [answered(f"{c}4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
+        handwritten_case("a sign before it", [answered(f"{c}4") for c in SIGNS], ["4"] * len(SIGNS)),
+        handwritten_case("a sign after it", [answered(f"4{c}") for c in SIGNS], ["4"] * len(SIGNS)),
+        handwritten_case(
             "a sign around what is expected",
             [answered("4")] * 2 * len(SIGNS),
             [*(f"{c}4" for c in SIGNS), *(f"4{c}" for c in SIGNS)],
         ),
-        given("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
-        given("a thought without an end, or after the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)),
-        given(
+        handwritten_case("no thought before the answer", NO_THOUGHT, ["4"] * len(NO_THOUGHT)),
+        handwritten_case(
+            "a thought without an end, or after the answer", UNFINISHED_THOUGHT, ["4"] * len(UNFINISHED_THOUGHT)
+        ),
+        handwritten_case(
             "other letters",
             [answered("北京"), answered("Straße"), answered("e\u0301"), answered("10²")],
             ["北京", "STRASSE", "é", "102"],
         ),
-        given("other columns", [answered("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]),
-        drawn("300 responses", _many_completions),
-        extreme("a long response", [answered("4", thought="4 or 5\n" * 3000), answered("4 " * 3000)], ["4", "4"]),
+        handwritten_case(
+            "other columns", [answered("4")], ["4"], prompts=["4?"], completion_ids=[[4]], solution=["5"], level=[1]
+        ),
+        drawn_case("300 responses", _many_completions),
+        stability_case(
+            "a long response", [answered("4", thought="4 or 5\n" * 3000), answered("4 " * 3000)], ["4", "4"]
+        ),
     ),
-    mistakes={
-        "empty-matches": {"6.1": "reward = float(extracted == normalise_text(str(expected)))"},
-        "reward-contains": {"6.1": "reward = float(extracted != '' and normalise_text(str(expected)) in extracted)"},
-        "not-normalised": {
-            "completion_text()": "extracted = extract_answer(completion_text(completion)) or ''",
-            "6.1": "reward = float(extracted != '' and extracted == str(expected))",
-        },
-        "none-as-zero": {"append()": "rewards.append(reward)"},
-        "numbers-unequal": {"6.1": "reward = float(extracted != '' and extracted == expected)"},
-        "thought-needed": {
-            "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
-            "if '<think>' in completion_text(completion) else ''"
-        },
-        "block-not-needed": {
-            "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or "
-            "completion_text(completion))"
-        },
-        "values-compared": values_compared,
-        "case-ignored": case_ignored,
-    },
+    mistakes=(
+        wrong_lines("empty-matches", {"6.1": "reward = float(extracted == normalise_text(str(expected)))"}),
+        wrong_lines(
+            "reward-contains", {"6.1": "reward = float(extracted != '' and normalise_text(str(expected)) in extracted)"}
+        ),
+        wrong_lines(
+            "not-normalised",
+            {
+                "completion_text()": "extracted = extract_answer(completion_text(completion)) or ''",
+                "6.1": "reward = float(extracted != '' and extracted == str(expected))",
+            },
+        ),
+        wrong_lines("none-as-zero", {"append()": "rewards.append(reward)"}),
+        wrong_lines("numbers-unequal", {"6.1": "reward = float(extracted != '' and extracted == expected)"}),
+        wrong_lines(
+            "thought-needed",
+            {
+                "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or '') "
+                "if '<think>' in completion_text(completion) else ''"
+            },
+        ),
+        wrong_lines(
+            "block-not-needed",
+            {
+                "completion_text()": "extracted = normalise_text(extract_answer(completion_text(completion)) or "
+                "completion_text(completion))"
+            },
+        ),
+        wrong_function("values-compared", values_compared),
+        wrong_function("case-ignored", case_ignored),
+    ),
 )
 
 
@@ -461,25 +506,39 @@ DESIGN_REWARD = Exercise(
             no_number_answer="None",
         ),
     ),
-    observe=after_policy,
-    mistakes={
-        "list-pays": {"[right]": "is_right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
-        "thought-pays": {
-            "[block]": "extracted = completion",
-            "[right]": "is_right = bool(expected) and expected in extracted",
-        },
-        "first-block": {"[block]": "extracted = normalise_text(completion.split('<answer>')[1].split('<')[0])"},
-        "unclosed-counts": {
-            "[block]": "extracted = normalise_text(completion.split('<answer>')[-1].removesuffix('</answer>'))"
-        },
-        "empty-matches": {"[right]": "is_right = extracted == normalise_text(str(expected))"},
-        "none-as-text": {"append()": "rewards.append(is_right * (1 - length_penalty))"},
-        "not-normalised": {
-            "[block]": "extracted = extract_answer(completion) or ''",
-            "[right]": "is_right = extracted != '' and extracted == str(expected)",
-        },
-        "length-for-nothing": {"[penalty]": "length_penalty = 0"},
-        "wrong-ones-pay": {"append()": "rewards.append(None if expected is None else is_right - length_penalty)"},
-        "working-too-dear": {"[penalty]": "length_penalty = min(len(completion) / 60, 1)"},
-    },
+    observations=after_policy,
+    mistakes=(
+        wrong_lines(
+            "list-pays",
+            {"[right]": "is_right = extracted != '' and normalise_text(str(expected)) in extracted.split()"},
+        ),
+        wrong_lines(
+            "thought-pays",
+            {
+                "[block]": "extracted = completion",
+                "[right]": "is_right = bool(expected) and expected in extracted",
+            },
+        ),
+        wrong_lines(
+            "first-block", {"[block]": "extracted = normalise_text(completion.split('<answer>')[1].split('<')[0])"}
+        ),
+        wrong_lines(
+            "unclosed-counts",
+            {"[block]": "extracted = normalise_text(completion.split('<answer>')[-1].removesuffix('</answer>'))"},
+        ),
+        wrong_lines("empty-matches", {"[right]": "is_right = extracted == normalise_text(str(expected))"}),
+        wrong_lines("none-as-text", {"append()": "rewards.append(is_right * (1 - length_penalty))"}),
+        wrong_lines(
+            "not-normalised",
+            {
+                "[block]": "extracted = extract_answer(completion) or ''",
+                "[right]": "is_right = extracted != '' and extracted == str(expected)",
+            },
+        ),
+        wrong_lines("length-for-nothing", {"[penalty]": "length_penalty = 0"}),
+        wrong_lines(
+            "wrong-ones-pay", {"append()": "rewards.append(None if expected is None else is_right - length_penalty)"}
+        ),
+        wrong_lines("working-too-dear", {"[penalty]": "length_penalty = min(len(completion) / 60, 1)"}),
+    ),
 )

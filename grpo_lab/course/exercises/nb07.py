@@ -11,7 +11,20 @@ from torch import Tensor, nn
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.exercise import INF, NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import (
+    INF,
+    NAN,
+    Case,
+    Draws,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
 from grpo_lab.course.exercises.nb05 import loss_without_metrics
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import microbatch_loss, policy_loss
@@ -67,7 +80,7 @@ def retokenised(sequences, prompt_length, eos_token_ids, tokenizer):
 
 
 def _sequences_case(label, rows, prompt_length, ends=(END,), pad=PAD):
-    return given(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
+    return handwritten_case(label, torch.tensor(rows), prompt_length, list(ends), TinyTokenizer(pad))
 
 
 def _padded_sequences(draws: Draws) -> tuple:
@@ -120,43 +133,62 @@ READ_SEQUENCES = Exercise(
             "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
         ),
         _sequences_case("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
-        drawn("many rows", _padded_sequences),
-        at_scale("300 tokens", _long_sequences),
+        drawn_case("many rows", _padded_sequences),
+        drawn_stability_case("300 tokens", _long_sequences),
     ),
-    mistakes={
-        "retokenised": retokenised,
-        "eos-trimmed": {
-            "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & ~torch.isin("
-            "completion_ids, torch.tensor(eos_token_ids))"
-        },
-        "prompt-kept": {
-            "completion_mask()": "completion_ids = sequences\nmask = completion_mask(completion_ids, eos_token_ids)"
-        },
-        "one-end-only": {
-            "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
-            "mask = completion_mask(completion_ids, eos_token_ids)"
-        },
-        "first-of-the-ends": {
-            "completion_mask()": "eos_token_ids = eos_token_ids[:1]\n"
-            "mask = completion_mask(completion_ids, eos_token_ids)"
-        },
-        "truncated-turned-round": {
-            "isin()": "truncated = torch.isin(completion_ids, torch.tensor(eos_token_ids)).any(-1)"
-        },
-        "last-token-decides": {"isin()": "truncated = ~torch.isin(completion_ids[:, -1], torch.tensor(eos_token_ids))"},
-        "special-tokens-shown": {
-            "decode()": "texts = [tokenizer.decode(row[in_completion]) for row, in_completion in rows]"
-        },
-        "end-in-the-prompt": {
-            "isin()": "truncated = ~torch.isin(sequences, torch.tensor(eos_token_ids, device=mask.device)).any(-1)"
-        },
-        "prompt-ends-the-mask": {
-            "completion_mask()": "mask = completion_mask(sequences, eos_token_ids)[:, prompt_length:]"
-        },
-        "full-is-truncated": {"isin()": "truncated = mask.all(-1)"},
-        "padding-read": {"decode()": "texts = [tokenizer.decode(row, skip_special_tokens=True) for row, _ in rows]"},
-        "cut-off-by-one-end": {"isin()": "truncated = (completion_ids != eos_token_ids[0]).all(-1)"},
-    },
+    mistakes=(
+        wrong_function("retokenised", retokenised),
+        wrong_lines(
+            "eos-trimmed",
+            {
+                "completion_mask()": "mask = completion_mask(completion_ids, eos_token_ids) & ~torch.isin("
+                "completion_ids, torch.tensor(eos_token_ids))"
+            },
+        ),
+        wrong_lines(
+            "prompt-kept",
+            {"completion_mask()": "completion_ids = sequences\nmask = completion_mask(completion_ids, eos_token_ids)"},
+        ),
+        wrong_lines(
+            "one-end-only",
+            {
+                "completion_mask()": "eos_token_ids = [tokenizer.eos_token_id]\n"
+                "mask = completion_mask(completion_ids, eos_token_ids)"
+            },
+        ),
+        wrong_lines(
+            "first-of-the-ends",
+            {
+                "completion_mask()": "eos_token_ids = eos_token_ids[:1]\n"
+                "mask = completion_mask(completion_ids, eos_token_ids)"
+            },
+        ),
+        wrong_lines(
+            "truncated-turned-round",
+            {"isin()": "truncated = torch.isin(completion_ids, torch.tensor(eos_token_ids)).any(-1)"},
+        ),
+        wrong_lines(
+            "last-token-decides",
+            {"isin()": "truncated = ~torch.isin(completion_ids[:, -1], torch.tensor(eos_token_ids))"},
+        ),
+        wrong_lines(
+            "special-tokens-shown",
+            {"decode()": "texts = [tokenizer.decode(row[in_completion]) for row, in_completion in rows]"},
+        ),
+        wrong_lines(
+            "end-in-the-prompt",
+            {"isin()": "truncated = ~torch.isin(sequences, torch.tensor(eos_token_ids, device=mask.device)).any(-1)"},
+        ),
+        wrong_lines(
+            "prompt-ends-the-mask",
+            {"completion_mask()": "mask = completion_mask(sequences, eos_token_ids)[:, prompt_length:]"},
+        ),
+        wrong_lines("full-is-truncated", {"isin()": "truncated = mask.all(-1)"}),
+        wrong_lines(
+            "padding-read", {"decode()": "texts = [tokenizer.decode(row, skip_special_tokens=True) for row, _ in rows]"}
+        ),
+        wrong_lines("cut-off-by-one-end", {"isin()": "truncated = (completion_ids != eos_token_ids[0]).all(-1)"}),
+    ),
 )
 
 
@@ -207,43 +239,53 @@ def alone_keeps_its_reward(rewards, config):
 COMPUTE_ADVANTAGES = Exercise(
     function=compute_advantages,
     cases=(
-        given("one prompt: right and wrong, centred only", *_rewards_and_config([1.0, 0.0], 2, "none")),
-        given("two prompts, three completions each", *_rewards_and_config([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)),
-        given("an easy prompt and a hard one", *_rewards_and_config([1.0, 1.0, 0.0, 0.0], 2)),
-        given("no reward applies to one of three", *_rewards_and_config([1.0, NAN, 0.0], 3)),
-        given("one reward alone", *_rewards_and_config([NAN, 2.0, 1.0, 0.0], 2)),
-        given("no reward at all", *_rewards_and_config([NAN, NAN, 1.0, 3.0], 2, "none")),
-        given(
+        handwritten_case("one prompt: right and wrong, centred only", *_rewards_and_config([1.0, 0.0], 2, "none")),
+        handwritten_case(
+            "two prompts, three completions each", *_rewards_and_config([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], 3)
+        ),
+        handwritten_case("an easy prompt and a hard one", *_rewards_and_config([1.0, 1.0, 0.0, 0.0], 2)),
+        handwritten_case("no reward applies to one of three", *_rewards_and_config([1.0, NAN, 0.0], 3)),
+        handwritten_case("one reward alone", *_rewards_and_config([NAN, 2.0, 1.0, 0.0], 2)),
+        handwritten_case("no reward at all", *_rewards_and_config([NAN, NAN, 1.0, 3.0], 2, "none")),
+        handwritten_case(
             "two prompts of unlike spread, one spread for all", *_rewards_and_config([1.0, 0.0, 10.0, 0.0], 2, "batch")
         ),
-        drawn("many prompts", lambda d: _drawn_rewards(d, 3, 4)),
-        drawn("one spread for all", lambda d: _drawn_rewards(d, 3, 5, "batch")),
-        drawn("one spread for all, some NaN", lambda d: _drawn_rewards(d, 3, 5, "batch", num_missing=4)),
-        extreme("rewards that differ by 1e-6", *_rewards_and_config([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
-        extreme("float32, rewards near 10000", *_rewards_and_config(REWARDS_NEAR_10000, 4, dtype=torch.float32)),
-        extreme(
+        drawn_case("many prompts", lambda d: _drawn_rewards(d, 3, 4)),
+        drawn_case("one spread for all", lambda d: _drawn_rewards(d, 3, 5, "batch")),
+        drawn_case("one spread for all, some NaN", lambda d: _drawn_rewards(d, 3, 5, "batch", num_missing=4)),
+        stability_case("rewards that differ by 1e-6", *_rewards_and_config([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
+        stability_case("float32, rewards near 10000", *_rewards_and_config(REWARDS_NEAR_10000, 4, dtype=torch.float32)),
+        stability_case(
             "equal rewards, and a prompt without any",
             *_rewards_and_config([0.1, 0.1, 0.1, NAN, NAN, NAN, 7.0, NAN, 7.0], 3),
         ),
-        extreme("one reward in all, one spread for all", *_rewards_and_config([NAN, 2.0, NAN, NAN], 2, "batch")),
-        extreme("two rewards in all, one spread for all", *_rewards_and_config([1.0, 0.0, NAN, NAN], 2, "batch")),
-        at_scale(
+        stability_case("one reward in all, one spread for all", *_rewards_and_config([NAN, 2.0, NAN, NAN], 2, "batch")),
+        stability_case(
+            "two rewards in all, one spread for all", *_rewards_and_config([1.0, 0.0, NAN, NAN], 2, "batch")
+        ),
+        drawn_stability_case(
             "15 prompts, one spread for all, many NaN", lambda d: _drawn_rewards(d, 15, 7, "batch", num_missing=40)
         ),
     ),
-    mistakes={
-        "group-mixed": groups_mixed,
-        "one-group": {"rearrange()": 'grouped_rewards = rearrange(rewards, "(P G) -> P G", P=1)'},
-        "nan-as-zero": {
-            "rearrange()": "grouped_rewards = rearrange("
-            "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
-        },
-        "nan-spreads": nan_spreads,
-        "over-prompts": over_prompts,
-        "no-centre": lambda rewards, config: rewards.nan_to_num(0.0),
-        "nan-stays": lambda rewards, config: torch.where(rewards.isnan(), rewards, compute_advantages(rewards, config)),
-        "alone-keeps-its-reward": alone_keeps_its_reward,
-    },
+    mistakes=(
+        wrong_function("group-mixed", groups_mixed),
+        wrong_lines("one-group", {"rearrange()": 'grouped_rewards = rearrange(rewards, "(P G) -> P G", P=1)'}),
+        wrong_lines(
+            "nan-as-zero",
+            {
+                "rearrange()": "grouped_rewards = rearrange("
+                "(rewards := rewards.nan_to_num(0.0)), '(P G) -> P G', G=config.num_generations)"
+            },
+        ),
+        wrong_function("nan-spreads", nan_spreads),
+        wrong_function("over-prompts", over_prompts),
+        wrong_function("no-centre", lambda rewards, config: rewards.nan_to_num(0.0)),
+        wrong_function(
+            "nan-stays",
+            lambda rewards, config: torch.where(rewards.isnan(), rewards, compute_advantages(rewards, config)),
+        ),
+        wrong_function("alone-keeps-its-reward", alone_keeps_its_reward),
+    ),
 )
 
 
@@ -293,19 +335,25 @@ MICROBATCH_LOSS = Exercise(
         replace(_drawn_case("grpo, 300 tokens", "grpo", 5, 300), tested_property="stability"),
     ),
     gradient_of=("logp",),
-    observe=loss_without_metrics,
-    mistakes={
-        "microbatch-mean": {"5.16": "loss = loss"},
-        "microbatch-token-mean": {
-            "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
-            "num_items=mask.sum(), **settings)"
-        },
-        "always-weighted": {"5.15": "share = len(mask) / rows"},
-        "weighted-by-tokens": {
-            "5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else mask.sum() / num_items"
-        },
-        "share-turned-round": {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else rows / len(mask)"},
-    },
+    observations=loss_without_metrics,
+    mistakes=(
+        wrong_lines("microbatch-mean", {"5.16": "loss = loss"}),
+        wrong_lines(
+            "microbatch-token-mean",
+            {
+                "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
+                "num_items=mask.sum(), **settings)"
+            },
+        ),
+        wrong_lines("always-weighted", {"5.15": "share = len(mask) / rows"}),
+        wrong_lines(
+            "weighted-by-tokens",
+            {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else mask.sum() / num_items"},
+        ),
+        wrong_lines(
+            "share-turned-round", {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else rows / len(mask)"}
+        ),
+    ),
 )
 
 
@@ -380,17 +428,17 @@ STEP_IF_FINITE = Exercise(
         ),
         _step_case("plus and minus infinity, with Adam", [[0.3], [INF, -INF], [0.1]], optimizer_name="adam"),
     ),
-    observe=after_step,
-    mistakes={
-        "nonfinite-step": {"isfinite()": "stepped = True"},
-        "loss-only": {"isfinite()": "stepped = math.isfinite(loss)"},
-        "gradient-only": {"isfinite()": "stepped = math.isfinite(norm)"},
-        "gradients-kept": {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"},
-        "negative-loss-skipped": {"isfinite()": "stepped = math.isfinite(norm) and 0 <= loss < math.inf"},
-        "large-norm-skipped": {"isfinite()": "stepped = norm < 1e4 and abs(loss) < 1e4"},
-        "unclipped": {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"},
-        "not-cleared": {"zero_grad()": ""},
-    },
+    observations=after_step,
+    mistakes=(
+        wrong_lines("nonfinite-step", {"isfinite()": "stepped = True"}),
+        wrong_lines("loss-only", {"isfinite()": "stepped = math.isfinite(loss)"}),
+        wrong_lines("gradient-only", {"isfinite()": "stepped = math.isfinite(norm)"}),
+        wrong_lines("gradients-kept", {"zero_grad()": "if stepped:\n    optimizer.zero_grad()"}),
+        wrong_lines("negative-loss-skipped", {"isfinite()": "stepped = math.isfinite(norm) and 0 <= loss < math.inf"}),
+        wrong_lines("large-norm-skipped", {"isfinite()": "stepped = norm < 1e4 and abs(loss) < 1e4"}),
+        wrong_lines("unclipped", {"clip_gradients()": "norm = clip_gradients(parameters, math.inf)"}),
+        wrong_lines("not-cleared", {"zero_grad()": ""}),
+    ),
 )
 
 
@@ -547,21 +595,25 @@ TRAIN_BY_GRPO = Exercise(
             for n in (1, 2, 3)
         ),
     ),
-    observe=after_training,
+    observations=after_training,
     tolerance=1e-5,
-    mistakes={
-        "ascends": {"backward()": "(-loss).backward()"},
-        "no-centre": {"group_advantages()": "advantages = rewards"},
-        "one-group": {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
-        "group-mixed": {"repeat_interleave()": "prompt_ids, mean_rewards = prompts.repeat(num_generations, 1), []"},
-        "eos-trimmed": {"completion_mask()": "mask = completion_ids != end"},
-        "padding-counted": {"completion_mask()": "mask = torch.ones_like(completion_ids, dtype=torch.bool)"},
-        "off-by-one": {"model()": "logits = model(ids)[:, prompts.shape[1] :]"},
-        "old-not-frozen": {"[old]": "old_logp = logp.detach()"},
-        "gradients-kept": {"zero_grad()": ""},
-        "one-update": {"[updates]": "for _ in range(1):"},
-        "gradient-of-before": {"zero_grad()": "", "step()": "optimizer.step()\noptimizer.zero_grad()"},
-    },
+    mistakes=(
+        wrong_lines("ascends", {"backward()": "(-loss).backward()"}),
+        wrong_lines("no-centre", {"group_advantages()": "advantages = rewards"}),
+        wrong_lines("one-group", {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"}),
+        wrong_lines(
+            "group-mixed", {"repeat_interleave()": "prompt_ids, mean_rewards = prompts.repeat(num_generations, 1), []"}
+        ),
+        wrong_lines("eos-trimmed", {"completion_mask()": "mask = completion_ids != end"}),
+        wrong_lines(
+            "padding-counted", {"completion_mask()": "mask = torch.ones_like(completion_ids, dtype=torch.bool)"}
+        ),
+        wrong_lines("off-by-one", {"model()": "logits = model(ids)[:, prompts.shape[1] :]"}),
+        wrong_lines("old-not-frozen", {"[old]": "old_logp = logp.detach()"}),
+        wrong_lines("gradients-kept", {"zero_grad()": ""}),
+        wrong_lines("one-update", {"[updates]": "for _ in range(1):"}),
+        wrong_lines("gradient-of-before", {"zero_grad()": "", "step()": "optimizer.step()\noptimizer.zero_grad()"}),
+    ),
 )
 
 
@@ -686,24 +738,29 @@ DYNAMIC_SAMPLING = Exercise(
         ),
         replace(_pool_case("no group teaches anything", 20, 6, success_rates=(0.0, 1.0)), tested_property="stability"),
     ),
-    observe=after_sampling,
-    mistakes={
-        "all-kept": {"amin()": "low, high = torch.zeros(len(rewards)), torch.ones(len(rewards))"},
-        "all-right-kept": {"amin()": "low, high = torch.zeros(len(rewards)), rewards.nanmean(-1)"},
-        "all-wrong-kept": {"amin()": "low, high = rewards.nanmean(-1), torch.ones(len(rewards))"},
-        "spread-by-rounding": {"amin()": "low, high = torch.zeros(len(rewards)), rewards.std(-1)"},
-        "nan-as-zero": {"amin()": "low, high = rewards.nan_to_num().amin(-1), rewards.nan_to_num().amax(-1)"},
-        "first-round-only": {"[round]": "if True:"},
-        "batch-too-large": {
-            "nonzero()": "rewards, indices = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:, 0]"
-        },
-        "one-by-one": {"split()": "for round_prompts in prompts.split(1):"},
-        "all-sampled": {"[round]": "if False:"},
-        "mean-of-the-batch": {
-            "nanmean()": "return prompts[indices], rewards[indices], rewards[indices].nanmean().item()"
-        },
-        "mean-of-means": {
-            "nanmean()": "return prompts[indices], rewards[indices], rewards.nanmean(-1).nanmean().item()"
-        },
-    },
+    observations=after_sampling,
+    mistakes=(
+        wrong_lines("all-kept", {"amin()": "low, high = torch.zeros(len(rewards)), torch.ones(len(rewards))"}),
+        wrong_lines("all-right-kept", {"amin()": "low, high = torch.zeros(len(rewards)), rewards.nanmean(-1)"}),
+        wrong_lines("all-wrong-kept", {"amin()": "low, high = rewards.nanmean(-1), torch.ones(len(rewards))"}),
+        wrong_lines("spread-by-rounding", {"amin()": "low, high = torch.zeros(len(rewards)), rewards.std(-1)"}),
+        wrong_lines(
+            "nan-as-zero", {"amin()": "low, high = rewards.nan_to_num().amin(-1), rewards.nan_to_num().amax(-1)"}
+        ),
+        wrong_lines("first-round-only", {"[round]": "if True:"}),
+        wrong_lines(
+            "batch-too-large",
+            {"nonzero()": "rewards, indices = torch.cat(all_rewards), torch.cat(is_informative).nonzero()[:, 0]"},
+        ),
+        wrong_lines("one-by-one", {"split()": "for round_prompts in prompts.split(1):"}),
+        wrong_lines("all-sampled", {"[round]": "if False:"}),
+        wrong_lines(
+            "mean-of-the-batch",
+            {"nanmean()": "return prompts[indices], rewards[indices], rewards[indices].nanmean().item()"},
+        ),
+        wrong_lines(
+            "mean-of-means",
+            {"nanmean()": "return prompts[indices], rewards[indices], rewards.nanmean(-1).nanmean().item()"},
+        ),
+    ),
 )

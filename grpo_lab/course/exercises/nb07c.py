@@ -3,7 +3,7 @@
 import math
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.exercise import Exercise, drawn, extreme, given
+from grpo_lab.course.exercise import Exercise, drawn_case, handwritten_case, stability_case, wrong_function, wrong_lines
 from grpo_lab.evaluate import pass_at_k
 
 
@@ -17,27 +17,27 @@ def _counts(draws, largest: int) -> tuple[int, int, int]:
 PASS_AT_K = Exercise(
     function=pass_at_k,
     cases=(
-        given("one of four is right, one is drawn", 4, 1, 1),
-        given("one of four is right, two are drawn", 4, 1, 2),
-        given("two of four are right, two are drawn", 4, 2, 2),
-        given("none is right", 4, 0, 3),
-        given("all are right", 4, 4, 2),
-        given("more are drawn than are wrong", 4, 2, 3),
-        given("all are drawn", 5, 1, 5),
-        drawn("up to 20 samples", lambda d: _counts(d, 20)),
-        drawn("up to 100 samples", lambda d: _counts(d, 100)),
-        extreme("4,000 samples, of which 3 are right", 4000, 3, 1000),
-        extreme("4,000 samples, of which half are right", 4000, 2000, 5),
+        handwritten_case("one of four is right, one is drawn", 4, 1, 1),
+        handwritten_case("one of four is right, two are drawn", 4, 1, 2),
+        handwritten_case("two of four are right, two are drawn", 4, 2, 2),
+        handwritten_case("none is right", 4, 0, 3),
+        handwritten_case("all are right", 4, 4, 2),
+        handwritten_case("more are drawn than are wrong", 4, 2, 3),
+        handwritten_case("all are drawn", 5, 1, 5),
+        drawn_case("up to 20 samples", lambda d: _counts(d, 20)),
+        drawn_case("up to 100 samples", lambda d: _counts(d, 100)),
+        stability_case("4,000 samples, of which 3 are right", 4000, 3, 1000),
+        stability_case("4,000 samples, of which half are right", 4000, 2000, 5),
     ),
-    mistakes={
-        "with-replacement": {"7.2": "estimate = 1 - (1 - c / n) ** k"},
-        "all-right": {"7.2": "estimate = math.comb(c, k) / math.comb(n, k)"},
-        "right-counted": {"7.2": "estimate = 1 - math.comb(c, k) / math.comb(n, k)"},
-        "all-wrong": {"7.2": "estimate = math.comb(n - c, k) / math.comb(n, k)"},
-        "any-of-all": {"7.2": "estimate = float(c > 0)"},
-        "times-k": {"7.2": "estimate = min(k * c / n, 1.0)"},
-        "exactly-one": {"7.2": "estimate = c * math.comb(n - c, k - 1) / math.comb(n, k)"},
-    },
+    mistakes=(
+        wrong_lines("with-replacement", {"7.2": "estimate = 1 - (1 - c / n) ** k"}),
+        wrong_lines("all-right", {"7.2": "estimate = math.comb(c, k) / math.comb(n, k)"}),
+        wrong_lines("right-counted", {"7.2": "estimate = 1 - math.comb(c, k) / math.comb(n, k)"}),
+        wrong_lines("all-wrong", {"7.2": "estimate = math.comb(n - c, k) / math.comb(n, k)"}),
+        wrong_lines("any-of-all", {"7.2": "estimate = float(c > 0)"}),
+        wrong_lines("times-k", {"7.2": "estimate = min(k * c / n, 1.0)"}),
+        wrong_lines("exactly-one", {"7.2": "estimate = c * math.comb(n - c, k - 1) / math.comb(n, k)"}),
+    ),
 )
 
 
@@ -70,30 +70,38 @@ def samples_until_right(n: int, c: int, limit: int) -> float:
 SAMPLES_UNTIL_RIGHT = Exercise(
     function=samples_until_right,
     cases=(
-        given("one of two is right", 2, 1, 2),
-        given("one of four is right, the limit is two", 4, 1, 2),
-        given("none is right", 8, 0, 5),
-        given("all are right", 8, 8, 5),
-        given("the limit is 1", 8, 3, 1),
-        given("as many as there are", 8, 2, 8),
-        drawn("up to 20 samples", lambda d: _counts(d, 20)),
-        drawn("up to 100 samples", lambda d: _counts(d, 100)),
-        extreme("400 samples, of which 3 are right", 400, 3, 60),
+        handwritten_case("one of two is right", 2, 1, 2),
+        handwritten_case("one of four is right, the limit is two", 4, 1, 2),
+        handwritten_case("none is right", 8, 0, 5),
+        handwritten_case("all are right", 8, 8, 5),
+        handwritten_case("the limit is 1", 8, 3, 1),
+        handwritten_case("as many as there are", 8, 2, 8),
+        drawn_case("up to 20 samples", lambda d: _counts(d, 20)),
+        drawn_case("up to 100 samples", lambda d: _counts(d, 100)),
+        stability_case("400 samples, of which 3 are right", 400, 3, 60),
     ),
-    mistakes={
-        "geometric": {"comb()": "still_wrong = [(1 - c / n) ** j for j in range(limit)]"},
-        "without-limit": {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(n + 1)]"},
-        "first-sample-free": {
-            "comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(1, limit)]"
-        },
-        "one-too-many": {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(limit + 1)]"},
-        "right-ones-added": {
-            "comb()": "still_wrong = [1 - math.comb(n - c, j) / math.comb(n, j) for j in range(limit)]"
-        },
-        "always-the-limit": {"comb()": "still_wrong = [1] * limit"},
-        "inverse-of-the-rate": lambda n, c, limit: min(limit, n / c) if c else float(limit),
-        "begins-at-one": {
-            "comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(1, limit + 1)]"
-        },
-    },
+    mistakes=(
+        wrong_lines("geometric", {"comb()": "still_wrong = [(1 - c / n) ** j for j in range(limit)]"}),
+        wrong_lines(
+            "without-limit", {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(n + 1)]"}
+        ),
+        wrong_lines(
+            "first-sample-free",
+            {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(1, limit)]"},
+        ),
+        wrong_lines(
+            "one-too-many",
+            {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(limit + 1)]"},
+        ),
+        wrong_lines(
+            "right-ones-added",
+            {"comb()": "still_wrong = [1 - math.comb(n - c, j) / math.comb(n, j) for j in range(limit)]"},
+        ),
+        wrong_lines("always-the-limit", {"comb()": "still_wrong = [1] * limit"}),
+        wrong_function("inverse-of-the-rate", lambda n, c, limit: min(limit, n / c) if c else float(limit)),
+        wrong_lines(
+            "begins-at-one",
+            {"comb()": "still_wrong = [math.comb(n - c, j) / math.comb(n, j) for j in range(1, limit + 1)]"},
+        ),
+    ),
 )

@@ -6,7 +6,18 @@ from contextlib import redirect_stdout
 import torch
 from torch import Tensor, nn, tensor
 
-from grpo_lab.course.exercise import INF, NAN, Draws, Exercise, at_scale, drawn, extreme, given
+from grpo_lab.course.exercise import (
+    INF,
+    NAN,
+    Draws,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
 from grpo_lab.trainer.first_step import first_step_movement
 from grpo_lab.trainer.rounding import stochastic_round
 
@@ -29,30 +40,32 @@ def _every_magnitude(draws: Draws) -> tuple[Tensor, Tensor]:
 STOCHASTIC_ROUND = Exercise(
     function=stochastic_round,
     cases=(
-        given("a quarter of the way, noise below", tensor([1 + 1 / 512]), tensor([0.125])),
-        given("a quarter of the way, noise above", tensor([1 + 1 / 512]), tensor([0.5])),
-        given("three quarters of the way", tensor([1 + 3 / 512, 1 + 3 / 512]), tensor([0.5, 0.9])),
-        given("bf16 already", tensor([1.0, -2.5, 0.0, 384.0]), tensor([0.0, 0.3, 0.9, 0.5])),
-        given("below zero", tensor([-1 - 1 / 512, -1 - 1 / 512]), tensor([0.125, 0.5])),
-        given("noise equal to p", tensor([1 + 1 / 512, 1 + 1 / 256]), tensor([0.25, 0.5])),
-        given("infinities and NaN", tensor([INF, -INF, NAN]), tensor([0.2, 0.5, 0.8])),
-        given("a single number, without an axis", tensor(1 + 1 / 512), tensor(0.125)),
-        given("noise zero", tensor([1 + 1 / 512, 1.0, -1 - 1 / 512, 0.0]), tensor([0.0, 0.0, 0.0, 0.0])),
-        drawn("weights after a small update", _updates),
-        drawn("many numbers", lambda d: _with_noise(d, d.normal(200))),
-        extreme("beyond the largest number of bf16", tensor([3.4e38, -3.4e38, 3.4e38]), tensor([0.0, 0.5, 0.99])),
-        at_scale("5000 numbers of every size", _every_magnitude),
+        handwritten_case("a quarter of the way, noise below", tensor([1 + 1 / 512]), tensor([0.125])),
+        handwritten_case("a quarter of the way, noise above", tensor([1 + 1 / 512]), tensor([0.5])),
+        handwritten_case("three quarters of the way", tensor([1 + 3 / 512, 1 + 3 / 512]), tensor([0.5, 0.9])),
+        handwritten_case("bf16 already", tensor([1.0, -2.5, 0.0, 384.0]), tensor([0.0, 0.3, 0.9, 0.5])),
+        handwritten_case("below zero", tensor([-1 - 1 / 512, -1 - 1 / 512]), tensor([0.125, 0.5])),
+        handwritten_case("noise equal to p", tensor([1 + 1 / 512, 1 + 1 / 256]), tensor([0.25, 0.5])),
+        handwritten_case("infinities and NaN", tensor([INF, -INF, NAN]), tensor([0.2, 0.5, 0.8])),
+        handwritten_case("a single number, without an axis", tensor(1 + 1 / 512), tensor(0.125)),
+        handwritten_case("noise zero", tensor([1 + 1 / 512, 1.0, -1 - 1 / 512, 0.0]), tensor([0.0, 0.0, 0.0, 0.0])),
+        drawn_case("weights after a small update", _updates),
+        drawn_case("many numbers", lambda d: _with_noise(d, d.normal(200))),
+        stability_case(
+            "beyond the largest number of bf16", tensor([3.4e38, -3.4e38, 3.4e38]), tensor([0.0, 0.5, 0.99])
+        ),
+        drawn_stability_case("5000 numbers of every size", _every_magnitude),
     ),
     tolerance=0.0,
-    mistakes={
-        "pure-bf16-adamw": {"isfinite()": "return x.bfloat16()"},
-        "cut-off": {"8.5": "rounded = x_0"},
-        "rounded-to-infinity": {"8.4": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"},
-        "exchanged": {"8.5": "rounded = torch.where((noise < p) | ~x_1.isfinite(), x_0, x_1)"},
-        "nearest-as-the-one-below": {"8.2": "x_0 = x.bfloat16().float()"},
-        "noise-from-above": {"8.5": "rounded = torch.where(noise >= 1 - p, x_1, x_0)"},
-        "noise-equal-counts": {"8.5": "rounded = torch.where((noise <= p) & x_1.isfinite(), x_1, x_0)"},
-    },
+    mistakes=(
+        wrong_lines("pure-bf16-adamw", {"isfinite()": "return x.bfloat16()"}),
+        wrong_lines("cut-off", {"8.5": "rounded = x_0"}),
+        wrong_lines("rounded-to-infinity", {"8.4": "p = (x.view(torch.int32) & 2 ** 16 - 1) / 2 ** 16"}),
+        wrong_lines("exchanged", {"8.5": "rounded = torch.where((noise < p) | ~x_1.isfinite(), x_0, x_1)"}),
+        wrong_lines("nearest-as-the-one-below", {"8.2": "x_0 = x.bfloat16().float()"}),
+        wrong_lines("noise-from-above", {"8.5": "rounded = torch.where(noise >= 1 - p, x_1, x_0)"}),
+        wrong_lines("noise-equal-counts", {"8.5": "rounded = torch.where((noise <= p) & x_1.isfinite(), x_1, x_0)"}),
+    ),
 )
 
 
@@ -113,26 +126,32 @@ def averaged_in_bf16(policy):
 FIRST_STEP_MOVEMENT = Exercise(
     function=first_step_movement,
     cases=(
-        drawn("one layer", lambda draws: (draws.fill(nn.Linear(3, 2, bias=False)),)),
-        drawn("matrices and vectors", lambda draws: (draws.fill(nn.Linear(6, 4)),)),
-        drawn("with an embedding", lambda draws: (draws.fill(SmallPolicy(5)),)),
-        at_scale("a policy in float32", lambda draws: (draws.fill(SmallPolicy(5)).float(),)),
-        at_scale("a policy in bf16", lambda draws: (draws.fill(SmallPolicy(40)).bfloat16(),)),
+        drawn_case("one layer", lambda draws: (draws.fill(nn.Linear(3, 2, bias=False)),)),
+        drawn_case("matrices and vectors", lambda draws: (draws.fill(nn.Linear(6, 4)),)),
+        drawn_case("with an embedding", lambda draws: (draws.fill(SmallPolicy(5)),)),
+        drawn_stability_case("a policy in float32", lambda draws: (draws.fill(SmallPolicy(5)).float(),)),
+        drawn_stability_case("a policy in bf16", lambda draws: (draws.fill(SmallPolicy(40)).bfloat16(),)),
     ),
-    observe=after_two_steps,
+    observations=after_two_steps,
     tolerance=1e-5,
-    mistakes={
-        "no-function": lambda policy: 1.0,
-        "nothing-returned": {"print()": "print(m)\nreturn None"},
-        "not-a-copy": {"to()": "initial = counted"},
-        "embedding-counted": {"named_parameters()": "counted = dict(policy.named_parameters())"},
-        "not-in-learning-rates": {"8.8": "m = moved / n"},
-        "mean-of-means": {
-            "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() for name, p in counted.items()]\n"
-            "moved = n * sum(means) / len(means)"
-        },
-        "nothing-printed": {"print()": "pass"},
-        "added-up-in-bf16": {"to()": "initial = {name: p.detach().clone() for name, p in counted.items()}"},
-        "averaged-in-bf16": averaged_in_bf16,
-    },
+    mistakes=(
+        wrong_function("no-function", lambda policy: 1.0),
+        wrong_lines("nothing-returned", {"print()": "print(m)\nreturn None"}),
+        wrong_lines("not-a-copy", {"to()": "initial = counted"}),
+        wrong_lines("embedding-counted", {"named_parameters()": "counted = dict(policy.named_parameters())"}),
+        wrong_lines("not-in-learning-rates", {"8.8": "m = moved / n"}),
+        wrong_lines(
+            "mean-of-means",
+            {
+                "cpu()": "means = [(p.detach().cpu() - initial[name]).abs().mean().item() "
+                "for name, p in counted.items()]\n"
+                "moved = n * sum(means) / len(means)"
+            },
+        ),
+        wrong_lines("nothing-printed", {"print()": "pass"}),
+        wrong_lines(
+            "added-up-in-bf16", {"to()": "initial = {name: p.detach().clone() for name, p in counted.items()}"}
+        ),
+        wrong_function("averaged-in-bf16", averaged_in_bf16),
+    ),
 )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.course.exercise import Case, Draws, Exercise, drawn, f64, given
+from grpo_lab.course.exercise import Case, Draws, Exercise, drawn_case, f64, handwritten_case, wrong_lines
 from grpo_lab.kl import kl_exact
 from grpo_lab.logprobs import completion_mask, token_logprobs
 from grpo_lab.objective import policy_loss
@@ -64,18 +64,22 @@ ZEROS = torch.zeros(3, 3, dtype=torch.float64)
 LEARN_TO_STOP = Exercise(
     function=learn_to_stop,
     cases=(
-        given("a word and the end token", ZEROS, torch.tensor([[2, END]]), f64([1.0]), END),
-        given("one ends, one does not", ZEROS, torch.tensor([[2, END, END], [2, 2, 2]]), f64([1.0, -1.0]), END, 0.5),
-        given("ends at once", ZEROS, torch.tensor([[END, END], [2, END]]), f64([0.5, -2.0]), END),
-        drawn("five completions of different lengths", lambda d: _completions(d, 5, 6, 5)),
-        drawn("as many completions as tokens", lambda d: _completions(d, 4, 4, 3), learning_rate=0.25),
+        handwritten_case("a word and the end token", ZEROS, torch.tensor([[2, END]]), f64([1.0]), END),
+        handwritten_case(
+            "one ends, one does not", ZEROS, torch.tensor([[2, END, END], [2, 2, 2]]), f64([1.0, -1.0]), END, 0.5
+        ),
+        handwritten_case("ends at once", ZEROS, torch.tensor([[END, END], [2, END]]), f64([0.5, -2.0]), END),
+        drawn_case("five completions of different lengths", lambda d: _completions(d, 5, 6, 5)),
+        drawn_case("as many completions as tokens", lambda d: _completions(d, 4, 4, 3), learning_rate=0.25),
     ),
     planted=("eos-trimmed",),
-    mistakes={
-        "eos-trimmed": {"completion_mask()": "mask = completion_ids != end"},
-        "padding-counted": {"completion_mask()": "mask = torch.ones_like(completion_ids).bool()"},
-        "off-by-one": {"token_logprobs()": "logp = token_logprobs(policy[completion_ids], completion_ids)"},
-    },
+    mistakes=(
+        wrong_lines("eos-trimmed", {"completion_mask()": "mask = completion_ids != end"}),
+        wrong_lines("padding-counted", {"completion_mask()": "mask = torch.ones_like(completion_ids).bool()"}),
+        wrong_lines(
+            "off-by-one", {"token_logprobs()": "logp = token_logprobs(policy[completion_ids], completion_ids)"}
+        ),
+    ),
 )
 
 
@@ -118,18 +122,21 @@ for beta in (0.0, 100.0):
     print(stay_near_reference(start, rewards, beta, 0.01, 500)[0])
 """,
     cases=(
-        given("one prompt, two answers, two steps", f64([[0.0, 0.0]]), f64([[1.0, 0.0]]), 1.0, 1.0, 2),
-        given("a strong penalty, three steps", f64([[1.0, 0.0]]), f64([[0.0, 1.0]]), 4.0, 0.5, 3),
-        given("no penalty", f64([[1.0, 0.0, 0.5]]), f64([[0.0, 1.0, 2.0]]), 0.0, 0.5, 3),
-        drawn("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
+        handwritten_case("one prompt, two answers, two steps", f64([[0.0, 0.0]]), f64([[1.0, 0.0]]), 1.0, 1.0, 2),
+        handwritten_case("a strong penalty, three steps", f64([[1.0, 0.0]]), f64([[0.0, 1.0]]), 4.0, 0.5, 3),
+        handwritten_case("no penalty", f64([[1.0, 0.0, 0.5]]), f64([[0.0, 1.0, 2.0]]), 0.0, 0.5, 3),
+        drawn_case("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
     ),
     planted=("ref-not-frozen",),
-    mistakes={
-        "ref-not-frozen": {"[reference]": "reference = policy.detach()"},
-        "reference-one-behind": {"append()": "kl_before_steps.append(kl.item())\nreference = policy.detach().clone()"},
-        "kl-reversed": {"kl_exact()": "kl = kl_exact(reference[None], policy[None]).mean()"},
-        "kl-sign": {"grad()": "gradient = torch.autograd.grad(-beta * kl - reward, policy)[0]"},
-    },
+    mistakes=(
+        wrong_lines("ref-not-frozen", {"[reference]": "reference = policy.detach()"}),
+        wrong_lines(
+            "reference-one-behind",
+            {"append()": "kl_before_steps.append(kl.item())\nreference = policy.detach().clone()"},
+        ),
+        wrong_lines("kl-reversed", {"kl_exact()": "kl = kl_exact(reference[None], policy[None]).mean()"}),
+        wrong_lines("kl-sign", {"grad()": "gradient = torch.autograd.grad(-beta * kl - reward, policy)[0]"}),
+    ),
 )
 
 
@@ -179,19 +186,19 @@ for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
     print(many_small_steps(torch.ones(1).bfloat16(), torch.ones(1, 1), torch.tensor([9.0]), rate, 100))
 """,
     cases=(
-        given("one weight, far too small", ONE, torch.ones(1, 1), torch.tensor([9.0]), 1e-4, 64),
-        given("one weight, far too large", 1.5 * ONE, torch.ones(1, 1), torch.tensor([-9.0]), 1e-5, 200),
-        given("one large step", ONE, torch.full((1, 1), 2.0), torch.tensor([9.0]), 0.05, 1),
-        drawn("three weights, many small steps", lambda d: _far_targets(d, 6, 3, 1e-4, 150)),
-        drawn("two weights, three large steps", lambda d: _far_targets(d, 4, 2, 0.1, 3)),
+        handwritten_case("one weight, far too small", ONE, torch.ones(1, 1), torch.tensor([9.0]), 1e-4, 64),
+        handwritten_case("one weight, far too large", 1.5 * ONE, torch.ones(1, 1), torch.tensor([-9.0]), 1e-5, 200),
+        handwritten_case("one large step", ONE, torch.full((1, 1), 2.0), torch.tensor([9.0]), 0.05, 1),
+        drawn_case("three weights, many small steps", lambda d: _far_targets(d, 6, 3, 1e-4, 150)),
+        drawn_case("two weights, three large steps", lambda d: _far_targets(d, 4, 2, 0.1, 3)),
     ),
     tolerance=0.01,  # about the spacing of bfloat16 between 1 and 2, so that a forward pass in float32 is right, too
     planted=("pure-bf16-adamw",),
-    mistakes={
-        "pure-bf16-adamw": {"requires_grad_()": "master = weights.clone().requires_grad_()"},
-        "float16-weights": {"requires_grad_()": "master = weights.half().requires_grad_()"},
-        "squares-added-up": {"mean()": "loss = (predicted - targets).square().sum()"},
-    },
+    mistakes=(
+        wrong_lines("pure-bf16-adamw", {"requires_grad_()": "master = weights.clone().requires_grad_()"}),
+        wrong_lines("float16-weights", {"requires_grad_()": "master = weights.half().requires_grad_()"}),
+        wrong_lines("squares-added-up", {"mean()": "loss = (predicted - targets).square().sum()"}),
+    ),
 )
 
 
@@ -311,21 +318,23 @@ print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
             "a nested model that was not in training, and is frozen", is_nested=True, is_frozen=True, is_training=False
         ),
     ),
-    observe=after_measuring,
+    observations=after_measuring,
     planted=("cache-dropped",),
-    mistakes={
-        "cache-dropped": {"[mode]": "", "eval()": "", "train()": ""},
-        "left-in-evaluation": {"train()": ""},
-        "always-to-training": {"train()": "model.train()"},
-        "share-of-tokens": {"all()": "right = ids[:, prompts.shape[1]:] == answers"},
-        "top-module-only": {"eval()": "model.training = False", "train()": "model.training = was_training"},
-        "modules-left-in-evaluation": {"train()": "model.training = was_training"},
-        "seeded": {"eval()": "model.eval()\ntorch.manual_seed(0)"},
-        "gradients-off": {"eval()": "model.eval()\ntorch.set_grad_enabled(False)"},
-        "gradients-gone": {"eval()": "model.eval()\nmodel.zero_grad()"},
-        "left-frozen": {"eval()": "model.eval().requires_grad_(False)"},
-        "all-unfrozen": {"train()": "model.train(was_training).requires_grad_(True)"},
-    },
+    mistakes=(
+        wrong_lines("cache-dropped", {"[mode]": "", "eval()": "", "train()": ""}),
+        wrong_lines("left-in-evaluation", {"train()": ""}),
+        wrong_lines("always-to-training", {"train()": "model.train()"}),
+        wrong_lines("share-of-tokens", {"all()": "right = ids[:, prompts.shape[1]:] == answers"}),
+        wrong_lines(
+            "top-module-only", {"eval()": "model.training = False", "train()": "model.training = was_training"}
+        ),
+        wrong_lines("modules-left-in-evaluation", {"train()": "model.training = was_training"}),
+        wrong_lines("seeded", {"eval()": "model.eval()\ntorch.manual_seed(0)"}),
+        wrong_lines("gradients-off", {"eval()": "model.eval()\ntorch.set_grad_enabled(False)"}),
+        wrong_lines("gradients-gone", {"eval()": "model.eval()\nmodel.zero_grad()"}),
+        wrong_lines("left-frozen", {"eval()": "model.eval().requires_grad_(False)"}),
+        wrong_lines("all-unfrozen", {"train()": "model.train(was_training).requires_grad_(True)"}),
+    ),
 )
 
 
@@ -391,24 +400,28 @@ for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0,
     print(train_on_batch(logits, answers, old_logp, rewards, 2.0, 0.5, 4))
 """,
     cases=(
-        given("two prompts, one update, temperature 1", *_two_prompts(1.0, 1)),
-        given("two prompts, two updates, temperature 2", *_two_prompts(2.0, 2)),
-        drawn("three prompts, temperature 1", lambda d: _batch(d, 3, 4, 2, 5, 1.0, 0.5, 2)),
-        drawn("one prompt, temperature 0.7", lambda d: _batch(d, 1, 6, 3, 4, 0.7, 2.0, 3)),
-        drawn("four prompts, temperature 1.5", lambda d: _batch(d, 4, 4, 3, 4, 1.5, 4.0, 4)),
+        handwritten_case("two prompts, one update, temperature 1", *_two_prompts(1.0, 1)),
+        handwritten_case("two prompts, two updates, temperature 2", *_two_prompts(2.0, 2)),
+        drawn_case("three prompts, temperature 1", lambda d: _batch(d, 3, 4, 2, 5, 1.0, 0.5, 2)),
+        drawn_case("one prompt, temperature 0.7", lambda d: _batch(d, 1, 6, 3, 4, 0.7, 2.0, 3)),
+        drawn_case("four prompts, temperature 1.5", lambda d: _batch(d, 4, 4, 3, 4, 1.5, 4.0, 4)),
     ),
     planted=("group-mixed", "temperature-mismatch"),
-    mistakes={
-        "group-mixed": {"view()": "advantages = group_advantages(rewards.view(G, P).T).T.flatten()"},
-        "temperature-mismatch": {
-            "token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers)"
-        },
-        "old-recomputed": {"policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask)"},
-        "temperature-after-softmax": {
-            "token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers) / temperature"
-        },
-        "prompts-tiled": {"token_logprobs()": "logp = token_logprobs(policy.repeat(G, 1, 1), answers, temperature)"},
-    },
+    mistakes=(
+        wrong_lines("group-mixed", {"view()": "advantages = group_advantages(rewards.view(G, P).T).T.flatten()"}),
+        wrong_lines(
+            "temperature-mismatch",
+            {"token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers)"},
+        ),
+        wrong_lines("old-recomputed", {"policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask)"}),
+        wrong_lines(
+            "temperature-after-softmax",
+            {"token_logprobs()": "logp = token_logprobs(policy.repeat_interleave(G, dim=0), answers) / temperature"},
+        ),
+        wrong_lines(
+            "prompts-tiled", {"token_logprobs()": "logp = token_logprobs(policy.repeat(G, 1, 1), answers, temperature)"}
+        ),
+    ),
 )
 
 
@@ -542,24 +555,30 @@ print(name_fault(log))
 """,
     cases=tuple(_log_case(number) for number in range(2 * len(FAULTS))),
     planted=("three-faults-known",),
-    mistakes={
-        "three-faults-known": {
-            "[sampler]": "",
-            "[centred]": "",
-            "[still]": "",
-            "[old]": "",
-            "[reference]": "",
-            "[hacked]": "",
-        },
-        "accuracy-unread": {"[hacked]": ""},
-        "stillness-asked-last": {
-            "[still]": "",
-            "[hacked]": 'shows["hacked"] = gain["accuracy"] < 0\n'
-            'shows["weights still"] = len(set(log["entropy"])) == 1',
-        },
-        "loss-believed": {"[sign]": 'shows["wrong sign"] = gain["loss"] > 0'},
-        "solved-is-no-fault": {"[spread]": 'shows["no spread"] = max(log["zero_std"]) > 0.9'},
-        "mean-ratio-trusted": {"[sampler]": ""},
-        "centre-unread": {"[centred]": ""},
-    },
+    mistakes=(
+        wrong_lines(
+            "three-faults-known",
+            {
+                "[sampler]": "",
+                "[centred]": "",
+                "[still]": "",
+                "[old]": "",
+                "[reference]": "",
+                "[hacked]": "",
+            },
+        ),
+        wrong_lines("accuracy-unread", {"[hacked]": ""}),
+        wrong_lines(
+            "stillness-asked-last",
+            {
+                "[still]": "",
+                "[hacked]": 'shows["hacked"] = gain["accuracy"] < 0\n'
+                'shows["weights still"] = len(set(log["entropy"])) == 1',
+            },
+        ),
+        wrong_lines("loss-believed", {"[sign]": 'shows["wrong sign"] = gain["loss"] > 0'}),
+        wrong_lines("solved-is-no-fault", {"[spread]": 'shows["no spread"] = max(log["zero_std"]) > 0.9'}),
+        wrong_lines("mean-ratio-trusted", {"[sampler]": ""}),
+        wrong_lines("centre-unread", {"[centred]": ""}),
+    ),
 )

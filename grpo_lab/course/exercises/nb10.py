@@ -2,8 +2,16 @@
 
 import torch
 
-from grpo_lab.course.exercise import Exercise, at_scale, drawn, extreme, given
-from grpo_lab.toys.scale import completion_staleness, straggler_bubble
+from grpo_lab.course.exercise import (
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
+from grpo_lab.toys.asynchronous import completion_staleness, straggler_bubble
 
 
 def lengths(*tokens: int):
@@ -17,28 +25,36 @@ def _lengths_and_slots(d, count, slots, longest=40):
 STRAGGLER_BUBBLE = Exercise(
     function=straggler_bubble,
     cases=(
-        given("two slots, 4 tokens and 1", lengths(4, 1), 2),
-        given("the free slot takes the next", lengths(3, 1, 2), 2),
-        given("a long answer comes last", lengths(1, 1, 1, 9), 3),
-        given("more slots than answers", lengths(4, 4), 3),
-        given("one slot never waits", lengths(5, 1, 7), 1),
-        drawn("a slot each", lambda d: _lengths_and_slots(d, 9, 9)),
-        drawn("few slots", lambda d: _lengths_and_slots(d, 23, 4)),
-        extreme("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
-        at_scale("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
+        handwritten_case("two slots, 4 tokens and 1", lengths(4, 1), 2),
+        handwritten_case("the free slot takes the next", lengths(3, 1, 2), 2),
+        handwritten_case("a long answer comes last", lengths(1, 1, 1, 9), 3),
+        handwritten_case("more slots than answers", lengths(4, 4), 3),
+        handwritten_case("one slot never waits", lengths(5, 1, 7), 1),
+        drawn_case("a slot each", lambda d: _lengths_and_slots(d, 9, 9)),
+        drawn_case("few slots", lambda d: _lengths_and_slots(d, 23, 4)),
+        stability_case("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
+        drawn_stability_case("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
     ),
-    mistakes={
-        "busy-fraction": {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"},
-        "the-longest-answer": {"10.1": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"},
-        "in-turn": {
-            "tolist()": "for i, length in enumerate(lengths.tolist()):",
-            "10.2": "finish_times[i % slots] += length",
-            "heappush()": "pass",
-        },
-        "in-batches": lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
-        "idle-slots-left-out": lambda lengths, slots: straggler_bubble(lengths, min(slots, len(lengths))),
-        "longest-first": {"tolist()": "for length in sorted(lengths.tolist(), reverse=True):"},
-    },
+    mistakes=(
+        wrong_lines("busy-fraction", {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"}),
+        wrong_lines("the-longest-answer", {"10.1": "bubble = 1 - int(lengths.sum()) / (slots * int(lengths.max()))"}),
+        wrong_lines(
+            "in-turn",
+            {
+                "tolist()": "for i, length in enumerate(lengths.tolist()):",
+                "10.2": "finish_times[i % slots] += length",
+                "heappush()": "pass",
+            },
+        ),
+        wrong_function(
+            "in-batches",
+            lambda n, slots: 1 - float(n.sum()) / (slots * sum(int(part.max()) for part in n.split(slots))),
+        ),
+        wrong_function(
+            "idle-slots-left-out", lambda lengths, slots: straggler_bubble(lengths, min(slots, len(lengths)))
+        ),
+        wrong_lines("longest-first", {"tolist()": "for length in sorted(lengths.tolist(), reverse=True):"}),
+    ),
 )
 
 
@@ -49,28 +65,33 @@ def _queue(d, count, slots, batch, group=1, longest=40):
 COMPLETION_STALENESS = Exercise(
     function=completion_staleness,
     cases=(
-        given("two slots, an update for each two", lengths(3, 1, 1, 1), 2, 2),
-        given("one slot, an update for each answer: always fresh", lengths(5, 1, 7), 1, 1),
-        given("two slots, an update for each answer", lengths(2, 3, 2, 3), 2, 1),
-        given("one long answer, others pass it", lengths(9, 1, 1, 1, 1, 1, 1), 2, 2),
-        given("all end together", lengths(4, 4, 4, 4, 4, 4, 4, 4), 4, 2),
-        given("a group waits for its long answer", lengths(9, 1, 1, 1, 1, 1), 2, 2, 2),
-        drawn("as many slots as an update takes", lambda d: _queue(d, 30, 6, 6)),
-        drawn("four times as many", lambda d: _queue(d, 60, 12, 3)),
-        drawn("groups of four", lambda d: _queue(d, 60, 6, 8, 4)),
-        extreme("one answer of a million tokens", lengths(10**6, *[1] * 50), 2, 10),
-        at_scale("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
+        handwritten_case("two slots, an update for each two", lengths(3, 1, 1, 1), 2, 2),
+        handwritten_case("one slot, an update for each answer: always fresh", lengths(5, 1, 7), 1, 1),
+        handwritten_case("two slots, an update for each answer", lengths(2, 3, 2, 3), 2, 1),
+        handwritten_case("one long answer, others pass it", lengths(9, 1, 1, 1, 1, 1, 1), 2, 2),
+        handwritten_case("all end together", lengths(4, 4, 4, 4, 4, 4, 4, 4), 4, 2),
+        handwritten_case("a group waits for its long answer", lengths(9, 1, 1, 1, 1, 1), 2, 2, 2),
+        drawn_case("as many slots as an update takes", lambda d: _queue(d, 30, 6, 6)),
+        drawn_case("four times as many", lambda d: _queue(d, 60, 12, 3)),
+        drawn_case("groups of four", lambda d: _queue(d, 60, 6, 8, 4)),
+        stability_case("one answer of a million tokens", lengths(10**6, *[1] * 50), 2, 10),
+        drawn_stability_case("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
     ),
-    mistakes={
-        "in-the-order-given": {"10.7": "staleness = torch.arange(len(end)) // batch - version"},
-        "difference-first": {
-            "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
-            "10.7": "staleness = (order.argsort() - version) // batch",
-        },
-        "older-weights-at-the-start": {"10.6": "version = torch.searchsorted(end[order], begin) // batch"},
-        "groups-not-waited-for": {"repeat_interleave()": "end = begin + lengths"},
-        "version-forgotten": {"10.7": "staleness = order.argsort() // batch"},
-        "ties-not-ordered": {"10.7": "staleness = torch.searchsorted(end[order], end) // batch - version"},
-        "counts-itself": {"10.7": "staleness = torch.searchsorted(end[order], end, right=True) // batch - version"},
-    },
+    mistakes=(
+        wrong_lines("in-the-order-given", {"10.7": "staleness = torch.arange(len(end)) // batch - version"}),
+        wrong_lines(
+            "difference-first",
+            {
+                "10.6": "version = torch.searchsorted(end[order], begin, right=True)",
+                "10.7": "staleness = (order.argsort() - version) // batch",
+            },
+        ),
+        wrong_lines("older-weights-at-the-start", {"10.6": "version = torch.searchsorted(end[order], begin) // batch"}),
+        wrong_lines("groups-not-waited-for", {"repeat_interleave()": "end = begin + lengths"}),
+        wrong_lines("version-forgotten", {"10.7": "staleness = order.argsort() // batch"}),
+        wrong_lines("ties-not-ordered", {"10.7": "staleness = torch.searchsorted(end[order], end) // batch - version"}),
+        wrong_lines(
+            "counts-itself", {"10.7": "staleness = torch.searchsorted(end[order], end, right=True) // batch - version"}
+        ),
+    ),
 )

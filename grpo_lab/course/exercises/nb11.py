@@ -9,7 +9,19 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from grpo_lab.advantages import group_advantages, trajectory_advantages, turn_advantages
-from grpo_lab.course.exercise import NAN, Case, Draws, Exercise, at_scale, drawn, extreme, f64, given
+from grpo_lab.course.exercise import (
+    NAN,
+    Case,
+    Draws,
+    Exercise,
+    drawn_case,
+    drawn_stability_case,
+    f64,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
 from grpo_lab.course.exercises.nb03 import OptimizerWatch
 from grpo_lab.course.exercises.nb07 import TinyTokenizer
 from grpo_lab.logprobs import token_logprobs
@@ -133,31 +145,38 @@ def padding_as_the_policys(turns, pad_token_id):
 EPISODE_MASKS = Exercise(
     function=episode_masks,
     cases=(
-        given("the policy, the environment, the policy", episodes_of("P 3 4 E 5 6 P 7"), PAD),
-        given("two episodes, one shorter", episodes_of("P 3 E 4 P 5", "P 6"), PAD),
-        given("the environment speaks last", episodes_of("P 3 4 E 5", "P 6 E 7 8 9"), PAD),
-        given("padding that was sampled", episodes_of("P 3 0 E 0 P 0", "P 4"), PAD),
-        given("the environment begins", episodes_of("E 3 P 4", "P 5 6 7"), PAD),
-        given("the environment says nothing", episodes_of("P 3 E P 4", "P 5 E 6 P 7"), PAD),
-        given("an empty episode", episodes_of("", "P 3 E 4"), PAD),
-        given("another padding", episodes_of("P 3", "P 4 5"), 9),
-        drawn("several episodes", lambda d: _drawn_episodes(d, 5, 4, 4)),
-        at_scale("many long episodes", lambda d: _drawn_episodes(d, 12, 9, 12)),
+        handwritten_case("the policy, the environment, the policy", episodes_of("P 3 4 E 5 6 P 7"), PAD),
+        handwritten_case("two episodes, one shorter", episodes_of("P 3 E 4 P 5", "P 6"), PAD),
+        handwritten_case("the environment speaks last", episodes_of("P 3 4 E 5", "P 6 E 7 8 9"), PAD),
+        handwritten_case("padding that was sampled", episodes_of("P 3 0 E 0 P 0", "P 4"), PAD),
+        handwritten_case("the environment begins", episodes_of("E 3 P 4", "P 5 6 7"), PAD),
+        handwritten_case("the environment says nothing", episodes_of("P 3 E P 4", "P 5 E 6 P 7"), PAD),
+        handwritten_case("an empty episode", episodes_of("", "P 3 E 4"), PAD),
+        handwritten_case("another padding", episodes_of("P 3", "P 4 5"), 9),
+        drawn_case("several episodes", lambda d: _drawn_episodes(d, 5, 4, 4)),
+        drawn_stability_case("many long episodes", lambda d: _drawn_episodes(d, 12, 9, 12)),
     ),
-    mistakes={
-        "replies-pushed": {"[wrote]": "policy_mask[b, t] = True"},
-        "replies-do-not-exist": {"[exists]": "attention_mask[b, t] = by_policy"},
-        "masks-swapped": {"[exists]": "attention_mask[b, t] = by_policy", "[wrote]": "policy_mask[b, t] = True"},
-        "padding-by-its-id": {
-            "[exists]": "attention_mask[b, t] = token != pad_token_id",
-            "[wrote]": "policy_mask[b, t] = by_policy and token != pad_token_id",
-        },
-        "exists-by-its-id": {"[exists]": "attention_mask[b, t] = token != pad_token_id"},
-        "environment-marked": {"[wrote]": "policy_mask[b, t] = not by_policy"},
-        "padded-in-front": padded_in_front,
-        "padding-as-the-policys": padding_as_the_policys,
-        "only-the-first-turn": {"[wrote]": "policy_mask[b, t] = all(by_policy for _, by_policy in row[: t + 1])"},
-    },
+    mistakes=(
+        wrong_lines("replies-pushed", {"[wrote]": "policy_mask[b, t] = True"}),
+        wrong_lines("replies-do-not-exist", {"[exists]": "attention_mask[b, t] = by_policy"}),
+        wrong_lines(
+            "masks-swapped", {"[exists]": "attention_mask[b, t] = by_policy", "[wrote]": "policy_mask[b, t] = True"}
+        ),
+        wrong_lines(
+            "padding-by-its-id",
+            {
+                "[exists]": "attention_mask[b, t] = token != pad_token_id",
+                "[wrote]": "policy_mask[b, t] = by_policy and token != pad_token_id",
+            },
+        ),
+        wrong_lines("exists-by-its-id", {"[exists]": "attention_mask[b, t] = token != pad_token_id"}),
+        wrong_lines("environment-marked", {"[wrote]": "policy_mask[b, t] = not by_policy"}),
+        wrong_function("padded-in-front", padded_in_front),
+        wrong_function("padding-as-the-policys", padding_as_the_policys),
+        wrong_lines(
+            "only-the-first-turn", {"[wrote]": "policy_mask[b, t] = all(by_policy for _, by_policy in row[: t + 1])"}
+        ),
+    ),
 )
 
 
@@ -174,7 +193,7 @@ def encoded_again(ids, mask, reply, tokenizer):
 
 
 def _reply_case(label: str, ids: list[int], reply: str, mask: list[bool] | None = None):
-    return given(label, ids, mask or [True] * len(ids), reply, BeginTokenTokenizer())
+    return handwritten_case(label, ids, mask or [True] * len(ids), reply, BeginTokenTokenizer())
 
 
 def _drawn_reply(d: Draws, length: int) -> tuple:
@@ -204,18 +223,18 @@ APPEND_REPLY = Exercise(
         _reply_case("the environment says nothing", [3, 4], ""),
         _reply_case("nothing is written yet", [], "ab a"),
         _reply_case("the reply begins and ends with a blank", [3, 4], " a "),
-        drawn("a longer episode", lambda d: _drawn_reply(d, 9)),
-        at_scale("hundreds of tokens", lambda d: _drawn_reply(d, 400)),
+        drawn_case("a longer episode", lambda d: _drawn_reply(d, 9)),
+        drawn_stability_case("hundreds of tokens", lambda d: _drawn_reply(d, 400)),
     ),
-    observe=after_appending,
-    mistakes={
-        "encoded-again": encoded_again,
-        "reply-pushed": {"[appended]": "return ids + reply_ids, mask + [True] * len(reply_ids)"},
-        "characters-counted": {"[appended]": "return ids + reply_ids, mask + [False] * len(reply)"},
-        "stripped": {"encode()": "reply_ids = tokenizer.encode(reply.strip(), add_special_tokens=False)"},
-        "a-new-text-begins": {"encode()": "reply_ids = tokenizer.encode(reply)"},
-        "in-place": {"[appended]": "ids += reply_ids; mask += [False] * len(reply_ids); return ids, mask"},
-    },
+    observations=after_appending,
+    mistakes=(
+        wrong_function("encoded-again", encoded_again),
+        wrong_lines("reply-pushed", {"[appended]": "return ids + reply_ids, mask + [True] * len(reply_ids)"}),
+        wrong_lines("characters-counted", {"[appended]": "return ids + reply_ids, mask + [False] * len(reply)"}),
+        wrong_lines("stripped", {"encode()": "reply_ids = tokenizer.encode(reply.strip(), add_special_tokens=False)"}),
+        wrong_lines("a-new-text-begins", {"encode()": "reply_ids = tokenizer.encode(reply)"}),
+        wrong_lines("in-place", {"[appended]": "ids += reply_ids; mask += [False] * len(reply_ids); return ids, mask"}),
+    ),
 )
 
 
@@ -261,47 +280,60 @@ def contents_of(text: str, pattern: str = "<tool_call>(.*?)</tool_call>") -> lis
 READ_TOOL_CALLS = Exercise(
     function=read_tool_calls,
     cases=(
-        given("one call", call_text(ADD)),
-        given("no call", "The sum is 75."),
-        given("two calls, and words around them", f"First {call_text(ADD)} and then {call_text(LOOK)}."),
-        given("JSON that does not end", call_text('{"name": "add", "arguments": {"a": 17}')),
-        given("a bad call between two good ones", call_text(ADD, "add(17, 58)", LOOK)),
-        given("no name", call_text('{"arguments": {"a": 1}}')),
-        given("a name that is not a string", call_text('{"name": 3, "arguments": {}}')),
-        given("no arguments", call_text('{"name": "now"}')),
-        given("arguments that are not a dict", call_text('{"name": "add", "arguments": "17, 58"}')),
-        given("JSON, but not a dict", call_text("[1, 2]")),
-        given("more fields", call_text('{"id": 7, "name": "now", "arguments": {}}')),
-        given("a call that is not closed", '<tool_call>{"name": "add"'),
-        drawn("six calls, good and bad", _calls),
-        extreme("a line break in an argument", '<tool_call>{"name": "write",\n\n"arguments": {}}</tool_call>'),
+        handwritten_case("one call", call_text(ADD)),
+        handwritten_case("no call", "The sum is 75."),
+        handwritten_case("two calls, and words around them", f"First {call_text(ADD)} and then {call_text(LOOK)}."),
+        handwritten_case("JSON that does not end", call_text('{"name": "add", "arguments": {"a": 17}')),
+        handwritten_case("a bad call between two good ones", call_text(ADD, "add(17, 58)", LOOK)),
+        handwritten_case("no name", call_text('{"arguments": {"a": 1}}')),
+        handwritten_case("a name that is not a string", call_text('{"name": 3, "arguments": {}}')),
+        handwritten_case("no arguments", call_text('{"name": "now"}')),
+        handwritten_case("arguments that are not a dict", call_text('{"name": "add", "arguments": "17, 58"}')),
+        handwritten_case("JSON, but not a dict", call_text("[1, 2]")),
+        handwritten_case("more fields", call_text('{"id": 7, "name": "now", "arguments": {}}')),
+        handwritten_case("a call that is not closed", '<tool_call>{"name": "add"'),
+        drawn_case("six calls, good and bad", _calls),
+        stability_case("a line break in an argument", '<tool_call>{"name": "write",\n\n"arguments": {}}</tool_call>'),
     ),
-    observe=as_json,
-    mistakes={
-        "first-only": lambda text: read_tool_calls(text)[:1],
-        "greedy": lambda text: calls_in(contents_of(text, "<tool_call>(.*)</tool_call>")),
-        "not-closed-and-read": lambda text: calls_in(contents_of(text, "<tool_call>(.*?)(?:</tool_call>|$)")),
-        "other-fields-kept": lambda text: calls_in(contents_of(text), keep_all_fields=True),
-        "error-stripped": lambda text: [
-            {key: value.strip() if key == "error" else value for key, value in call.items()}
-            for call in read_tool_calls(text)
-        ],
-        "regex-no-dotall": lambda text: [
-            call
-            for call, content in zip(
-                read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
-            )
-            if "\n" not in content
-        ],
-        "bad-calls-dropped": lambda text: [call for call in read_tool_calls(text) if "error" not in call],
-        "name-not-checked": {"isinstance()": "is_well_formed = True"},
-        "arguments-needed": lambda text: [
-            call if '"arguments"' in content else {"error": content}
-            for call, content in zip(
-                read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
-            )
-        ],
-    },
+    observations=as_json,
+    mistakes=(
+        wrong_function("first-only", lambda text: read_tool_calls(text)[:1]),
+        wrong_function("greedy", lambda text: calls_in(contents_of(text, "<tool_call>(.*)</tool_call>"))),
+        wrong_function(
+            "not-closed-and-read", lambda text: calls_in(contents_of(text, "<tool_call>(.*?)(?:</tool_call>|$)"))
+        ),
+        wrong_function("other-fields-kept", lambda text: calls_in(contents_of(text), keep_all_fields=True)),
+        wrong_function(
+            "error-stripped",
+            lambda text: [
+                {key: value.strip() if key == "error" else value for key, value in call.items()}
+                for call in read_tool_calls(text)
+            ],
+        ),
+        wrong_function(
+            "regex-no-dotall",
+            lambda text: [
+                call
+                for call, content in zip(
+                    read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
+                )
+                if "\n" not in content
+            ],
+        ),
+        wrong_function(
+            "bad-calls-dropped", lambda text: [call for call in read_tool_calls(text) if "error" not in call]
+        ),
+        wrong_lines("name-not-checked", {"isinstance()": "is_well_formed = True"}),
+        wrong_function(
+            "arguments-needed",
+            lambda text: [
+                call if '"arguments"' in content else {"error": content}
+                for call, content in zip(
+                    read_tool_calls(text), re.findall("<tool_call>(.*?)</tool_call>", text, re.DOTALL), strict=True
+                )
+            ],
+        ),
+    ),
 )
 
 
@@ -320,50 +352,61 @@ SHORT_EPISODE_MASK = torch.tensor([[[True, True], [True, False], [True, True]]])
 TURN_ADVANTAGES = Exercise(
     function=turn_advantages,
     cases=(
-        given("two episodes of two turns, one wins", f64([[[0.0, 1.0], [0.0, 0.0]]]), FULL_MASK),
-        given("a reward in the first turn", f64([[[1.0, 0.0], [0.0, 0.0]]]), FULL_MASK),
-        given("an episode that ends earlier", f64([[[0.0, 1.0], [1.0, NAN], [0.0, 0.0]]]), SHORT_EPISODE_MASK),
-        given(
+        handwritten_case("two episodes of two turns, one wins", f64([[[0.0, 1.0], [0.0, 0.0]]]), FULL_MASK),
+        handwritten_case("a reward in the first turn", f64([[[1.0, 0.0], [0.0, 0.0]]]), FULL_MASK),
+        handwritten_case(
+            "an episode that ends earlier", f64([[[0.0, 1.0], [1.0, NAN], [0.0, 0.0]]]), SHORT_EPISODE_MASK
+        ),
+        handwritten_case(
             "states that are shared, and one that is not",
             f64([[[0.0, 1.0], [0.0, 0.0], [0.0, 3.0]]]),
             torch.ones(1, 3, 2, dtype=torch.bool),
             torch.tensor([[[0, 1], [0, 2], [0, 1]]]),
         ),
-        given(
+        handwritten_case(
             "a state that comes back",
             f64([[[1.0, 2.0], [0.0, 0.0]]]),
             FULL_MASK,
             torch.zeros(1, 2, 2, dtype=torch.long),
         ),
-        given("a discount", f64([[[0.0, 1.0], [1.0, 0.0]]]), FULL_MASK, None, 0.5),
-        given("all earn the same", f64([[[0.0, 1.0], [0.0, 1.0]]]), FULL_MASK),
-        drawn("two groups, ragged", lambda d: _drawn_turns(d, 2, 4, 3, 3)),
-        drawn("by turn, discounted", lambda d: (*_drawn_turns(d, 2, 4, 3, 3)[:2], None, 0.9)),
-        drawn("turns with gaps between them", lambda d: (d.normal(1, 4, 3), d.holes(4, 3)[None])),
-        extreme(
+        handwritten_case("a discount", f64([[[0.0, 1.0], [1.0, 0.0]]]), FULL_MASK, None, 0.5),
+        handwritten_case("all earn the same", f64([[[0.0, 1.0], [0.0, 1.0]]]), FULL_MASK),
+        drawn_case("two groups, ragged", lambda d: _drawn_turns(d, 2, 4, 3, 3)),
+        drawn_case("by turn, discounted", lambda d: (*_drawn_turns(d, 2, 4, 3, 3)[:2], None, 0.9)),
+        drawn_case("turns with gaps between them", lambda d: (d.normal(1, 4, 3), d.holes(4, 3)[None])),
+        stability_case(
             "equal rewards that leave a residue in a mean",
             f64([[[0.1], [0.1], [0.1]]]),
             torch.ones(1, 3, 1, dtype=torch.bool),
         ),
-        at_scale("twenty episodes of six turns", lambda d: (*_drawn_turns(d, 3, 20, 6, 5), 0.9)),
+        drawn_stability_case("twenty episodes of six turns", lambda d: (*_drawn_turns(d, 3, 20, 6, 5), 0.9)),
     ),
-    mistakes={
-        "own-episode-kept": {"11.8": "in_baseline = same_state"},
-        "other-states-too": {
-            "11.8": "in_baseline = other_episode & same_state.any(-1, keepdim=True) & same_state.any(-2, keepdim=True)"
-        },
-        "alone-gets-nothing": {"11.6": "advantages = differences / count.clamp(min=1)"},
-        "whole-reward": lambda turn_rewards, turn_mask, states=None, gamma=1.0: trajectory_advantages(
-            turn_rewards, turn_mask
+    mistakes=(
+        wrong_lines("own-episode-kept", {"11.8": "in_baseline = same_state"}),
+        wrong_lines(
+            "other-states-too",
+            {
+                "11.8": "in_baseline = other_episode & same_state.any(-1, keepdim=True) "
+                "& same_state.any(-2, keepdim=True)"
+            },
         ),
-        "states-ignored": lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
-            turn_rewards, turn_mask, None, gamma
+        wrong_lines("alone-gets-nothing", {"11.6": "advantages = differences / count.clamp(min=1)"}),
+        wrong_function(
+            "whole-reward",
+            lambda turn_rewards, turn_mask, states=None, gamma=1.0: trajectory_advantages(turn_rewards, turn_mask),
         ),
-        "discount-forgotten": lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
-            turn_rewards, turn_mask, states
+        wrong_function(
+            "states-ignored",
+            lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(
+                turn_rewards, turn_mask, None, gamma
+            ),
         ),
-        "reward-of-the-turn-alone": reward_of_the_turn_alone,
-    },
+        wrong_function(
+            "discount-forgotten",
+            lambda turn_rewards, turn_mask, states=None, gamma=1.0: turn_advantages(turn_rewards, turn_mask, states),
+        ),
+        wrong_function("reward-of-the-turn-alone", reward_of_the_turn_alone),
+    ),
 )
 
 
@@ -581,25 +624,29 @@ LEARN_BY_PLAYING = Exercise(
         _playing_case("both guesses are certain", 3, 2, 2, 0.2, first_guess=2, second_guess=1),
         _playing_case("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
     ),
-    observe=after_playing,
-    mistakes={
-        "world-trained": {"[mask]": "mask[:, t : t + 2] = is_running[:, None]"},
-        "behind-the-end": {"[over]": "is_running = is_running.clone()"},
-        "ascends": {"backward()": "(-loss).backward()"},
-        "no-centre": {"group_advantages()": "advantages = rewards"},
-        "one-group": {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"},
-        "mixed-secrets": {"repeat_interleave()": "secret = secrets.repeat(num_generations)"},
-        "gradients-added": {"zero_grad()": ""},
-        "last-turn-only": {"[mask]": "mask[:, t] = is_running & (t == tokens.shape[1] - 2)"},
-        "first-turn-only": {"[mask]": "mask[:, t] = is_running & (t == 0)"},
-        "not-the-policys": {"sample()": "guess = torch.randint(1, world.numbers + 1, secret.shape)"},
-        "likeliest-guess": {"sample()": "guess = policy(tokens)[:, t].detach().argmax(-1)"},
-        "shifted-as-a-language-model": {
-            "policy_loss()": "logp = token_logprobs(policy(tokens)[:, :-1], tokens[:, 1:])\n"
-            "loss, _ = policy_loss(logp, advantages, mask[:, 1:])"
-        },
-        "drawn-at-the-last-token": {
-            "sample()": "position = max(t - 1, 0)\nguess = Categorical(logits=policy(tokens)[:, position]).sample()"
-        },
-    },
+    observations=after_playing,
+    mistakes=(
+        wrong_lines("world-trained", {"[mask]": "mask[:, t : t + 2] = is_running[:, None]"}),
+        wrong_lines("behind-the-end", {"[over]": "is_running = is_running.clone()"}),
+        wrong_lines("ascends", {"backward()": "(-loss).backward()"}),
+        wrong_lines("no-centre", {"group_advantages()": "advantages = rewards"}),
+        wrong_lines("one-group", {"group_advantages()": "advantages = group_advantages(rewards[None]).flatten()"}),
+        wrong_lines("mixed-secrets", {"repeat_interleave()": "secret = secrets.repeat(num_generations)"}),
+        wrong_lines("gradients-added", {"zero_grad()": ""}),
+        wrong_lines("last-turn-only", {"[mask]": "mask[:, t] = is_running & (t == tokens.shape[1] - 2)"}),
+        wrong_lines("first-turn-only", {"[mask]": "mask[:, t] = is_running & (t == 0)"}),
+        wrong_lines("not-the-policys", {"sample()": "guess = torch.randint(1, world.numbers + 1, secret.shape)"}),
+        wrong_lines("likeliest-guess", {"sample()": "guess = policy(tokens)[:, t].detach().argmax(-1)"}),
+        wrong_lines(
+            "shifted-as-a-language-model",
+            {
+                "policy_loss()": "logp = token_logprobs(policy(tokens)[:, :-1], tokens[:, 1:])\n"
+                "loss, _ = policy_loss(logp, advantages, mask[:, 1:])"
+            },
+        ),
+        wrong_lines(
+            "drawn-at-the-last-token",
+            {"sample()": "position = max(t - 1, 0)\nguess = Categorical(logits=policy(tokens)[:, position]).sample()"},
+        ),
+    ),
 )

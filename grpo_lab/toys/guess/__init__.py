@@ -2,7 +2,7 @@
 
 from grpo_lab.toys.guess.episodes import greedy_episodes, greedy_reward, sample_episodes
 from grpo_lab.toys.guess.exact import (
-    CREDITS,
+    TURN_ADVANTAGES,
     group_moments,
     leave_one_out_variance,
     search_tree,

@@ -22,9 +22,9 @@ from grpo_lab.toys.guess.world import (
 )
 
 # A function of turn_rewards, turn_mask and states, all (P, G, K), that returns the advantage of each turn, (P, G, K).
-Credit = Callable[[Tensor, Tensor, Tensor], Tensor]
+TurnAdvantages = Callable[[Tensor, Tensor, Tensor], Tensor]
 # The kinds of credit assignment that lesson 11 compares.
-CREDITS: dict[str, Credit] = {
+TURN_ADVANTAGES: dict[str, TurnAdvantages] = {
     "trajectory": lambda rewards, mask, states: trajectory_advantages(rewards, mask),
     "turn": lambda rewards, mask, states: turn_advantages(rewards, mask),
     "state": turn_advantages,
@@ -145,7 +145,9 @@ def _continued(world: GuessWorld, tokens: Int[Tensor, " T"], secret: int) -> Int
     return torch.cat([tokens.expand(world.numbers, -1), guess[:, None], reply[:, None]], dim=1)
 
 
-def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -> tuple[Float[Tensor, " N"], float]:
+def group_moments(
+    policy: GuessPolicy, secrets: Sequence[int], advantage: TurnAdvantages
+) -> tuple[Float[Tensor, " N"], float]:
     """Compute the exact mean and variance of one group's gradient estimate, by listing all possible groups.
 
     The number of groups is the product of the numbers of episodes of their secrets, so this is for small games and
@@ -153,7 +155,7 @@ def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -
 
     Args:
         secrets: The secret of each of the G episodes of the group, such as (1, 1, 1) or (1, 2, 3).
-        credit: An entry of `CREDITS`, or a function with the same arguments and result.
+        advantage: An entry of `TURN_ADVANTAGES`, or a function with the same arguments and result.
 
     Returns:
         The mean of the estimate, which is 1/G sum_i sum_k A_ik times the score of turn k; and its variance, the
@@ -170,7 +172,7 @@ def group_moments(policy: GuessPolicy, secrets: Sequence[int], credit: Credit) -
         tokens, _, probability, scores = (torch.stack(column, dim=1) for column in zip(*episodes, strict=True))
         rows = tokens.flatten(0, 1)
         turn_data = (episode_rewards(world, rows).double(), policy_mask(rows)[:, ::2], turn_states(world, rows))
-        advantages = credit(*(values.view(*some_groups.shape, -1) for values in turn_data))
+        advantages = advantage(*(values.view(*some_groups.shape, -1) for values in turn_data))
         estimates = einsum(advantages, scores, "m G K, m G K N -> m N") / len(secrets)
         group_probability = probability.prod(-1)
         mean = mean + group_probability @ estimates

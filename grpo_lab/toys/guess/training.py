@@ -16,7 +16,7 @@ from grpo_lab.base.checks import check_at_least, check_choice, check_positive
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import aggregate, policy_loss
 from grpo_lab.toys.guess.episodes import greedy_reward, sample_episodes
-from grpo_lab.toys.guess.exact import CREDITS, secret_episodes, win_probability
+from grpo_lab.toys.guess.exact import TURN_ADVANTAGES, secret_episodes, win_probability
 from grpo_lab.toys.guess.policy import GuessPolicy
 from grpo_lab.toys.guess.world import PAD, GuessWorld, episode_rewards, policy_mask, turn_states
 
@@ -57,7 +57,7 @@ def entropy_bonus(logits: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], max
 
 
 def batch_advantages(
-    world: GuessWorld, tokens: Int[Tensor, "B T"], num_generations: int, groups: str, credit: str
+    world: GuessWorld, tokens: Int[Tensor, "B T"], num_generations: int, groups: str, advantage: str
 ) -> Float[Tensor, "B K"]:
     """Compute the advantage of each turn of a batch.
 
@@ -67,7 +67,7 @@ def batch_advantages(
         num_generations: G, the number of episodes in a group.
         groups: "one secret" for groups of the G episodes of a secret; "mixed secrets" for as many groups of G episodes
             in the order of secrets 1, 2, 3 ... n, 1, 2 ... The episodes of a group share a baseline.
-        credit: The name of the entry of `CREDITS` that computes the advantages.
+        advantage: The name of the entry of `TURN_ADVANTAGES` that computes the advantages.
     """
     rows = torch.arange(len(tokens))
     if groups == "mixed secrets":
@@ -76,7 +76,7 @@ def batch_advantages(
     turn_data = (rewards, policy_mask(tokens)[:, ::2], turn_states(world, tokens))
     grouped = [rearrange(values[rows], "(P G) K -> P G K", G=num_generations) for values in turn_data]
     advantages = torch.empty_like(rewards)
-    advantages[rows] = rearrange(CREDITS[credit](*grouped), "P G K -> (P G) K")
+    advantages[rows] = rearrange(TURN_ADVANTAGES[advantage](*grouped), "P G K -> (P G) K")
     return advantages
 
 
@@ -89,7 +89,7 @@ def train_guess(
     learning_rate: float = 2e-3,
     entropy_weight: float = 0.0,
     groups: str = "one secret",
-    credit: str = "trajectory",
+    advantage: str = "trajectory",
     train_on_replies: bool = False,
     eval_every: int = 20,
 ) -> GuessRun:
@@ -103,12 +103,12 @@ def train_guess(
         learning_rate: Learning rate of AdamW. The norm of the gradient is clipped at 1.
         entropy_weight: Weight of `entropy_bonus`, which is subtracted from the loss.
         groups: An entry of `GROUPS`; it determines which episodes share a baseline, see `batch_advantages`.
-        credit: The name of the entry of `CREDITS` that computes the advantages.
+        advantage: The name of the entry of `TURN_ADVANTAGES` that computes the advantages.
         train_on_replies: Whether to make the mistake of training on the replies, as if the policy had written them.
         eval_every: Number of steps between two measurements.
     """
     check_choice("groups", groups, GROUPS)
-    check_choice("credit", credit, CREDITS)
+    check_choice("advantage", advantage, TURN_ADVANTAGES)
     check_at_least("num_generations", num_generations, 2)
     check_positive("learning_rate", learning_rate)
     generator = torch.Generator().manual_seed(seed)
@@ -120,7 +120,7 @@ def train_guess(
             _measure(run, step)
         if step < steps:
             tokens = sample_episodes(run.policy, secrets, generator)
-            advantages = batch_advantages(world, tokens, num_generations, groups, credit)
+            advantages = batch_advantages(world, tokens, num_generations, groups, advantage)
             loss = guess_loss(run.policy, tokens, advantages, entropy_weight, train_on_replies)
             optimizer.zero_grad()
             loss.backward()

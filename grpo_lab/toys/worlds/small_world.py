@@ -24,12 +24,12 @@ class SmallWorld:
     Attributes:
         sequences: All sequences, one per row, (N, T).
         logits: The parameters in float64, one row of V logits for each prefix.
-        prefix: The row of `logits` that belongs to the first t tokens of each sequence, (N, T).
+        prefix_index: The row of `logits` that belongs to the first t tokens of each sequence, (N, T).
     """
 
     def __init__(self, vocabulary: int = 3, length: int = 3, seed: int = 0):
         self.sequences = enumerate_sequences(vocabulary, length)
-        self.prefix = self._index_prefixes(vocabulary, length)
+        self.prefix_index = self._index_prefixes(vocabulary, length)
         num_prefixes = sum(vocabulary**t for t in range(length))
         generator = torch.Generator().manual_seed(seed)
         self.logits = torch.randn(
@@ -47,7 +47,7 @@ class SmallWorld:
 
     def logp(self) -> Float[Tensor, "N T"]:
         """Return the log-probability of each token of each sequence under the policy."""
-        return token_logprobs(self.logits[self.prefix], self.sequences)
+        return token_logprobs(self.logits[self.prefix_index], self.sequences)
 
     def probabilities(self) -> Float[Tensor, " N"]:
         """Return the probability of each sequence; their sum is 1."""

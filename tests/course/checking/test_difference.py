@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_lab.course import check
-from tests.course.toys import MEAN
+from tests.course.small_exercise import MEAN
 
 
 def raising(error):

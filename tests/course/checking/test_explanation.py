@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from grpo_lab.course import check
-from tests.course.toys import MEAN, not_masked, scaled_mean
+from tests.course.small_exercise import MEAN, not_masked, scaled_mean
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_mistake_is_recognised_by_what_it_computes(seed):
-    for mistake in MEAN.known_mistakes.values():
+    for mistake in MEAN.mistakes:
         verdict = check(mistake.function, MEAN, seed=seed)
         assert verdict.status == "wrong"
         assert verdict.misconceptions == (mistake.name,)

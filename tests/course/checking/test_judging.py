@@ -14,7 +14,7 @@ from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, not_masked, scaled_mean, stub
+from tests.course.small_exercise import MEAN, not_masked, scaled_mean, stub
 
 
 def _padded(seed):
@@ -103,7 +103,7 @@ def test_one_wrong_result_of_four_costs_no_more_than_a_rule_that_is_wrong():
 )
 def test_the_formula_as_most_people_write_it_loses_only_the_points_for_extremes(name, mistake):
     task = find_exercise(name)
-    answer = task.known_mistakes[mistake].function
+    answer = task.mistake(mistake).function
     assert judge(task, outcomes(task, answer)).shares.items() >= {"values": 1, "gradients": 1}.items()
 
 
@@ -156,7 +156,7 @@ def reference_lines(function) -> set[str]:
     "task", [MEAN, find_exercise("format_fault"), find_exercise("rloo_advantages")], ids=lambda e: e.name
 )
 def test_no_verdict_contains_source_of_the_reference(task):
-    answers = [lambda: None, *(m.function for m in task.known_mistakes.values())]
+    answers = [lambda: None, *(m.function for m in task.mistakes)]
     verdicts = [check(answer, task) for answer in answers]
     text = "\n".join(verdict.details + verdict._repr_html_() for verdict in verdicts)
     assert not [line for line in reference_lines(task.function) if line in text]

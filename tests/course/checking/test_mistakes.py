@@ -9,7 +9,7 @@ from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, as_sum, not_masked
+from tests.course.small_exercise import MEAN, as_sum, not_masked
 
 
 def cold_entropy(logits, temperature=1.0):

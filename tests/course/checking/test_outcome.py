@@ -4,7 +4,7 @@ import torch
 
 from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.outcome import outcome_of
-from tests.course.toys import MEAN
+from tests.course.small_exercise import MEAN
 
 
 def test_random_numbers_repeat_and_the_sessions_state_stays():

@@ -14,7 +14,7 @@ from grpo_lab.course.checking.compare import equal_data
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.outcome_data import OtherObject, Outcome, as_plain_data
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, scaled_mean
+from tests.course.small_exercise import MEAN, scaled_mean
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.bool)
 

@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course import check
-from tests.course.toys import MEAN
+from tests.course.small_exercise import MEAN
 
 SIGNATURES = (
     (lambda values, mask: values, "it takes (values, mask), and (values, mask, scale=1.0) is needed"),

@@ -11,7 +11,7 @@ from grpo_lab.course import exercises as registry
 from grpo_lab.course.checking import session
 from grpo_lab.course.exercise import Case
 from grpo_lab.course.exercises import find_exercise
-from tests.course.toys import MEAN, not_masked, stub, written_differently
+from tests.course.small_exercise import MEAN, not_masked, stub, written_differently
 
 ALONE = replace(MEAN, notebook="99")  # an exercise in a notebook without other exercises
 

@@ -2,7 +2,7 @@
 
 from grpo_lab.course import check
 from grpo_lab.course.checking.verdict_parts import html_of
-from tests.course.toys import MEAN
+from tests.course.small_exercise import MEAN
 
 
 def test_html_says_the_status_in_words_and_escapes_what_students_write():

@@ -5,7 +5,7 @@ import re
 
 from grpo_lab.course.exercises import find_exercise
 from tests.course.classroom import RIGHT, WRONG_RLOO, page, rows, run
-from tests.course.submitted import file_name, submit
+from tests.course.submission_notebooks import file_name, submit
 
 
 def test_class_page_summarises_the_class(folder, sandbox, capsys):
@@ -42,7 +42,7 @@ def test_class_and_student_pages_are_in_the_chosen_language(folder, sandbox, mon
     assert "3 名学生" in in_class
     assert "✓ 正确" in bob
     assert "完整的回答包括" in words
-    mistake = find_exercise("reinforce_loss").known_mistakes["ascends"]
+    mistake = find_exercise("reinforce_loss").mistake("ascends")
     assert mistake.name not in in_class
     assert mistake.explanation[:20] not in in_class
     assert rows(folder)["alice"]["points"] == "23"

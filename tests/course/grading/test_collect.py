@@ -8,8 +8,8 @@ import pytest
 
 from grpo_lab.course.release import of_notebook
 from grpo_lab.course.variant import ClassKey
-from tests.course.handed_in import notebook, submissions_in, write_files, zipped
-from tests.course.submitted import LINUX, file_name, submission
+from tests.course.platform_downloads import notebook, submissions_in, write_files, zipped
+from tests.course.submission_notebooks import LINUX, file_name, submission
 
 
 def flip_a_byte(content: bytes) -> bytes:

@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.course.grading import grade as grade_module
 from grpo_lab.course.grading.command import page_names
 from tests.course.classroom import POINTS, RIGHT, page, rows, run, table
-from tests.course.submitted import file_name, submit
+from tests.course.submission_notebooks import file_name, submit
 
 
 def test_points_have_the_same_sum_in_every_table_and_page(folder, sandbox, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.course.handed_in import has_answer, notebook, submissions_in, write_files, zipped
+from tests.course.platform_downloads import has_answer, notebook, submissions_in, write_files, zipped
 
 
 @pytest.mark.parametrize(

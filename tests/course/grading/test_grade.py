@@ -11,7 +11,7 @@ from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from tests.course.classroom import WRONG_RLOO, rows, run
 from tests.course.proof.trials import outcomes
-from tests.course.toys import MEAN, not_masked, scaled_mean
+from tests.course.small_exercise import MEAN, not_masked, scaled_mean
 
 
 def test_fault_in_one_notebook_leaves_other_students_grades(folder, sandbox):

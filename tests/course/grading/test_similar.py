@@ -27,9 +27,9 @@ from grpo_lab.course.release import of_notebook
 from grpo_lab.course.stub import solution_body, stub_source
 from grpo_lab.course.variant import ClassKey
 from tests.course.classroom import POINTS, page, run
-from tests.course.right.nb01 import mask_by_shifting
-from tests.course.right.nb07 import read_row_by_row
-from tests.course.submitted import solution
+from tests.course.right_answers.nb01 import mask_by_shifting
+from tests.course.right_answers.nb07 import read_row_by_row
+from tests.course.submission_notebooks import solution
 
 SHAPE = """
 def token_entropy(logits, temperature=1.0):

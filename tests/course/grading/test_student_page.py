@@ -4,7 +4,7 @@ import html
 import json
 
 from tests.course.classroom import RIGHT, WRONG_RLOO, page, rows, run
-from tests.course.submitted import file_name, submit
+from tests.course.submission_notebooks import file_name, submit
 
 
 def test_student_page_hides_expected_values(folder, sandbox):

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from tests.course.classroom import POINTS, RIGHT, run, table
-from tests.course.submitted import file_name, submit
+from tests.course.submission_notebooks import file_name, submit
 
 NOTHING = "\n".join(
     f"{name}: 0 of {points}. Write its body, then check again. hint('{name}') helps you to start."

@@ -5,7 +5,7 @@ import csv
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import all_exercises
 from tests.course.classroom import run
-from tests.course.submitted import file_name, submit
+from tests.course.submission_notebooks import file_name, submit
 
 
 def test_totals_add_assignments_and_written_answers(folder, sandbox, tmp_path, capsys):

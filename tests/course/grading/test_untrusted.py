@@ -5,8 +5,8 @@ import zipfile
 
 from grpo_lab.course.grading import untrusted
 from grpo_lab.course.grading.untrusted import MAX_DEPTH
-from tests.course.handed_in import has_answer, notebook, submissions_in, write_files, zipped
-from tests.course.submitted import file_name
+from tests.course.platform_downloads import has_answer, notebook, submissions_in, write_files, zipped
+from tests.course.submission_notebooks import file_name
 
 
 def test_archives_are_read_like_folders(tmp_path):

@@ -14,18 +14,18 @@ from grpo_lab.course.checking.difference import may_be_none
 from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes
 from grpo_lab.course.checking.outcome_data import tensors_in
 from grpo_lab.course.exercise import Exercise
-from tests.course.toys import copy_of
+from tests.course.small_exercise import copy_of
 
 
 def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     """Return an answer with each fault that is possible in an exercise, by the name that `Verdict.fault` has."""
     expected = expected_outcomes(exercise, 0)
-    plain = exercise.observe is None and isinstance(expected[0].value, Tensor)
+    plain = exercise.observations is None and isinstance(expected[0].value, Tensor)
     changes: dict[str, Callable] = {}
     if plain:
         changes["shape"] = lambda result, arguments: result[None]
         changes["dtype"] = lambda result, arguments: result.to(torch.float16)
-    if exercise.observe is None:
+    if exercise.observations is None:
         # If None may be an answer, a wrong None is no fault of form, and a list is returned instead.
         changes["kind"] = lambda result, arguments: [result, 0] if may_be_none(exercise) else None
     if plain and any(outcome.has_gradient for outcome in expected):

@@ -21,7 +21,7 @@ MOST_LINES, MOST_COLUMNS = 8, 120  # the largest size of a verdict without its f
 
 def right_answers(exercise: Exercise) -> list[Callable]:
     """Return the reference, and right answers that are written differently."""
-    others = importlib.import_module(f"tests.course.right.nb{exercise.notebook}")
+    others = importlib.import_module(f"tests.course.right_answers.nb{exercise.notebook}")
     return [exercise.function, *others.RIGHT.get(exercise.name, ())]
 
 

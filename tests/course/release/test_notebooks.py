@@ -16,7 +16,7 @@ from grpo_lab.course.exercises import NAMES, all_exercises, find_exercise
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, cells_of, demonstration, notebook_text, of_notebook
 from grpo_lab.course.stub import stub_source
 from tests.course.proof.trials import right_answers
-from tests.course.submitted import submit
+from tests.course.submission_notebooks import submit
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "notebooks" / "assignments"

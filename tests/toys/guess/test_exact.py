@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.advantages import turn_advantages
 from grpo_lab.toys.guess import (
-    CREDITS,
+    TURN_ADVANTAGES,
     GuessPolicy,
     GuessWorld,
     batch_advantages,
@@ -92,7 +92,7 @@ def exact_gradient(policy, secrets):
 @pytest.mark.parametrize("secrets", GROUPS)
 @pytest.mark.parametrize("name", ["trajectory", "turn", "state"])
 def test_leave_one_out_is_unbiased_for_any_group_and_turn_baseline(policy, name, secrets):
-    mean, variance = group_moments(policy, secrets, CREDITS[name])
+    mean, variance = group_moments(policy, secrets, TURN_ADVANTAGES[name])
     assert_near(mean, exact_gradient(policy, secrets))
     assert variance > 0.01
 
@@ -111,7 +111,7 @@ def test_no_advantage_for_a_turn_that_is_alone_is_a_bias(policy):
 
 @pytest.mark.parametrize("secrets", GROUPS)
 def test_the_variance_of_leave_one_out_is_the_enumerated_one(policy, secrets):
-    _, listed = group_moments(policy, secrets, CREDITS["trajectory"])
+    _, listed = group_moments(policy, secrets, TURN_ADVANTAGES["trajectory"])
     groups = torch.tensor([secrets])
     assert leave_one_out_variance(policy, groups) == pytest.approx(listed, rel=1e-10)
     assert leave_one_out_variance(policy, groups.repeat(3, 1)) == pytest.approx(listed / 3, rel=1e-10)

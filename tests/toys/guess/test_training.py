@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_run_and_looking_more_often_changes_nothing
 
 
 @pytest.mark.parametrize(
-    "change", [{"entropy_weight": 0.1}, {"groups": "mixed secrets"}, {"credit": "state"}, {"train_on_replies": True}]
+    "change", [{"entropy_weight": 0.1}, {"groups": "mixed secrets"}, {"advantage": "state"}, {"train_on_replies": True}]
 )
 def test_an_option_changes_the_run(change):
     assert not torch.equal(weights(train_guess(WORLD, **SHORT)), weights(train_guess(WORLD, **SHORT, **change)))
@@ -48,7 +48,7 @@ def test_train_guess_learns_to_search_three_numbers_with_two_guesses():
     assert run.greedy[-1] == 1
 
 
-@pytest.mark.parametrize("wrong", [{"groups": "x"}, {"credit": "x"}, {"num_generations": 1}, {"learning_rate": 0.0}])
+@pytest.mark.parametrize("wrong", [{"groups": "x"}, {"advantage": "x"}, {"num_generations": 1}, {"learning_rate": 0.0}])
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         train_guess(WORLD, **wrong)

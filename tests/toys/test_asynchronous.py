@@ -1,4 +1,4 @@
-"""Tests of grpo_lab.toys.scale against literal loops, and of properties that hold for all inputs."""
+"""Tests of grpo_lab.toys.asynchronous against literal loops, and of properties that hold for all inputs."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.objective import policy_loss
-from grpo_lab.toys.scale import (
+from grpo_lab.toys.asynchronous import (
     H100,
     Gpu,
     Replica,
@@ -21,7 +21,7 @@ from grpo_lab.toys.scale import (
     straggler_bubble,
     truncate_weights,
 )
-from tests.course.right.nb10 import ages_by_a_clock
+from tests.course.right_answers.nb10 import ages_by_a_clock
 from tests.support.agreement import assert_near, batch, few, seeds
 
 lengths_of_batch = st.lists(st.integers(1, 30), min_size=1, max_size=12)
@@ -102,7 +102,7 @@ def test_flops_of_a_step_by_hand():
     assert step_flops(2.0, 3.0)["update"] == 48
 
 
-def test_scale_functions_refuse_wrong_arguments_by_name():
+def test_functions_refuse_wrong_arguments_by_name():
     logp, sampler, _, _, mask = batch(4, 5, seed=0)
     for name, call in {
         "level": lambda: importance_weights(logp, sampler, mask, "word"),

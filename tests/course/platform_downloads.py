@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grpo_lab.course.grading.collect import find_submissions
 from grpo_lab.course.grading.downloads import Submission
-from tests.course.submitted import submission
+from tests.course.submission_notebooks import submission
 
 RLOO = "def reinforce_loss(seq_logp, weights):\n    return seq_logp"
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from grpo_lab.base.checks import check_at_least, check_choice, check_dtype, check_positive, check_shapes
 
-LEVELS, MODES = ("token", "sequence"), ("truncate", "mask")
+LEVELS = ("token", "sequence")
+CAP_MODES = ("truncate", "mask")  # what is done with a weight above the cap
 
 
 class Gpu(NamedTuple):
@@ -191,7 +192,7 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
 
     Source: Ionides (2008), "Truncated Importance Sampling", for w'. The cap of 3 is TRL 1.16's.
     """
-    check_choice("mode", mode, MODES)
+    check_choice("mode", mode, CAP_MODES)
     check_positive("cap", cap)
     if mode == "truncate":
         return weights.clamp(max=cap)  # B T (10.12)

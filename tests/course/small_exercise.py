@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grpo_lab.course.exercise import Case, Exercise
+from grpo_lab.course.exercise import Case, Exercise, wrong_function
 
 
 def copy_of(function: Callable) -> FunctionType:
@@ -58,15 +58,13 @@ def _drawn(seed: int):
 MEAN = Exercise(
     copy_of(scaled_mean),
     (Case(_tiny, "one of two tokens counts"), Case(_drawn, "rows of several lengths")),
-    {"mean-over-padding": over_padding, "not-masked": not_masked, "as-sum": as_sum},
-    {"mean-over-padding": "1.91"},
+    (
+        wrong_function("mean-over-padding", over_padding, "1.91", "You divide by all T positions."),
+        wrong_function("not-masked", not_masked, explanation="The mask is not used."),
+        wrong_function("as-sum", as_sum, explanation="You return a sum."),
+    ),
     gradient_of=("values",), notebook="01", points=2, minutes=5,
     hints=("Which positions count?", "Two lines: a count, and a quotient."),
-    explanations={
-        "mean-over-padding": "You divide by all T positions.",
-        "not-masked": "The mask is not used.",
-        "as-sum": "You return a sum.",
-    },
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.course.right import by_loops
+from tests.course.right_answers import by_loops
 from tests.support.oracles import logprobs as oracles
 
 

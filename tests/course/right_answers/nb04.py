@@ -1,6 +1,6 @@
 """Right answers to the exercises of notebook 04."""
 
-from tests.course.right import by_loops
+from tests.course.right_answers import by_loops
 from tests.support.oracles import kl as oracles
 
 RIGHT = {
