@@ -12,7 +12,17 @@ from tests.support.layout import MATHEMATICS
 
 PACKAGE = Path(grpo_lab.__file__).parent
 LANGUAGE_MODELS = ("sandbox", "config", "tasks", "rewards", "rollout", "models")
-TRAINING = ("trainer", "task_spec", "task_options", "file_trust", "memory", "evaluate", "train", "chat")
+TRAINING = (
+    "trainer",
+    "task_spec",
+    "task_options",
+    "command_options",
+    "file_trust",
+    "memory",
+    "evaluate",
+    "train",
+    "chat",
+)
 INSTRUMENTS = ("formulas", "teaching", "diagnose", "plot", "doctor", "bench")
 PARTS = ("base", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
 
@@ -79,7 +89,18 @@ def test_the_table_in_contributing_is_the_map():
 
 
 # In reading order, like the parts of the package.
-COURSE = ("changed_source", "earlier_files", "exercise", "stub", "exercises", "guard", "checking", "variant", "release", "grading")
+COURSE = (
+    "changed_source",
+    "earlier_files",
+    "exercise",
+    "stub",
+    "exercises",
+    "guard",
+    "checking",
+    "variant",
+    "release",
+    "grading",
+)
 
 
 def test_the_parts_of_the_course_import_one_way():

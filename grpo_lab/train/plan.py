@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_lab.base.checks import InputError, check_between, check_positive
+from grpo_lab.command_options import STEP_SETTING_OF_OPTION
 from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
@@ -22,8 +23,6 @@ if TYPE_CHECKING:  # needs transformers
     from grpo_lab.rollout.environments.environment import Environment
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
-# Options that are converted to steps once the number of rows is known, and the setting that each replaces.
-STEP_SETTING_OF_OPTION = {"num_train_epochs": "max_steps", "warmup_ratio": "warmup_steps"}
 MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
