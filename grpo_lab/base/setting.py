@@ -1,6 +1,6 @@
 """Settings: fields of a dataclass with a range or choices, a help text, and a condition under which they are read.
 
-The settings of losses are in `objective/table.py`, all others in `config/settings.py`.
+The settings of losses are in `objective/losses.py`, all others in `config/settings.py`.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The settings of a run in one dataclass, `GRPOConfig`; the names are TRL's, so that a configuration carries over.
 
 Each setting is declared once, with its default, its help text, its range, and the settings that make it matter.
-Settings of losses are declared in `objective/table.py`, the others here. A setting that is on and differs from its
+Settings of losses are declared in `objective/losses.py`, the others here. A setting that is on and differs from its
 default, but that the chosen loss, advantage or option does not read, is refused with an error that names it.
 """
 

@@ -58,7 +58,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
         settings: The other options of the command.
     """
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
     from grpo_lab.trainer import evaluation
 

@@ -51,12 +51,12 @@ def _train(plan: RunPlan) -> None:
 
 
 def _opening_lines(plan: RunPlan, changes: dict[str, tuple]) -> Iterator[str]:
-    """Yield the description of the plan, and the notes of its engine.
+    """Yield the description of the plan, and how its engine differs from our own loop.
 
     changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
     """
     yield from plan.description_lines()
-    yield from plan.engine.notes(plan.config, changes)
+    yield from plan.engine.differences(plan.config, changes)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.train.engines.options import add_engine_options
-from grpo_lab.train.engines.trl_settings import settings_on_trl
+from grpo_lab.train.engines.trl_settings import adapt_saved_settings
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
@@ -46,7 +46,7 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
     changes: dict[str, tuple] = {}
     engine = typed.get("engine") or saved.get("engine")
     if file is not None and engine == TRL:
-        saved, changes = settings_on_trl(saved, typed)
+        saved, changes = adapt_saved_settings(saved, typed)
     options = {"model": COMMAND_OPTIONS["model"].default} | TASK_OPTION_DEFAULTS | saved | typed
     if "output_dir" not in options and options.get("dry_run"):  # a dry run needs a name but writes no folder
         options["output_dir"] = "outputs/run"
