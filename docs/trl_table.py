@@ -54,7 +54,7 @@ def _row(field, meanings: dict[str, str], options: set[str]) -> tuple[str, str, 
         return f"`{name}`", trl_default, here, ON_TRL[TRL_SETTINGS[name].handling]
     if name in TRANSLATED:
         return f"`{name}`", trl_default, TRANSLATED[name], "as here"
-    if name in trl_names.VLLM_OPTIONS:
+    if name in trl_names.VLLM_NAMES:
         return f"`{name}`", trl_default, "refused: this package samples with the model itself", "an option, not run"
     if name in trl_names.UNSUPPORTED:
         here = f"its default alone: {trl_names.UNSUPPORTED[name][1]}"

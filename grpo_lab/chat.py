@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) -> "_Chat":
     """Load the environment and the model of a chat, with the task and the problem that `_problem` returned, if any."""
     from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
     environment = make_environment(

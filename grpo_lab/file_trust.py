@@ -10,14 +10,13 @@ from typing import Any
 
 from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import NamedCode
+from grpo_lab.command_options import COMMAND_OPTIONS
+from grpo_lab.config import SETTINGS
 from grpo_lab.rewards.named import REWARD_FUNCTIONS, short_name
 from grpo_lab.sandbox.python import PYTHON_TOOL
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.records import FILE_SUFFIXES
-
-# Options whose values name code to import. Such a value has to be typed: a file may name only `PYTHON_TOOL`, which runs
-# in a sandbox. None is the default.
-OPTIONS_THAT_IMPORT = ("tools", "environment")
 
 
 def check_no_code_named(options: dict[str, Any], file: Path) -> None:
@@ -38,11 +37,24 @@ def check_no_code_named(options: dict[str, Any], file: Path) -> None:
 def options_naming_code(options: dict[str, Any]) -> dict[str, list[str]]:
     """Return the options that name code and so have to be typed: for each, its words on a command line."""
     words_by_option = {}
-    for option, may_be_in_file in _MAY_BE_IN_FILE.items():
-        value = options.get(option)
-        if not may_be_in_file(value):
+    kinds = list(MAY_BE_IN_FILE)
+    for option in sorted(options, key=lambda name: kinds.index(named_code(name))):
+        value = options[option]
+        if not MAY_BE_IN_FILE[named_code(option)](value):
             words_by_option[option] = [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
     return words_by_option
+
+
+def named_code(name: str) -> NamedCode:
+    """Return the kind of code that an option or a setting can name, as its declaration says.
+
+    A name without a declaration counts as one that imports.
+    """
+    if name in COMMAND_OPTIONS:
+        return COMMAND_OPTIONS[name].named_code
+    if name in SETTINGS:
+        return SETTINGS[name].named_code
+    return NamedCode.IMPORT
 
 
 def _are_our_rewards(value: Any) -> bool:
@@ -73,14 +85,15 @@ def _is_our_formula(name: Any) -> bool:
 
 
 def _imports_nothing(value: Any) -> bool:
+    """Return True for the default, and for `PYTHON_TOOL`, which runs in a sandbox."""
     return value in (None, [PYTHON_TOOL])
 
 
-# For each option that can name code, a function that returns True for a value that a file may hold.
-_MAY_BE_IN_FILE: dict[str, Callable[[Any], bool]] = {
-    "reward_funcs": _are_our_rewards,
-    "task": _is_safe_task,
-    "loss_type": _is_our_formula,
-    "advantage": _is_our_formula,
+# For each kind of code, a function that returns True for a value that a file may hold.
+MAY_BE_IN_FILE: dict[NamedCode, Callable[[Any], bool]] = {
+    NamedCode.NOTHING: lambda value: True,
+    NamedCode.REWARDS: _are_our_rewards,
+    NamedCode.TASK: _is_safe_task,
+    NamedCode.FORMULA: _is_our_formula,
+    NamedCode.IMPORT: _imports_nothing,
 }
-_MAY_BE_IN_FILE |= dict.fromkeys(OPTIONS_THAT_IMPORT, _imports_nothing)

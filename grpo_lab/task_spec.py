@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 from grpo_lab.rewards.functions import check_weights
 from grpo_lab.rewards.named import any_reads_tags, check_reward_columns, find_rewards, short_name
 from grpo_lab.rewards.text import prompt_text, shortened
@@ -16,14 +17,20 @@ EXAMPLE_SUM = "17+58+42=?"  # a problem of the default task
 _SUM_PATTERN = re.compile(r"[\d+=? ]+")
 BY_REWARDS = "by the task and its rewards"
 MODEL_TEMPLATE = "model"
-# Options that define the task and its rewards, with their defaults.
-TASK_OPTION_DEFAULTS = {
-    "task": SUMS,
-    "reward_funcs": None,
-    "system_prompt": BY_REWARDS,
-    "chat_template": MODEL_TEMPLATE,
-}
-TASK_OPTION_DEFAULTS |= dict.fromkeys(data_options.DATA_OPTION_NAMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """The options that define the task and its rewards; those of the user's own data are in `DataOptions`."""
+
+    task: str = option(SUMS, named_code=NamedCode.TASK, passed_to_evaluate=True)
+    reward_funcs: list[str] | None = option(None, named_code=NamedCode.REWARDS, passed_to_evaluate=True)
+    system_prompt: str = option(BY_REWARDS, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    chat_template: str = option(MODEL_TEMPLATE, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+
+
+TASK_OPTION_SPECS = option_specs(TaskOptions) | data_options.DATA_OPTIONS
+TASK_OPTION_DEFAULTS = default_values(TASK_OPTION_SPECS)
 
 
 @dataclass(frozen=True)

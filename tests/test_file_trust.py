@@ -1,13 +1,20 @@
 """Tests of the rule which code a file of settings may name."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.file_trust import check_no_code_named
+from grpo_lab.base.option import NamedCode, option
+from grpo_lab.base.setting import setting, setting_specs
+from grpo_lab.command_options import COMMAND_OPTIONS
+from grpo_lab.config import SETTINGS
+from grpo_lab.config.arguments import option_actions
+from grpo_lab.file_trust import MAY_BE_IN_FILE, check_no_code_named, named_code, options_naming_code
 from grpo_lab.rewards.named import REWARD_FUNCTIONS
 from grpo_lab.tasks import TASKS
+from grpo_lab.train.options import train_parser
 
 
 def test_settings_file_may_name_only_code_of_the_package(tmp_path, monkeypatch):
@@ -37,3 +44,43 @@ def test_settings_file_may_name_only_code_of_the_package(tmp_path, monkeypatch):
     for rewards in (["accuracy", "evil:pay"], "evil:pay", [5], {"evil:pay": 1}):
         with pytest.raises(InputError, match="reward_funcs is .*if you trust it, type --reward_funcs "):
             check_no_code_named({"reward_funcs": rewards}, Path("run.json"))
+
+
+def test_each_option_of_train_is_declared_with_the_code_that_it_can_name():
+    """The declarations are a security boundary: an option that nobody classified fails here."""
+    assert option_actions(train_parser()).keys() - {"help"} == (SETTINGS | COMMAND_OPTIONS).keys() - {"config"}
+    assert not SETTINGS.keys() & COMMAND_OPTIONS.keys()
+    assert {name: kind for name in SETTINGS | COMMAND_OPTIONS if (kind := named_code(name)) != NamedCode.NOTHING} == {
+        "task": NamedCode.TASK,
+        "reward_funcs": NamedCode.REWARDS,
+        "loss_type": NamedCode.FORMULA,
+        "advantage": NamedCode.FORMULA,
+        "tools": NamedCode.IMPORT,
+        "environment": NamedCode.IMPORT,
+    }
+    assert MAY_BE_IN_FILE.keys() == set(NamedCode)
+
+
+def test_unclassified_option_may_name_no_code_in_a_file():
+    with pytest.raises(TypeError, match="named_code"):
+        option("default")
+    assert options_naming_code({"verifier": "evil:pay", "other": None}) == {"verifier": ["--verifier", "evil:pay"]}
+
+    @dataclass(frozen=True)
+    class Settings:
+        text: str | None = setting(None)
+        table: str = setting("a", choices={"a": None})
+        choice: str = setting("a", choices=("a",))
+        number: int = setting(0)
+        path: str = setting("", named_code=NamedCode.NOTHING)
+
+    kinds = {name: spec.named_code for name, spec in setting_specs(Settings).items()}
+    named = {"text": NamedCode.IMPORT, "table": NamedCode.IMPORT}
+    assert kinds == dict.fromkeys(kinds, NamedCode.NOTHING) | named
+
+
+@pytest.mark.parametrize("name", ["loss_type", "advantage", "tools", "environment", "reward_funcs", "task"])
+def test_code_of_a_user_has_to_be_typed(name):
+    value = ["mine.py:own"] if name in ("tools", "reward_funcs") else "mine.py:own"
+    with pytest.raises(InputError, match=f"type --{name} mine.py:own"):
+        check_no_code_named({name: value}, Path("run.json"))

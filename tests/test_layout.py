@@ -12,7 +12,17 @@ from tests.support.layout import MATHEMATICS
 
 PACKAGE = Path(grpo_lab.__file__).parent
 LANGUAGE_MODELS = ("sandbox", "config", "tasks", "rewards", "rollout", "models")
-TRAINING = ("trainer", "task_spec", "task_options", "file_trust", "memory", "evaluate", "train", "chat")
+TRAINING = (
+    "trainer",
+    "task_spec",
+    "task_options",
+    "command_options",
+    "file_trust",
+    "memory",
+    "evaluate",
+    "train",
+    "chat",
+)
 INSTRUMENTS = ("formulas", "teaching", "diagnose", "plot", "doctor", "bench")
 PARTS = ("base", *MATHEMATICS, "toys", *LANGUAGE_MODELS, *TRAINING, *INSTRUMENTS, "course")
 

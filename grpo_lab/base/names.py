@@ -11,6 +11,6 @@ SETTINGS_FILE = "grpo_config.json"  # the settings of the run
 LOGP_DIFFERENCE_MAX = "sampling/logp_difference_max"
 # Share of tokens whose log-probabilities differ by more than LOGP_TOLERANCE in trainer/metrics.py.
 FRAC_LOGP_DIFFERENCE = "sampling/frac_logp_difference"
-TRAINED_REPLIES = "tools/frac_trained"  # share of the environments' tokens that the loss counts; 0 expected
+FRAC_TRAINED_REPLIES = "tools/frac_trained"  # share of the environments' tokens that the loss counts; 0 expected
 # Arguments that the trainer passes to a reward function that has parameters with these names.
 TRAINER_ARGUMENTS = ("trainer_state", "log_metric", "log_extra")

@@ -11,7 +11,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import command_name, one_line, option_spellings
 
 FAILED, INTERRUPTED, NO_READER = 2, 130, 141
-BUG = (
+REPORT_BUG_HINT = (
     "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
     "`python -m grpo_lab.doctor` prints."
 )
@@ -67,7 +67,7 @@ def command(module: str) -> Callable:
     return decorate
 
 
-def line_for(error: Exception) -> str | None:
+def user_error_line(error: Exception) -> str | None:
     """Return one line on an error that the user can correct, or None for a bug of this package.
 
     The user can correct an InputError, an OSError (files and the network), a missing package, and a lack of memory. Any
@@ -95,8 +95,8 @@ def line_for(error: Exception) -> str | None:
 
 
 def _report_error(module: str, error: Exception) -> int:
-    if (line := line_for(error)) is None:
-        error.add_note(BUG)
+    if (line := user_error_line(error)) is None:
+        error.add_note(REPORT_BUG_HINT)
         raise error
     if os.environ.get("GRPO_LAB_TRACEBACK") == "1":
         traceback.print_exception(error)

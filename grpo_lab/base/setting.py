@@ -1,16 +1,17 @@
 """Settings: fields of a dataclass with a range or choices, a help text, and a condition under which they are read.
 
-The settings of losses are in `objective/table.py`, all others in `config/settings.py`.
+The settings of losses are in `objective/losses.py`, all others in `config/settings.py`.
 """
 
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError, check_choice, check_finite
+from grpo_lab.base.option import NamedCode
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class SettingSpec:
     name: The name of the field.
     type: The annotation of the field, such as `int | None`.
     range: The range of a number; None if any number is allowed, or if the setting is not a number.
-    choices: The allowed texts, as they were when the package was imported; empty if there are no choices.
-    entries: The table of the choices, if they are one. The user's own losses may have been added since the import.
+    choices: The allowed texts, or the table of entries by name, to which the user's own loss or advantage is added;
+        empty if there are no choices.
     """
 
     name: str
@@ -50,10 +51,23 @@ class SettingSpec:
     help_text: str
     group: str
     range: Range | None
-    choices: tuple[str, ...]
-    entries: Mapping[str, Any]
+    choices: Collection[str]
     read_if: tuple[str, ...]
     may_change_on_resume: bool
+    declared_code: NamedCode | None
+
+    @property
+    def named_code(self) -> NamedCode:
+        """The kind of code that a value can name; that of an undeclared text other than fixed choices is IMPORT."""
+        if self.declared_code is not None:
+            return self.declared_code
+        is_text = any(kind is str or kind == list[str] for kind in union_members(self.type))
+        return NamedCode.IMPORT if is_text and not self.has_fixed_choices else NamedCode.NOTHING
+
+    @property
+    def has_fixed_choices(self) -> bool:
+        """True if the choices are a list of texts; to a table of entries, the user's own may be added."""
+        return bool(self.choices) and not isinstance(self.choices, Mapping)
 
     @property
     def may_be_none(self) -> bool:
@@ -77,9 +91,10 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
-    choices: tuple[str, ...] | Mapping[str, Any] = (),
+    choices: Collection[str] = (),
     read_if: tuple[str, ...] = (),
     may_change_on_resume: bool = False,
+    named_code: NamedCode | None = None,
 ) -> Any:
     """Declare a setting: return a dataclass field with its default and the declaration for `SettingSpec`.
 
@@ -96,6 +111,8 @@ def setting(
             unless an entry of a table of choices has it in `reads`.
         may_change_on_resume: Whether a resumed run may have another value. The result of training does not depend on
             such a setting, but for `max_steps`, whose new value the folder of the run checks.
+        named_code: The kind of code that a value can name. Only numbers, switches and texts with a list of choices may
+            leave it out, since they name none.
     """
     interval = None
     if any(end is not None for end in (at_least, above, at_most, below)):
@@ -111,10 +128,10 @@ def setting(
         "help_text": help_text,
         "group": group,
         "range": interval,
-        "choices": tuple(choices),
-        "entries": choices if isinstance(choices, Mapping) else {},
+        "choices": choices,
         "read_if": read_if,
         "may_change_on_resume": may_change_on_resume,
+        "declared_code": named_code,
     }
     return field(default=default, metadata=metadata)
 
@@ -139,7 +156,7 @@ def check_range(spec: SettingSpec, value, allow_infinity: bool = False) -> None:
 
     allow_infinity: Whether infinity is allowed in a range without an upper end.
     """
-    if choices := tuple(spec.entries) or spec.choices:
+    if choices := tuple(spec.choices):
         for choice in value if isinstance(value, list) else [value]:
             check_choice(spec.name, choice, (None, *choices) if spec.may_be_none else choices)
     elif spec.range is not None and value is not None:
@@ -155,7 +172,7 @@ def unused_settings(config, settings: Mapping[str, SettingSpec]) -> Iterator[tup
 
     A setting counts as changed if it differs from its default and is not off: None, False, an integer 0, or empty.
     """
-    tables = {name: spec.entries for name, spec in settings.items() if spec.entries}
+    tables = {name: spec.choices for name, spec in settings.items() if isinstance(spec.choices, Mapping)}
     for name, spec in settings.items():
         # The settings with a table of choices, such as loss_type, in which at least one entry reads this setting.
         choosers = [table for table in tables if any(name in entry.reads for entry in tables[table].values())]

@@ -1,12 +1,27 @@
 """The settings of LoRA, under the names of TRL's `ModelConfig`, and their checks."""
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputPackageError, check_at_least, check_between, check_positive
+from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 
-# The names and defaults of TRL's `ModelConfig`, except for the dropout, whose default is 0.05 there.
-LORA_DEFAULTS: dict[str, Any] = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_modules": None}
+WITH_PEFT = {"use_peft": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraOptions:
+    """The options of LoRA, with the defaults of TRL's `ModelConfig` except for the dropout, which is 0.05 there."""
+
+    lora_r: int = option(16, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+    lora_alpha: int = option(32, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+    lora_dropout: float = option(0.0, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+    lora_target_modules: list[str] | None = option(None, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+
+
+LORA_OPTIONS = option_specs(LoraOptions)
+LORA_DEFAULTS = default_values(LORA_OPTIONS)
 ALL_LINEAR = "all-linear"
 
 

@@ -1,7 +1,7 @@
 """The settings of a run in one dataclass, `GRPOConfig`; the names are TRL's, so that a configuration carries over.
 
 Each setting is declared once, with its default, its help text, its range, and the settings that make it matter.
-Settings of losses are declared in `objective/table.py`, the others here. A setting that is on and differs from its
+Settings of losses are declared in `objective/losses.py`, the others here. A setting that is on and differs from its
 default, but that the chosen loss, advantage or option does not read, is refused with an error that names it.
 """
 
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import NamedCode
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.schedules import SCHEDULES
@@ -28,7 +29,11 @@ class RunSettings:
     """The settings of the run, its evaluation, its rollouts and its rewards, and the choice of its loss."""
 
     output_dir: str | None = setting(
-        None, "folder for checkpoints and metrics (none: nothing is kept)", group="the run", may_change_on_resume=True
+        None,
+        "folder for checkpoints and metrics (none: nothing is kept)",
+        group="the run",
+        may_change_on_resume=True,
+        named_code=NamedCode.NOTHING,
     )
     seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
     max_steps: int = setting(
@@ -112,6 +117,7 @@ class RunSettings:
         'estimator of advantages ("none": the reward itself; turn, state and gigpo: one advantage per turn, '
         "docs/agents.md), or FILE:function, your own (docs/own-task.md)",
         choices=ADVANTAGES,
+        named_code=NamedCode.FORMULA,
     )
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
@@ -121,7 +127,11 @@ class RunSettings:
     )
 
     loss_type: str = setting(
-        "dapo", "loss, or FILE:function, your own (docs/own-task.md)", group="objective", choices=LOSSES
+        "dapo",
+        "loss, or FILE:function, your own (docs/own-task.md)",
+        group="objective",
+        choices=LOSSES,
+        named_code=NamedCode.FORMULA,
     )
     importance_sampling_level: str = setting(
         "token",
@@ -159,11 +169,15 @@ class GRPOConfig(LossSettings, RunSettings):
         None,
         'device of the reference model, such as "cpu" to save GPU memory (none: as the policy)',
         read_if=("beta", "log_kl"),
+        named_code=NamedCode.NOTHING,
     )
 
     learning_rate: float = setting(2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0)
     lr_scheduler_type: str = setting(
-        "constant_with_warmup", 'schedule of the learning rate ("constant": no warm-up)', choices=SCHEDULES
+        "constant_with_warmup",
+        'schedule of the learning rate ("constant": no warm-up)',
+        choices=SCHEDULES,
+        named_code=NamedCode.NOTHING,
     )
     warmup_steps: int = setting(5, "number of steps in which the learning rate rises to its peak", at_least=0)
     weight_decay: float = setting(0.0, "weight decay of AdamW, on every parameter", at_least=0)

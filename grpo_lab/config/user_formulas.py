@@ -19,8 +19,8 @@ from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.user_code import check_function, import_user_object, location_in_user_code
 from grpo_lab.config.settings import SETTINGS
 from grpo_lab.objective import LOSSES, Loss, LossSettings
+from grpo_lab.objective.losses import LEVEL_SETTING, LossBatch
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.objective.table import LEVEL_SETTING, LossBatch
 
 # For each setting, the table to which the user's own functions are added.
 TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, command
 from grpo_lab.diagnose.logs import Log, read_log
-from grpo_lab.diagnose.rules import Finding, examine, notes
+from grpo_lab.diagnose.rules import Finding, examine, harmless_signs
 
 GLOSSARY = Path(__file__).with_name("metrics.md")  # the meaning of each metric; docs/ contains the same text
 
@@ -47,7 +47,7 @@ def report(log: Log, findings: list[Finding], unread_metrics: dict[str, str]) ->
         lines += [f"   may come from: {cause}" for cause in finding.causes]
         lines += [f"   try: {remedy}" for remedy in finding.remedies]
         lines += [f"   source: {finding.source}"]
-    lines += [f"note: {note}" for note in notes(log)]
+    lines += [f"note: {note}" for note in harmless_signs(log)]
     if unread_metrics:
         names = ", ".join(f"{name} ({metric})" for name, metric in unread_metrics.items())
         lines.append(f"not checked, because the log has too few values of a metric: {names}")

@@ -96,7 +96,7 @@ def diagnose(source, settings: dict | None = None) -> list[Finding]:
     return examine(read_log(source, settings))[0]
 
 
-def notes(log: Log) -> list[str]:
+def harmless_signs(log: Log) -> list[str]:
     """Return a sentence for each thing in a log that looks like a fault but is not."""
     sentences = []
     loss, norms, clipped = (log.points(metric)[1] for metric in ("loss", GRAD_NORM, CLIP_RATIO))

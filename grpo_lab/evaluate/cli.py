@@ -14,12 +14,13 @@ from grpo_lab.base.checks import check_at_least
 from grpo_lab.base.files import write_atomically
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.setting import check_range, check_type
+from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import read_settings
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.evaluate.measure import sample_records
 from grpo_lab.evaluate.metrics import evaluation_metrics
-from grpo_lab.file_trust import OPTIONS_THAT_IMPORT, check_no_code_named
+from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.rewards import reward_names
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
@@ -27,8 +28,7 @@ from grpo_lab.tasks import SPLITS, TASKS, Rows
 
 TURN_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # settings that limit the calls of tools
 # Options that this command takes over from a run.
-_OPTION_DEFAULTS = TASK_OPTION_DEFAULTS | dict.fromkeys(OPTIONS_THAT_IMPORT)
-_OPTION_DEFAULTS |= {name: SETTINGS[name].default for name in TURN_LIMITS}
+_OPTION_DEFAULTS = EVALUATE_OPTION_DEFAULTS | {name: SETTINGS[name].default for name in TURN_LIMITS}
 
 
 @command("grpo_lab.evaluate")
@@ -58,7 +58,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
         settings: The other options of the command.
     """
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
     from grpo_lab.trainer import evaluation
 

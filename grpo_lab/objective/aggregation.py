@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice, check_shapes
-from grpo_lab.objective.table import LOSSES
+from grpo_lab.objective.losses import LOSSES
 
 
 def aggregate(

@@ -14,8 +14,8 @@ from grpo_lab.base.checks import (
 )
 from grpo_lab.kl import ESTIMATORS, kl_estimate
 from grpo_lab.objective.aggregation import aggregate, token_mean
+from grpo_lab.objective.losses import LOSSES, LossBatch, LossSettings, check_ranges, divides_by_update_tokens
 from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_range
-from grpo_lab.objective.table import LOSSES, LossBatch, LossSettings, check_ranges, divides_by_update_tokens
 
 
 def policy_loss(

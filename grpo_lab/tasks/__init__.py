@@ -4,5 +4,5 @@ from grpo_lab.tasks.addition import MAX_PROBLEMS, addition_problems, addition_ro
 from grpo_lab.tasks.chats import chat_tasks
 from grpo_lab.tasks.gsm8k import gsm8k_problems
 from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, Rows, as_text, has_thinking, in_parts, with_system
-from grpo_lab.tasks.table import TASKS, Task, find_task
+from grpo_lab.tasks.task_table import TASKS, Task, find_task
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, WORD_PROBLEMS, WordProblem, word_problems

@@ -2,11 +2,12 @@
 
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import NamedCode, option, option_specs
 
 EXAMPLE_RECORD = '{"prompt": "6 * 7 = ?", "answer": "42"}'
 
@@ -24,12 +25,12 @@ class DataOptions:
         None takes the column with the prompts.
     """
 
-    dataset_config: str | None = None
-    dataset_split: str | None = None
-    dataset_test_split: str | None = None
-    prompt_column: str | None = None
-    answer_column: str | None = None
-    prompt_template: str | None = None
+    dataset_config: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    dataset_split: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    dataset_test_split: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    prompt_column: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    answer_column: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    prompt_template: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
 
     def __post_init__(self):
         for name in DATA_OPTION_NAMES:
@@ -114,5 +115,6 @@ class DataOptions:
                 raise InputError(name, value, f"leave it out: {reason}")
 
 
-DATA_OPTION_NAMES = tuple(field.name for field in fields(DataOptions))
+DATA_OPTIONS = option_specs(DataOptions)
+DATA_OPTION_NAMES = tuple(DATA_OPTIONS)
 DEFAULT_DATA_OPTIONS = DataOptions()

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import counted
-from grpo_lab.base.running import line_for
+from grpo_lab.base.running import user_error_line
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
@@ -25,38 +26,45 @@ from grpo_lab.trainer.turn_credit import check_turn_advantage
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
 
+class Check(NamedTuple):
+    """A check of a run: what it checks, in words, and the function that raises an error for a plan that fails."""
+
+    description: str
+    function: Callable[[RunPlan], None]
+
+
 def run_checks(plan: RunPlan, problems: list[str] | None = None) -> list[str]:
     """Run all checks of a run before its weights are loaded, and return what they check, in words.
 
     problems: A list to which the error of each check that fails is added, as one line. None: the first error is raised.
     """
-    checks = checks_of(plan)
-    for check in checks.values():
+    checks = applicable_checks(plan)
+    for check in checks:
         try:
-            check(plan)
+            check.function(plan)
         except (InputError, OSError) as error:
             if problems is None:
                 raise
-            problems.append(line_for(error))
-    return list(checks)
+            problems.append(user_error_line(error))
+    return [check.description for check in checks]
 
 
-def checks_of(plan: RunPlan) -> dict[str, Callable[[RunPlan], None]]:
-    """Return the checks of a run in their order: what each one checks, in words, and its function."""
+def applicable_checks(plan: RunPlan) -> list[Check]:
+    """Return the checks of a run in their order."""
     held_out = f" and {len(plan.eval_rows):,} held out" if plan.eval_rows is not None else ""
     rows = f"{len(plan.rows):,} rows{held_out}: columns, expected answers, room for each prompt"
     if plan.environment is not None and plan.environment.schemas is not None:
         rows += " and its tools, and the chat template has them"
-    checks = {
-        "options and what they say of each other": check_engine,
-        "output folder": check_output_folder,
-        "trackers are installed": check_tracker_packages,
-        "arguments of the rewards": check_rewards,
-        "settings of turns": check_turns,
-        rows: check_rows,
-    }
+    checks = [
+        Check("options and what they say of each other", check_engine),
+        Check("output folder", check_output_folder),
+        Check("trackers are installed", check_tracker_packages),
+        Check("arguments of the rewards", check_rewards),
+        Check("settings of turns", check_turns),
+        Check(rows, check_rows),
+    ]
     if plan.engine.lora is not None:
-        checks["layers for LoRA"] = check_adapter
+        checks.append(Check("layers for LoRA", check_adapter))
     return checks
 
 
@@ -71,7 +79,7 @@ def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
         for line in itertools.chain(lines, plan_lines(plan)):
             print(line)
     except InputError as error:
-        problems.append(line_for(error))
+        problems.append(user_error_line(error))
     # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
     problems = list(dict.fromkeys(problems))
     count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
-from grpo_lab.file_trust import OPTIONS_THAT_IMPORT, options_naming_code
-from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
+from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS
+from grpo_lab.file_trust import options_naming_code
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.engines.processes import only_main_prints
 from grpo_lab.train.options import read_options_and_changes
@@ -51,12 +51,12 @@ def _train(plan: RunPlan) -> None:
 
 
 def _opening_lines(plan: RunPlan, changes: dict[str, tuple]) -> Iterator[str]:
-    """Yield the description of the plan, and the notes of its engine.
+    """Yield the description of the plan, and how its engine differs from our own loop.
 
     changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
     """
     yield from plan.description_lines()
-    yield from plan.engine.notes(plan.config, changes)
+    yield from plan.engine.differences(plan.config, changes)
 
 
 @contextmanager
@@ -89,18 +89,10 @@ def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
 def _evaluation_command(plan: RunPlan) -> str:
     """Return the command that evaluates the trained model, quoted for this machine's shell."""
     words = [*command_name("evaluate").split(), "--model", plan.config.output_dir]
-    names = (
-        "task",
-        *DATA_OPTION_NAMES,
-        "reward_funcs",
-        "system_prompt",
-        "max_completion_length",
-        "chat_template",
-        *OPTIONS_THAT_IMPORT,
-    )
-    for name in names:
+    first = ("task", *DATA_OPTION_NAMES, "reward_funcs", "system_prompt", "max_completion_length")
+    for name in dict.fromkeys((*first, *EVALUATE_OPTION_DEFAULTS)):
         value = plan.options.get(name)
-        if value is None or value == TASK_OPTION_DEFAULTS.get(name):
+        if value is None or value == EVALUATE_OPTION_DEFAULTS.get(name):
             continue
         words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
     return shell_line(words)

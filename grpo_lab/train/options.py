@@ -7,15 +7,15 @@ from pathlib import Path
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION, TRL
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
-from grpo_lab.train.engines.options import TRL, add_engine_options
-from grpo_lab.train.engines.trl_settings import settings_on_trl
-from grpo_lab.train.plan import STEP_SETTING_OF_OPTION
+from grpo_lab.train.engines.options import add_engine_options
+from grpo_lab.train.engines.trl_settings import adapt_saved_settings
 from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
@@ -46,8 +46,8 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
     changes: dict[str, tuple] = {}
     engine = typed.get("engine") or saved.get("engine")
     if file is not None and engine == TRL:
-        saved, changes = settings_on_trl(saved, typed)
-    options = {"model": "tiny"} | TASK_OPTION_DEFAULTS | saved | typed
+        saved, changes = adapt_saved_settings(saved, typed)
+    options = {"model": COMMAND_OPTIONS["model"].default} | TASK_OPTION_DEFAULTS | saved | typed
     if "output_dir" not in options and options.get("dry_run"):  # a dry run needs a name but writes no folder
         options["output_dir"] = "outputs/run"
     if "output_dir" not in options:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grpo_lab.base.checks import InputError, check_between, check_positive
+from grpo_lab.command_options import STEP_SETTING_OF_OPTION
 from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
@@ -22,8 +23,6 @@ if TYPE_CHECKING:  # needs transformers
     from grpo_lab.rollout.environments.environment import Environment
 
 TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
-# Options that are converted to steps once the number of rows is known, and the setting that each replaces.
-STEP_SETTING_OF_OPTION = {"num_train_epochs": "max_steps", "warmup_ratio": "warmup_steps"}
 MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
@@ -41,7 +40,7 @@ class RunPlan:
     parameters: Number of parameters of the model.
     rows: The problems to train on.
     eval_rows: The held-out problems of the evaluations during the run; None if there are no evaluations.
-    notes: Lines for the user on the number of steps and on the evaluation.
+    step_notes: Lines for the user on the number of steps and on the evaluation.
     """
 
     options: dict
@@ -54,7 +53,7 @@ class RunPlan:
     parameters: int
     rows: Rows
     eval_rows: Rows | None
-    notes: list[str]
+    step_notes: list[str]
 
     @property
     def has_tiny_model(self) -> bool:
@@ -81,7 +80,7 @@ class RunPlan:
     def description_lines(self) -> list[str]:
         """Return lines on the plan, the task, its rewards and the default settings."""
         task_lines = self.task_spec.description_lines(self.rows)
-        return [*self.notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
+        return [*self.step_notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
 
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
         """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
@@ -106,9 +105,9 @@ class RunPlan:
             config, lines = fit_to_gpu(
                 *self.config_and_tokenizer, self.rows, self.config, self.device, self.options, self.environment
             )
-        fitted = replace(self, config=config)
-        vars(fitted)["model_parts"] = self.model_parts  # `replace` would drop it, and it would be opened again
-        return fitted, lines
+        plan = replace(self, config=config)
+        vars(plan)["config_and_tokenizer"] = self.config_and_tokenizer  # `replace` drops what was cached
+        return plan, lines
 
 
 def make_plan(options: dict) -> RunPlan:
@@ -118,7 +117,7 @@ def make_plan(options: dict) -> RunPlan:
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.rollout.environments.choice import make_environment
+    from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
     engine = make_engine(options)
@@ -148,7 +147,7 @@ def make_plan(options: dict) -> RunPlan:
         parameters=parameters,
         rows=rows,
         eval_rows=eval_rows,
-        notes=_notes(options, task_spec, config, len(rows)),
+        step_notes=_step_notes(options, task_spec, config, len(rows)),
     )
 
 
@@ -207,7 +206,7 @@ def _eval_rows(task_spec: TaskSpec, config: GRPOConfig) -> Rows | None:
     return task_spec.rows("test", None, seed=1)[:MAX_EVAL_PROBLEMS]
 
 
-def _notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:
+def _step_notes(options: dict, task_spec: TaskSpec, config: GRPOConfig, num_rows: int) -> list[str]:
     """Return lines on the number of steps in the epochs, and on an evaluation on the problems of the training."""
     notes = []
     if (epochs := options.get("num_train_epochs")) is not None:

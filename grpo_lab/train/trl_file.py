@@ -16,10 +16,10 @@ from grpo_lab.base import shell_line
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import as_option_text
 from grpo_lab.base.setting import unused_settings
+from grpo_lab.command_options import NEEDED_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train import trl_names
-from grpo_lab.train.engines.options import NEEDED_OPTIONS, TRL
 from grpo_lab.train.engines.trl_table import TRL_SETTINGS
 
 SAME_MEANING, OTHER_MEANING, NO_EFFECT = "taken", "means something else here", "has no effect here"

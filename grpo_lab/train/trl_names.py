@@ -3,8 +3,8 @@
 A test compares them with the installed TRL: each field of its GRPOConfig is a setting of this package or in one table.
 """
 
-from grpo_lab.config.lora import LORA_DEFAULTS
-from grpo_lab.train.engines.options import VLLM_SETTINGS
+from grpo_lab.command_options import VLLM_OPTIONS
+from grpo_lab.config.lora import LORA_OPTIONS
 
 VERSION = "1.16"
 
@@ -17,8 +17,8 @@ TRANSLATED = (
 )  # fmt: skip
 
 # Options of the command that are not settings of a run's configuration. The options of vLLM need --engine trl.
-PEFT_OPTIONS = ("use_peft", *LORA_DEFAULTS)
-VLLM_OPTIONS = ("use_vllm", *VLLM_SETTINGS)
+PEFT_NAMES = ("use_peft", *LORA_OPTIONS)
+VLLM_NAMES = ("use_vllm", *VLLM_OPTIONS)
 LORA_DROPOUT = 0.05  # TRL's default
 
 # Names that this package lacks although the outcome of a run depends on them: for each, the values with which a run
@@ -144,8 +144,8 @@ OTHER_VERSIONS: dict[str, tuple[str, str | None]] = {
 # All names of these tables: those that a file for TRL may contain and that are no settings of this package.
 NAMES_WITHOUT_SETTING = {
     *TRANSLATED,
-    *PEFT_OPTIONS,
-    *VLLM_OPTIONS,
+    *PEFT_NAMES,
+    *VLLM_NAMES,
     *UNSUPPORTED,
     *WHY_NO_EFFECT,
     *DATASETS,

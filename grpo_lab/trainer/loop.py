@@ -17,8 +17,8 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.environment import EnvironmentLike
+from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.collecting import collect

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, RunError
-from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
+from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, FRAC_TRAINED_REPLIES, LOGP_DIFFERENCE_MAX
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.rollout import Episode
@@ -116,7 +116,7 @@ class UpdateMetrics:
             metrics.trained_reply_tokens for metrics in self._microbatches if metrics.trained_reply_tokens is not None
         ]
         if reply_counts:
-            combined[TRAINED_REPLIES] = _share_of_tokens(reply_counts)
+            combined[FRAC_TRAINED_REPLIES] = _share_of_tokens(reply_counts)
         return merge_metrics(combined, means_of_update)
 
 

@@ -28,7 +28,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import compute_logprobs, sample_completions
 from grpo_lab.tasks import addition_problems
-from grpo_lab.tasks.table import NUM_TRAINING_SUMS
+from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.rewarding import reward_rollout

@@ -34,7 +34,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
 from grpo_lab.models import load_policy
 from grpo_lab.tasks import addition_problems
-from grpo_lab.tasks.table import NUM_TRAINING_SUMS
+from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from grpo_lab.toys.asynchronous import importance_weights, truncate_weights
 from grpo_lab.trainer import collect, logprobs_without_gradient, update

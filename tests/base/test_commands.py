@@ -20,7 +20,7 @@ from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.base import Parser, Stopped, command, version_line, writable_file, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError, check_positive
-from grpo_lab.base.running import BUG, TRACEBACK_HINT
+from grpo_lab.base.running import REPORT_BUG_HINT, TRACEBACK_HINT
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.fork import in_a_fork
 from tests.support.refused import refused
@@ -110,7 +110,11 @@ def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys
     ]:
         with pytest.raises((KeyError, RuntimeError, TypeError, ValueError, ImportError)) as fault:
             command_that(act)([])
-        assert fault.value.__notes__ == [BUG] and "grpo_lab.doctor" in BUG and not capsys.readouterr().err
+        assert (
+            fault.value.__notes__ == [REPORT_BUG_HINT]
+            and "grpo_lab.doctor" in REPORT_BUG_HINT
+            and not capsys.readouterr().err
+        )
 
 
 def test_package_raises_input_error_for_errors_of_the_caller():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_lab.diagnose import RULES, diagnose, notes, read_log
+from grpo_lab.diagnose import RULES, diagnose, harmless_signs, read_log
 from grpo_lab.diagnose.rules import examine
 
 STEPS = 32
@@ -187,8 +187,8 @@ def test_settings_of_the_run_adjust_thresholds():
 def test_a_loss_of_zero_is_explained_and_no_finding():
     """The log of trl issue 2703 has a loss of 0 and a gradient that is not 0."""
     rows = history(loss=0.0, grad_norm=0.4)
-    (note,) = notes(read_log(rows))
+    (note,) = harmless_signs(read_log(rows))
     assert note.startswith("loss is 0 in the median step, which is not a fault") and not diagnose(rows)
-    assert not notes(read_log(history(loss=0.2, grad_norm=0.4)))
+    assert not harmless_signs(read_log(history(loss=0.2, grad_norm=0.4)))
     unclipped = read_log(history(**{"clip_ratio/region_mean": 0.0}), {"num_iterations": 1})
-    assert "with one update" in notes(unclipped)[0]
+    assert "with one update" in harmless_signs(unclipped)[0]

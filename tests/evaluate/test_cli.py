@@ -12,7 +12,7 @@ from grpo_lab.evaluate import cli, main
 from grpo_lab.rewards import accuracy_reward, reward_names
 from grpo_lab.rewards.rules import think_rate
 from grpo_lab.rollout.prompting.prompts import longest_prompt
-from grpo_lab.tasks import addition_problems, addition_split, find_task, table
+from grpo_lab.tasks import addition_problems, addition_split, find_task, task_table
 from grpo_lab.train import main as train_main
 from grpo_lab.trainer import evaluation
 from tests.support.refused import refused
@@ -64,7 +64,7 @@ def test_evaluate_command_prints_one_json_object_to_stdout(base, capsys):
 
 
 def test_evaluate_command_defaults_to_held_out_sums(base, evaluated_with, monkeypatch):
-    monkeypatch.setitem(table.TASKS["sums"].default_counts, "test", 7)
+    monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "test", 7)
     for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
         assert main(["--model", base, *words]) == 0
         rows, keywords = evaluated_with.pop()

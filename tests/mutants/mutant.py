@@ -24,7 +24,7 @@ TELLING = {
     "trainer/loop": ("trainer/test_loop_step.py",),
     "trainer/rewarding": ("trainer/test_rewarding.py", "trainer/test_loop_step.py"),
     "trainer/run": ("trainer/test_run.py", "trainer/folder/test_resume.py"),
-    "objective/table": ("objective/test_loss*.py", "objective/test_surrogates.py"),
+    "objective/losses": ("objective/test_loss.py", "objective/test_loss_batches.py", "objective/test_surrogates.py"),
     "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
     "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
     "rollout/decoding/dispatch": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),

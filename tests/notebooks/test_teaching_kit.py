@@ -10,7 +10,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.course.exercises import all_exercises
 from grpo_lab.course.exercises.nb09 import FAULTS
 from grpo_lab.course.release import TITLES
-from grpo_lab.objective.table import LOSSES
+from grpo_lab.objective.losses import LOSSES
 
 KIT = Path(__file__).parents[2] / "docs" / "teaching"
 PAGES = sorted(KIT.rglob("*.md"))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.tasks import find_task
-from grpo_lab.tasks.table import MAX_EVALUATED
+from grpo_lab.tasks.task_table import MAX_EVALUATED
 from grpo_lab.tasks.user_data import read_user_data
 
 

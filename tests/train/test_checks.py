@@ -10,7 +10,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.models import without_weights
 from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
-from grpo_lab.tasks import table
+from grpo_lab.tasks import task_table
 from grpo_lab.train import checks
 from tests.support.refused import refused
 from tests.support.tool_policy import make_tool_policy
@@ -37,7 +37,7 @@ def arguments(base, tmp_path, monkeypatch) -> list[str]:
     def load(*_, **__):
         raise LoadCalled
 
-    monkeypatch.setitem(table.TASKS["sums"].default_counts, "train", 30)
+    monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "train", 30)
     monkeypatch.setattr(models, "load_policy", load)
     return ["--model", base, "--output_dir", str(tmp_path / "out"), "--use_peft", "--num_generations", "2"]
 
@@ -47,9 +47,9 @@ def plan_of(arguments):
 
 
 def test_the_checks_of_a_run_are_those_of_this_file(arguments):
-    assert sorted(check.__name__ for check in checks.checks_of(plan_of(arguments)).values()) == sorted(CHECKS)
+    assert sorted(check.function.__name__ for check in checks.applicable_checks(plan_of(arguments))) == sorted(CHECKS)
     without_lora = [argument for argument in arguments if argument != "--use_peft"]
-    assert checks.check_adapter not in checks.checks_of(plan_of(without_lora)).values()
+    assert checks.check_adapter not in {check.function for check in checks.applicable_checks(plan_of(without_lora))}
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -98,7 +98,7 @@ def test_all_problems_are_collected_and_the_first_one_is_raised_without_a_list(a
     (tmp_path / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
     plan = plan_of([*arguments, "--max_completion_length", "9999", "--lora_target_modules", "foo_proj"])
     problems: list[str] = []
-    assert checks.run_checks(plan, problems) == list(checks.checks_of(plan))
+    assert checks.run_checks(plan, problems) == [check.description for check in checks.applicable_checks(plan)]
     assert ["output_dir" in problems[0], "dataset row 0" in problems[1], "foo_proj" in problems[2]] == [True] * 3
     assert len(problems) == 3
     with pytest.raises(FileExistsError, match="output_dir"):

@@ -20,9 +20,9 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.rules import think_rate
 from grpo_lab.task_spec import BY_REWARDS
-from grpo_lab.tasks import addition_problems, find_task, table
+from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
-from grpo_lab.tasks.table import NUM_TRAINING_SUMS
+from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from tests.support.refused import refused
 from tests.support.resuming import metrics_in
@@ -81,7 +81,7 @@ def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
 
 @pytest.fixture(autouse=True)
 def few_problems(monkeypatch):
-    monkeypatch.setitem(table.TASKS["sums"].default_counts, "train", 30)
+    monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "train", 30)
 
 
 @pytest.fixture

@@ -11,12 +11,13 @@ import yaml
 
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
+from grpo_lab.command_options import VLLM_OPTIONS
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train import trl_file, trl_names
 from grpo_lab.train.engines.engine import OurEngine
-from grpo_lab.train.engines.options import VLLM_SETTINGS, make_engine
+from grpo_lab.train.engines.options import make_engine
 from grpo_lab.train.plan import convert_to_steps
 from grpo_lab.train.trl_file import (
     ANOTHER_VERSION,
@@ -42,8 +43,8 @@ def trls(folder, **settings) -> "trl.GRPOConfig":
 
 
 def test_every_name_of_trl_is_a_setting_of_ours_or_in_exactly_one_table():
-    options = [*trl_names.PEFT_OPTIONS, *trl_names.VLLM_OPTIONS]
-    assert {*options} == {"use_peft", *LORA_DEFAULTS, "use_vllm", *VLLM_SETTINGS} <= OPTIONS
+    options = [*trl_names.PEFT_NAMES, *trl_names.VLLM_NAMES]
+    assert {*options} == {"use_peft", *LORA_DEFAULTS, "use_vllm", *VLLM_OPTIONS} <= OPTIONS
     tables = [options, trl_names.TRANSLATED, trl_names.UNSUPPORTED, trl_names.WHY_NO_EFFECT, trl_names.DATASETS]
     for name in TRLS.keys() | SCRIPTS:
         assert (name in SETTINGS) + sum(name in table for table in tables) == 1, name

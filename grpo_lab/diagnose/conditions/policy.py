@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, LOGP_DIFFERENCE_MAX, TRAINED_REPLIES
+from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, FRAC_TRAINED_REPLIES, LOGP_DIFFERENCE_MAX
 from grpo_lab.diagnose.conditions.evidence import (
     CLIP_RATIO,
     LOGP_DIFFERENCE_MEAN,
@@ -19,11 +19,12 @@ from grpo_lab.diagnose.logs import Log
 
 def environment_tokens_in_loss(log: Log) -> Evidence | None:
     """Detect that tokens written by the environment are in the loss."""
-    steps, share = log.points(TRAINED_REPLIES, 1)
+    steps, share = log.points(FRAC_TRAINED_REPLIES, 1)
     if not share.any():
         return None
     step = int(steps[share.argmax()])
-    return f"{TRAINED_REPLIES} is {share.max():.2g} at step {step} (0 expected: the environment's tokens are only read)"
+    value = f"{FRAC_TRAINED_REPLIES} is {share.max():.2g} at step {step}"
+    return f"{value} (0 expected: the environment's tokens are only read)"
 
 
 def completions_reencoded(log: Log) -> Evidence | None:
@@ -40,7 +41,7 @@ def completions_reencoded(log: Log) -> Evidence | None:
     if (
         is_large.sum() < 3
         or np.median(share[is_large]) > 0.5
-        or (log.has(TRAINED_REPLIES) and environment_tokens_in_loss(log))
+        or (log.has(FRAC_TRAINED_REPLIES) and environment_tokens_in_loss(log))
     ):
         return None
     differing = f"{FRAC_LOGP_DIFFERENCE} is {np.median(share[is_large]):.2g} there"

@@ -44,7 +44,7 @@ class OurEngine:
             return config.requested_precision
         return _most_exact_precision(config, device, parameters)
 
-    def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
+    def differences(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
         """Yield nothing: this engine changes no settings that the user should hear of."""
         yield from ()
 
@@ -98,10 +98,10 @@ class TrlEngine:
             return pick_precision(device, parameters).name
         return precision
 
-    def notes(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
+    def differences(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
         """Yield a table of the differences between this run and the same run in our own loop.
 
-        changes: The settings from a file that were replaced or dropped, as `settings_on_trl` returns them.
+        changes: The settings from a file that were replaced or dropped, as `adapt_saved_settings` returns them.
         """
         yield differences(config, changes, self.vllm)
 

@@ -2,38 +2,13 @@
 
 from argparse import SUPPRESS, ArgumentParser
 from importlib.util import find_spec
-from typing import Any
 
 from grpo_lab.base.checks import InputError, InputPackageError
+from grpo_lab.command_options import NEEDED_OPTIONS, OURS, TRL, VLLM_OPTIONS, WITH_SERVER
 from grpo_lab.config.arguments import argparse_type
 from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
 from grpo_lab.train.engines.engine import Engine, OurEngine, TrlEngine
 from grpo_lab.train.engines.processes import world_size
-
-OURS, TRL = "grpo_lab", "trl"
-SERVER_MODE = {"vllm_mode": "server"}
-# Settings for sampling with vLLM, under TRL's names: the type of each, and the values of other options that it needs.
-VLLM_SETTINGS: dict[str, tuple[Any, dict]] = {
-    "vllm_mode": (str, {}),
-    "vllm_server_base_url": (str, SERVER_MODE),
-    "vllm_server_host": (str, SERVER_MODE),
-    "vllm_server_port": (int, SERVER_MODE),
-    "vllm_server_timeout": (float, SERVER_MODE),
-    "vllm_group_port": (int, SERVER_MODE),
-    "vllm_gpu_memory_utilization": (float, {}),
-    "vllm_max_model_length": (int, {}),
-    "vllm_tensor_parallel_size": (int, {}),
-    "vllm_importance_sampling_correction": (bool, {}),
-    "vllm_importance_sampling_mode": (str, {}),
-    "vllm_importance_sampling_clip_max": (float, {}),
-}
-# Options that are read only together with others: for each, the values of the others that it needs.
-NEEDED_OPTIONS: dict[str, dict] = {
-    "fsdp": {"engine": TRL},
-    "use_vllm": {"engine": TRL},
-    **{name: {"use_peft": True} for name in LORA_DEFAULTS},
-    **{name: {"use_vllm": True} | required for name, (_, required) in VLLM_SETTINGS.items()},
-}
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
@@ -53,10 +28,10 @@ def add_engine_options(parser: ArgumentParser) -> None:
         ("vllm_mode", "on the GPUs that train, or on its own (TRL's default: colocate)", vllm_modes),
     ):  # fmt: skip
         group.add_argument(f"--{name}", help=about, default=SUPPRESS, **kind)
-    for name, (kind, required) in VLLM_SETTINGS.items():
+    for name, spec in VLLM_OPTIONS.items():
         if name != "vllm_mode":
-            about = f"TRL's, {server if required else 'with --use_vllm'}"
-            group.add_argument(f"--{name}", help=about, default=SUPPRESS, **argparse_type(kind))
+            about = f"TRL's, {server if spec.needs == WITH_SERVER else 'with --use_vllm'}"
+            group.add_argument(f"--{name}", help=about, default=SUPPRESS, **argparse_type(spec.type))
 
 
 def _switch() -> dict:
@@ -74,7 +49,7 @@ def make_engine(options: dict) -> Engine:
     engine_options = {
         name: value
         for name, value in options.items()
-        if value is not None and (value is not False or name in VLLM_SETTINGS)
+        if value is not None and (value is not False or name in VLLM_OPTIONS)
     }
     _check_needed_options(engine_options)
     name = engine_options.get("engine", OURS)
@@ -113,4 +88,4 @@ def _vllm_settings(engine_options: dict) -> dict | None:
         return None
     if find_spec("vllm") is None:
         raise InputPackageError("use_vllm", True, 'vllm is not installed; pip install "vllm", on an NVIDIA GPU')
-    return {"use_vllm": True} | {option: engine_options[option] for option in VLLM_SETTINGS if option in engine_options}
+    return {"use_vllm": True} | {option: engine_options[option] for option in VLLM_OPTIONS if option in engine_options}

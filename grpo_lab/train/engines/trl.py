@@ -24,7 +24,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import disable_dropout
-from grpo_lab.rollout.environments.choice import make_environment
+from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.forward.modes import training_mode
@@ -88,7 +88,7 @@ def train(
     check_inputs(inputs)
     rows = [row for step in range(config.max_steps) for row in inputs.data_rows_of_step(step)]
     check_prompts_for_trl(inputs, rows)
-    config = _for_this_process(model, config)
+    config = _config_of_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
     folder = _run_folder(model, tokenizer, config, saved_options | config.saved() | engine_settings)
@@ -149,7 +149,7 @@ def _adapter(model, config: GRPOConfig, lora: dict | None):
     return lora_config(model, lora)
 
 
-def _for_this_process(model, config: GRPOConfig) -> GRPOConfig:
+def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
     """Return the configuration with the model's precision; only the main process reports to trackers."""
     precision = precision_of(model, config).name
     if precision not in PRECISION_FLAGS:

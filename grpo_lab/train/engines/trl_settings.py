@@ -107,7 +107,7 @@ def settings_in_updates(config: GRPOConfig) -> dict[str, int]:
     return {name: count * config.updates_per_step for name, count in steps.items() if count is not None}
 
 
-def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
+def adapt_saved_settings(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
     """Replace or drop settings from the file of a run that TRL lacks, if the training stays the same without them.
 
     All other settings stay in the result, and `check_settings` refuses those that TRL lacks.
@@ -135,7 +135,7 @@ def settings_on_trl(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
 def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
     """Return a table of the differences between this run on TRL and the same run in our own loop.
 
-    changes: The settings from a file that were replaced or dropped, as `settings_on_trl` returns them.
+    changes: The settings from a file that were replaced or dropped, as `adapt_saved_settings` returns them.
     vllm: Settings of vLLM, as in `TrlEngine`.
     """
     rows = dict(changes)

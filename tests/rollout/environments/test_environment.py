@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.environments.choice import make_environment
 from grpo_lab.rollout.environments.environment import Environment, WrappedEnvironment, as_environment, sample_rows
+from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import Run, collect, train

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from grpo_lab.base import Stopped
+from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.train import cli
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
-from grpo_lab.train.engines.options import TRL, make_engine
+from grpo_lab.train.engines.options import make_engine
 from grpo_lab.train.engines.processes import stop_if_a_process_is_gone
 from grpo_lab.train.engines.trl_settings import batch_settings_per_process, differences
 from grpo_lab.trainer.stopping import RESUME_HINT

@@ -386,7 +386,7 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
-    assert engine_options.VLLM_SETTINGS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
+    assert engine_options.VLLM_OPTIONS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if engine_options.find_spec("vllm") is None:
         with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):

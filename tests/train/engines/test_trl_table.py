@@ -11,7 +11,7 @@ from grpo_lab.config.arguments import option_actions
 from grpo_lab.objective import LOSSES, Loss
 from grpo_lab.train import train_parser, trl_file
 from grpo_lab.train.engines import trl_table
-from grpo_lab.train.engines.trl_settings import check_settings, settings_on_trl
+from grpo_lab.train.engines.trl_settings import adapt_saved_settings, check_settings
 from grpo_lab.train.engines.trl_table import (
     LOSSES_IN_TRL,
     OUR_LOOP_ALONE,
@@ -98,10 +98,10 @@ def test_a_loss_that_trl_lacks_and_one_of_the_user_are_refused(monkeypatch):
 
 def test_a_refused_setting_in_the_file_of_a_run_is_dropped_if_the_training_is_the_same_without_it():
     changed = {"log_kl": True, "max_nonfinite_steps": 7, "tool_timeout": 5.0}
-    settings, changes = settings_on_trl(changed, {})
+    settings, changes = adapt_saved_settings(changed, {})
     assert settings == {"tool_timeout": 5.0} and changes.keys() == {"log_kl", "max_nonfinite_steps"}
     assert changes["max_nonfinite_steps"] == (7, TRL_SETTINGS["max_nonfinite_steps"].drop_reason)
-    assert settings_on_trl(changed, changed) == (changed, {}), "what was typed stays, and is refused"
+    assert adapt_saved_settings(changed, changed) == (changed, {}), "what was typed stays, and is refused"
     assert {*changed} <= {*settings_handled(Handling.REFUSED)}
 
 

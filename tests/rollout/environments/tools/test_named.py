@@ -13,7 +13,7 @@ from grpo_lab import chat, evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout.environments.choice import make_environment
+from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 from grpo_lab.rollout.rollout import turns_as_text

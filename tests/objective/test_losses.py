@@ -14,19 +14,19 @@ from grpo_lab.objective import LOSSES, divides_by_update_tokens
 ROOT = Path(grpo_lab.__file__).parents[1]
 TRAIN = "--output_dir out --loss_type my_clip --my_width 0.1 --max_steps 1 --num_iterations 2"
 TRAIN += " --num_generations 4 --generation_batch_size 8 --max_completion_length 4"
-# The program of a process that imports a copy of objective/table.py with the three pieces of CONTRIBUTING in it.
+# The program of a process that imports a copy of objective/losses.py with the three pieces of CONTRIBUTING in it.
 SCRIPT = f"""
 import importlib.abc, importlib.machinery, json, sys
 from pathlib import Path
 
 class WithMyLoss(importlib.machinery.SourceFileLoader):
     def get_code(self, name):
-        return compile(Path("table.py").read_text(encoding="utf-8"), self.path, "exec")
+        return compile(Path("losses.py").read_text(encoding="utf-8"), self.path, "exec")
 
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name == "grpo_lab.objective.table":
-            file = str(Path(path[0]) / "table.py")
+        if name == "grpo_lab.objective.losses":
+            file = str(Path(path[0]) / "losses.py")
             return importlib.util.spec_from_file_location(name, file, loader=WithMyLoss(name, file))
 
 sys.meta_path.insert(0, Finder())
@@ -68,7 +68,7 @@ def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"## Adding a loss\n.*?```python\n(.*?)```", text, re.DOTALL)
     setting, function, entry = block.strip("\n").split("\n\n")
-    source = (ROOT / "grpo_lab" / "objective" / "table.py").read_text(encoding="utf-8")
+    source = (ROOT / "grpo_lab" / "objective" / "losses.py").read_text(encoding="utf-8")
     for anchor, piece in (
         ("\n\n\nclass LossBatch(", setting),
         ("\n\n\nLEVEL_SETTING =", "\n\n" + function),
@@ -76,7 +76,7 @@ def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):
         assert source.count(anchor) == 1
         source = source.replace(anchor, f"\n{piece}{anchor}")
     source = re.sub(r"(LOSSES = \{\n.*?)\n\}", lambda match: f"{match[1]}\n{entry}\n}}", source, flags=re.DOTALL)
-    (tmp_path / "table.py").write_text(source, encoding="utf-8")
+    (tmp_path / "losses.py").write_text(source, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300

@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.environments.choice import make_environment
+from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.tool_environment import TOOL_TIMEOUT
