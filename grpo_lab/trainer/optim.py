@@ -35,7 +35,7 @@ class PolicyOptimizer:
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=is_scaling)
         # `scale` creates the tensors of the scaler, which `step` needs even if `backward` was never called.
         self.scaler.scale(torch.zeros((), device=device))
-        self.max_grad_norm, self.patience = config.max_grad_norm, config.max_nonfinite_steps
+        self.max_grad_norm, self.max_nonfinite_steps = config.max_grad_norm, config.max_nonfinite_steps
         self.nonfinite_total, self.nonfinite_in_a_row = 0, 0
 
     @property
@@ -75,7 +75,7 @@ class PolicyOptimizer:
         else:
             self.nonfinite_total += 1
             self.nonfinite_in_a_row += not was_halved
-        if self.nonfinite_in_a_row >= self.patience:
+        if self.nonfinite_in_a_row >= self.max_nonfinite_steps:
             raise RunError(
                 f"{self.nonfinite_in_a_row} updates in a row were not finite (last loss {loss}, gradient norm {norm}). "
                 "The weights are as they were before them. Look at learning_rate, at the rewards, and at extreme "

@@ -150,21 +150,25 @@ class Run(RunInputs):
         """
         return None if has_adapter(self.model) else self.reference
 
-    def log_kl_and_completions(self, step: int, experience: Experience, clock: Clock) -> dict:
-        """Measure the KL and write the completions of a step if the settings say so; return the new metrics."""
-        config = self.config
+    def measure_kl(self, experience: Experience, clock: Clock) -> dict:
+        """Return the KL to the reference as a metric if `config.log_kl` asks for it and the loss has no KL term."""
+        if not self.config.log_kl or self.config.beta != 0:
+            return {}
+        with clock("time/logprobs"):
+            return {"kl": kl_to_reference(self.model, self.reference, experience, self.config)}
+
+    def write_completions(self, step: int, experience: Experience) -> None:
+        """Print the best and the worst completion of a step and write all of them, if the settings ask for this step.
+
+        step: Index of the step, counted from 0.
+        """
         completed_steps = step + 1
-        metrics = {}
-        if config.log_kl and config.beta == 0:
-            with clock("time/logprobs"):
-                metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
-        if config.shows_completions_of(completed_steps):
+        if self.config.shows_completions_of(completed_steps):
             names = reward_names(all_reward_functions(self.reward_funcs, experience.rollout))
-            records = completion_records(
-                completed_steps, self.data_rows_of_step(step), experience, names, self.tokenizer
+            rows = self.data_rows_of_step(step)
+            self._session.log.write_completions(
+                completion_records(completed_steps, rows, experience, names, self.tokenizer)
             )
-            self._session.log.write_completions(records)
-        return metrics
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.

@@ -300,11 +300,11 @@ MICROBATCH_LOSS = Exercise(
             "policy_loss()": "loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, "
             "num_items=mask.sum(), **settings)"
         },
-        "always-weighted": {"5.15": "share = len(mask) / rows"},
+        "always-weighted": {"5.15": "share = len(mask) / num_rows"},
         "weighted-by-tokens": {
             "5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else mask.sum() / num_items"
         },
-        "share-turned-round": {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else rows / len(mask)"},
+        "share-turned-round": {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else num_rows / len(mask)"},
     },
 )
 
