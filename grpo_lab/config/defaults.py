@@ -40,16 +40,16 @@ SIZES = (
 )
 
 
-def is_tiny(parameters: int) -> bool:
+def is_tiny(num_parameters: int) -> bool:
     """Return True for a number of parameters that makes a model tiny, such as that of the model "tiny".
 
     A tiny model has its own prompts, completion lengths and defaults, and runs on one CPU thread: several threads would
     wait for each other longer than they compute.
     """
-    return parameters < TINY_BELOW
+    return num_parameters < TINY_BELOW
 
 
-def default_settings(parameters: int, task, device_type: str, explicit: dict | None = None) -> dict:
+def default_settings(num_parameters: int, task, device_type: str, explicit: dict | None = None) -> dict:
     """Return the defaults of `SIZE_DEPENDENT_SETTINGS` that are not explicit; others keep the defaults of `GRPOConfig`.
 
     The defaults fit the explicit settings:
@@ -60,18 +60,18 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
       one update, as in TRL.
 
     Args:
-        parameters: Number of parameters of the model.
+        num_parameters: Number of parameters of the model.
         task: An entry of `grpo_lab.tasks.TASKS`, which gives the length of its completions.
         device_type: Type of the device, such as "cuda" or "cpu".
         explicit: Settings that the user has chosen, by name. None: no settings.
     """
     explicit = explicit or {}
-    size = next(size for size in SIZES if parameters < size.parameters_below)
+    size = next(size for size in SIZES if num_parameters < size.parameters_below)
     settings = {
         "learning_rate": size.learning_rate,
         "num_generations": size.num_generations,
         "gradient_checkpointing": size.gradient_checkpointing,
-        "max_completion_length": task.completion_length(for_tiny_model=is_tiny(parameters)),
+        "max_completion_length": task.completion_length(for_tiny_model=is_tiny(num_parameters)),
     }
     group_size = max(1, explicit.get("num_generations", size.num_generations))
     settings["generation_batch_size"] = max(1, size.generation_batch_size // group_size) * group_size
@@ -90,7 +90,7 @@ def default_settings(parameters: int, task, device_type: str, explicit: dict | N
     return {name: settings[name] for name in SIZE_DEPENDENT_SETTINGS if name in settings and name not in explicit}
 
 
-def describe_defaults(settings: dict, parameters: int) -> str:
+def describe_defaults(settings: dict, num_parameters: int) -> str:
     """Return a sentence with the default settings that were chosen and the size of the model."""
     values = ", ".join(f"{name} {as_option_text(value)}" for name, value in settings.items())
-    return f"chosen for {parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"
+    return f"chosen for {num_parameters / 1e6:,.1f} million parameters: {values or 'nothing; all of it is given'}"

@@ -18,6 +18,17 @@ from grpo_lab.objective.losses import LOSSES, LossBatch, LossSettings, check_ran
 from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_range
 
 
+class LossMetrics(dict[str, Float[Tensor, ""]]):
+    """The metrics of a loss by name: each a mean over tokens, or over rows.
+
+    over_rows: Names of the metrics that are means over rows.
+    """
+
+    def __init__(self, means: dict[str, Float[Tensor, ""]], over_rows: set[str]):
+        super().__init__(means)
+        self.over_rows = over_rows
+
+
 def policy_loss(
     logp: Float[Tensor, "B T"],
     advantages: Float[Tensor, " B"] | Float[Tensor, "B #T"],
@@ -103,14 +114,14 @@ def policy_loss(
         metrics["kl"] = kl
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
     means = {name: _mean(metric.detach(), mask) for name, metric in metrics.items()}
-    return loss, means
+    return loss, LossMetrics(means, over_rows={name for name in means if _is_per_row(metrics[name], mask)})
 
 
 def microbatch_loss(
     logp: Float[Tensor, "R T"],
     advantages: Float[Tensor, " R"] | Float[Tensor, "R #T"],
     mask: Bool[Tensor, "R T"],
-    rows: int,
+    num_rows: int,
     num_items: Int[Tensor, ""] | int,
     *,
     loss_type: str = "grpo",
@@ -130,7 +141,7 @@ def microbatch_loss(
         logp: Log-probabilities of the B_j rows of micro-batch j (R in the shapes).
         advantages: Advantages of these rows, one per completion or one per token.
         mask: Mask of these rows.
-        rows: B, the number of rows in the whole update.
+        num_rows: B, the number of rows in the whole update.
         num_items: N, the number of tokens under the mask of the whole update.
         loss_type: Name of the loss, as in `policy_loss`.
         settings: Other arguments of `policy_loss`, among them `old_logp` and `ref_logp` of these rows.
@@ -139,8 +150,8 @@ def microbatch_loss(
         The contribution of the micro-batch, and its metrics, as in `policy_loss`. `backward()` also works for a
         micro-batch without tokens: the gradient is zero.
     """
-    check_at_least("rows", rows, len(mask))
-    share = 1.0 if divides_by_update_tokens(loss_type) else len(mask) / rows  # scalar (5.15)
+    check_at_least("num_rows", num_rows, len(mask))
+    share = 1.0 if divides_by_update_tokens(loss_type) else len(mask) / num_rows  # scalar (5.15)
     loss, metrics = policy_loss(logp, advantages, mask, loss_type=loss_type, num_items=num_items, **settings)
     loss = share * loss  # scalar (5.16)
     return loss, metrics
@@ -148,5 +159,8 @@ def microbatch_loss(
 
 def _mean(values: Tensor, mask: Tensor) -> Float[Tensor, ""]:
     """Return the mean over the tokens of the mask, or over rows if there is one value per row, as in TRL."""
-    is_per_row = values.shape[1] < mask.shape[1]
-    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if is_per_row else mask)
+    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if _is_per_row(values, mask) else mask)
+
+
+def _is_per_row(values: Tensor, mask: Tensor) -> bool:
+    return values.shape[1] < mask.shape[1]

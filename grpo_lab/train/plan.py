@@ -37,7 +37,7 @@ class RunPlan:
     engine: The engine that trains, this package's own loop or TRL's trainer.
     environment: The environment of the tools, of the environment class or of the task; None without one.
     device: The device that the model is trained on.
-    parameters: Number of parameters of the model.
+    num_parameters: Number of parameters of the model.
     rows: The problems to train on.
     eval_rows: The held-out problems of the evaluations during the run; None if there are no evaluations.
     step_notes: Lines for the user on the number of steps and on the evaluation.
@@ -50,7 +50,7 @@ class RunPlan:
     engine: Engine
     environment: "Environment | None"
     device: torch.device
-    parameters: int
+    num_parameters: int
     rows: Rows
     eval_rows: Rows | None
     step_notes: list[str]
@@ -58,7 +58,7 @@ class RunPlan:
     @property
     def has_tiny_model(self) -> bool:
         """True for a model with so few parameters that it counts as tiny (`is_tiny`)."""
-        return is_tiny(self.parameters)
+        return is_tiny(self.num_parameters)
 
     @property
     def saved_options(self) -> dict:
@@ -80,7 +80,7 @@ class RunPlan:
     def description_lines(self) -> list[str]:
         """Return lines on the plan, the task, its rewards and the default settings."""
         task_lines = self.task_spec.description_lines(self.rows)
-        return [*self.step_notes, *task_lines, describe_defaults(self.defaults, self.parameters)]
+        return [*self.step_notes, *task_lines, describe_defaults(self.defaults, self.num_parameters)]
 
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
         """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
@@ -124,8 +124,8 @@ def make_plan(options: dict) -> RunPlan:
     tools = load_tools(options.get("tools"))
     environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
-    parameters = count_parameters(options["model"], device.type)
-    task_spec, config, defaults = task_and_settings(options, parameters, device.type)
+    num_parameters = count_parameters(options["model"], device.type)
+    task_spec, config, defaults = task_and_settings(options, num_parameters, device.type)
     rows = task_spec.rows("train", None, config.seed)
     config = convert_to_steps(config, options, len(rows))
     environment = make_environment(
@@ -144,27 +144,27 @@ def make_plan(options: dict) -> RunPlan:
         engine=engine,
         environment=environment,
         device=device,
-        parameters=parameters,
+        num_parameters=num_parameters,
         rows=rows,
         eval_rows=eval_rows,
         step_notes=_step_notes(options, task_spec, config, len(rows)),
     )
 
 
-def task_and_settings(options: dict, parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
+def task_and_settings(options: dict, num_parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """Return the task with its rewards, the whole configuration, and those of its settings that are defaults.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
 
     options: The options of the command, as `read_options_and_changes` returns them.
-    parameters: Number of parameters of the model.
+    num_parameters: Number of parameters of the model.
     device_type: "cpu" or "cuda".
     """
     _register_own_formulas(options)
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
-    task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(parameters))
-    defaults = default_settings(parameters, task_spec.task, device_type, settings)
+    task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(num_parameters))
+    defaults = default_settings(num_parameters, task_spec.task, device_type, settings)
     for name, setting in STEP_SETTING_OF_OPTION.items():
         if name in options and setting in options:
             raise InputError(name, options[name], f"leave it out, or {setting}")

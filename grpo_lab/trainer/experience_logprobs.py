@@ -11,12 +11,12 @@ from torch import Tensor
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rollout import Rollout, compute_logprobs
-from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.trainer.experience import Experience
 
 
 def completion_logprobs(
-    model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
+    model, experience: Experience, config: GRPOConfig, has_gradient: Bool[Tensor, " B"] | None = None
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Compute the log-probability and the entropy of each sampled token under the model, for all rows at once.
 
@@ -24,8 +24,8 @@ def completion_logprobs(
         model: The model that computes; the result has a gradient if gradients are enabled.
         experience: The B completions with their prompts.
         config: The settings of the run, from which temperature, precision and entropy coefficient are read.
-        row_mask: True for each row to compute; the result of the other rows is 0. None: every row with a token in the
-            loss.
+        has_gradient: True for each row with a gradient, which is computed; the result of the other rows is 0. None:
+            every row with a token in the loss.
 
     Returns:
         Log-probabilities and entropies in nats, on the device of the experience. Values outside the loss mask are
@@ -33,11 +33,11 @@ def completion_logprobs(
     """
     logp = torch.zeros(experience.loss_mask.shape, device=experience.loss_mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
-    row_index = (experience.loss_mask.any(-1) if row_mask is None else row_mask).nonzero()[:, 0]
+    row_index = (experience.loss_mask.any(-1) if has_gradient is None else has_gradient).nonzero()[:, 0]
     if len(row_index) == 0:
         return logp, entropy
     with autocast(model, config):
-        new_logp, new_entropy = _logprobs_together(model, experience.rollout[row_index], config)
+        new_logp, new_entropy = _trimmed_logprobs(model, experience.rollout[row_index], config)
     token_index = (row_index[:, None], torch.arange(new_logp.shape[1], device=logp.device))
     logp = logp.to(new_logp.dtype).index_put(token_index, new_logp.to(logp.device))
     return logp, None if entropy is None else entropy.to(logp).index_put(token_index, new_entropy.to(logp))
@@ -45,46 +45,46 @@ def completion_logprobs(
 
 @torch.no_grad()
 def logprobs_without_gradient(
-    model, experience: Experience, config: GRPOConfig, row_mask: Bool[Tensor, " B"] | None = None
+    model, experience: Experience, config: GRPOConfig, has_gradient: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
     """Compute the log-probabilities of `completion_logprobs` without gradient, one micro-batch at a time.
 
     With an entropy coefficient, the entropies are computed and dropped: logits in chunks give log-probabilities that
     differ in their last bits with and without entropy, and these have to equal those of the update, for a ratio of 1.
     """
-    row_mask = experience.loss_mask.any(-1) if row_mask is None else row_mask
-    order = cheapest_order(model, experience.rollout, row_mask)
+    has_gradient = experience.loss_mask.any(-1) if has_gradient is None else has_gradient
+    order = cheapest_order(model, experience.rollout, has_gradient)
     parts = [
-        completion_logprobs(model, experience[rows], config, row_mask[rows])[0]
+        completion_logprobs(model, experience[rows], config, has_gradient[rows])[0]
         for rows in order.split(config.microbatch_size)
     ]
     return torch.cat(parts)[order.argsort()]
 
 
-def cheapest_order(model, rollout: Rollout, row_mask: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
+def cheapest_order(model, rollout: Rollout, has_gradient: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
     """Return an order of the rows in which the micro-batches compute few tokens.
 
     The rows of a prompt are adjacent: their shared prompt is computed once, and a micro-batch of whole groups holds no
-    other prompt. A model without the fast path (`is_fast`) gets rows sorted by length, which saves padding.
+    other prompt. A model without the fast path (`has_fast_path`) gets rows sorted by length, which saves padding.
 
     Args:
         model: The model that computes the log-probabilities.
         rollout: The B completions.
-        row_mask: True for each row that is computed; the other rows come last.
+        has_gradient: True for each row with a gradient, which is computed; the other rows come last.
     """
     # The longest rows come first, so that a run that needs too much memory fails at once and not after an hour.
-    order = (rollout.mask.sum(-1) * row_mask).argsort(descending=True, stable=True)
-    if not is_fast(model):
+    order = (rollout.mask.sum(-1) * has_gradient).argsort(descending=True, stable=True)
+    if not has_fast_path(model):
         return order
     prompts = rollout.prompt_of_row[order]
-    position = torch.arange(len(order), device=order.device).where(row_mask[order], len(order))
+    position = torch.arange(len(order), device=order.device).where(has_gradient[order], len(order))
     first_position = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
     # The position of the first computed row of each prompt.
     first_position = first_position.scatter_reduce(0, prompts, position, "amin")
     return order[first_position[prompts].argsort(stable=True)]
 
 
-def _logprobs_together(
+def _trimmed_logprobs(
     model, rollout: Rollout, config: GRPOConfig
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Compute log-probabilities and entropies of all rows, without the columns that are padding in every row.

@@ -93,7 +93,8 @@ def train(
                 with clock("time/logprobs"):
                     ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
-            kl_metrics = run.log_kl_and_completions(step, experience, clock)
+            kl_metrics = run.measure_kl(experience, clock)
+            run.write_completions(step, experience)
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.seconds), callback)
     return run.history
@@ -115,7 +116,7 @@ def update(
     """
     clock = clock or Clock(model.device)
     updates: list[dict] = []
-    sampled_experience = experience
+    on_policy_experience = experience
     has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
@@ -126,7 +127,7 @@ def update(
             # In the first update the policy is still the one that sampled. Without `old_logp` its ratio is exactly 1;
             # with it, the ratio would be 1 only up to rounding.
             is_first = not updates
-            batch = sampled_experience[rows] if is_first else experience[rows]
+            batch = on_policy_experience[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
     step_metrics = {
@@ -149,25 +150,28 @@ def accumulate_gradient(
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
-    row_mask = experience.rows_with_gradient(every_row=config.needs_every_row)
+    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
+    if experience.old_logp is not None:
+        # The other rows get log-probabilities of 0 here, and so a ratio of 1 whatever `old_logp` the caller has put in.
+        experience = replace(experience, old_logp=torch.where(has_gradient[:, None], experience.old_logp, 0))
     if not LOSSES[config.loss_type].depends_on_microbatches:
-        order = cheapest_order(model, experience.rollout, row_mask)
-        experience, row_mask = experience[order], row_mask[order]
+        order = cheapest_order(model, experience.rollout, has_gradient)
+        experience, has_gradient = experience[order], has_gradient[order]
     size = config.microbatch_size
-    for microbatch, has_gradient in zip(experience.split(size), row_mask.split(size), strict=True):
+    for microbatch, microbatch_has_gradient in zip(experience.split(size), has_gradient.split(size), strict=True):
         with clock("time/logprobs"):
-            logp, entropy = completion_logprobs(model, microbatch, config, has_gradient)
+            logp, entropy = completion_logprobs(model, microbatch, config, microbatch_has_gradient)
         advantages = microbatch.advantages
         if advantages.ndim == 2:  # one per token: the values at padding may be anything, even NaN
             advantages = torch.where(microbatch.loss_mask, advantages, 0)
-        loss, means = microbatch_loss(
+        loss, microbatch_metrics = microbatch_loss(
             logp, advantages, microbatch.loss_mask, len(experience), num_items,
             old_logp=microbatch.old_logp, ref_logp=microbatch.ref_logp, **loss_arguments,
         )  # fmt: skip
         if entropy is not None:
             loss = loss - config.entropy_coef * token_mean(entropy, microbatch.loss_mask, num_items)
         optimizer.backward(loss)
-        metrics.add(microbatch, has_gradient, logp, loss, means)
+        metrics.add(microbatch, microbatch_has_gradient, logp, loss, microbatch_metrics)
     return metrics.combine()
 
 

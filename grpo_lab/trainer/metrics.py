@@ -1,5 +1,6 @@
 """The metrics of a step: of its rollout, its rewards and its updates."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, FRAC_TRAINED_REPLIES, LOGP_DIFFERENCE_MAX
+from grpo_lab.objective.loss import LossMetrics
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.rollout import Episode
@@ -38,9 +40,11 @@ class _MicrobatchMetrics(NamedTuple):
     """The contribution of a micro-batch to the metrics of its update; its tensors are on the device."""
 
     means: dict[str, Float[Tensor, ""]]  # metrics that `policy_loss` returned
+    over_rows: set[str]  # names of those that are means over rows; the others are means over tokens
+    num_rows: int
     token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
-    max_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
+    max_logp_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
     differing_tokens: Int[Tensor, "2"]  # numbers of tokens: those that differ by more than LOGP_TOLERANCE, and all
     trained_reply_tokens: Int[Tensor, "2"] | None  # number of reply tokens in the loss, and of all reply tokens
 
@@ -48,7 +52,8 @@ class _MicrobatchMetrics(NamedTuple):
 class UpdateMetrics:
     """The metrics of one update, combined from its micro-batches.
 
-    A mean over tokens is weighted by the share of the update's tokens that the micro-batch has.
+    A mean over tokens is weighted by the share of the update's tokens that the micro-batch has, and a mean over rows by
+    its share of the rows.
 
     Args:
         num_items: Number of tokens in the loss of the update.
@@ -61,21 +66,21 @@ class UpdateMetrics:
     def add(
         self,
         microbatch: Experience,
-        row_mask: Bool[Tensor, " R"],
+        has_gradient: Bool[Tensor, " R"],
         logp: Float[Tensor, "R T"],
         loss: Float[Tensor, ""],
-        means: dict[str, Float[Tensor, ""] | float],
+        microbatch_metrics: Mapping[str, Float[Tensor, ""] | float],
     ) -> None:
         """Add the metrics of a micro-batch of R rows.
 
         Args:
             microbatch: The rows.
-            row_mask: True for each row whose log-probabilities were computed.
+            has_gradient: True for each row with a gradient, whose log-probabilities were therefore computed.
             logp: Log-probabilities under the trained policy.
             loss: The loss of the micro-batch.
-            means: Metrics that `microbatch_loss` returned, by name.
+            microbatch_metrics: Metrics that `microbatch_loss` returned, by name.
         """
-        computed = microbatch.loss_mask & row_mask[:, None]
+        computed = microbatch.loss_mask & has_gradient[:, None]
         difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
         differs = ~(difference <= LOGP_TOLERANCE)  # also where the difference is NaN
         differing_tokens = torch.stack([differs.sum(), computed.sum()])
@@ -89,17 +94,23 @@ class UpdateMetrics:
             surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
             trained_reply_tokens = torch.stack([surplus.sum(), reply_tokens.sum()])
         token_share = microbatch.loss_mask.sum() / self.num_items
-        means = {name: torch.as_tensor(value).to(loss) for name, value in means.items()}
         self._microbatches.append(
             _MicrobatchMetrics(
-                means, token_share, loss.detach(), difference.max(), differing_tokens, trained_reply_tokens
+                means={name: torch.as_tensor(value).to(loss) for name, value in microbatch_metrics.items()},
+                over_rows=microbatch_metrics.over_rows if isinstance(microbatch_metrics, LossMetrics) else set(),
+                num_rows=len(microbatch),
+                token_share=token_share,
+                loss=loss.detach(),
+                max_logp_difference=difference.max(),
+                differing_tokens=differing_tokens,
+                trained_reply_tokens=trained_reply_tokens,
             )
         )
 
     def combine(self) -> dict[str, float]:
         """Return the metrics of the whole update; this waits for the device."""
         stacked_numbers = [
-            torch.stack([metrics.token_share, metrics.loss, metrics.max_difference, *metrics.means.values()])
+            torch.stack([metrics.token_share, metrics.loss, metrics.max_logp_difference, *metrics.means.values()])
             for metrics in self._microbatches
         ]
         numbers = torch.stack(stacked_numbers).tolist()  # one list per micro-batch
@@ -107,10 +118,12 @@ class UpdateMetrics:
         max_difference = differences.max().item()  # NaN if one is NaN, unlike Python's max
         combined = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max_difference}
         means_of_update: dict[str, float] = {}
+        num_rows = sum(metrics.num_rows for metrics in self._microbatches)
         for metrics, (token_share, loss, _, *means) in zip(self._microbatches, numbers, strict=True):
             combined["loss"] += loss
             for name, mean in zip(metrics.means, means, strict=True):
-                means_of_update[name] = means_of_update.get(name, 0.0) + mean * token_share
+                weight = metrics.num_rows / num_rows if name in metrics.over_rows else token_share
+                means_of_update[name] = means_of_update.get(name, 0.0) + mean * weight
         combined[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([metrics.differing_tokens for metrics in self._microbatches])
         reply_counts = [
             metrics.trained_reply_tokens for metrics in self._microbatches if metrics.trained_reply_tokens is not None

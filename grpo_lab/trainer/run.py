@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.base.random_state import SEED_STRIDE, restored_random_state
+from grpo_lab.base.random_state import SEED_STRIDE
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.schedules import learning_rate
@@ -17,22 +17,19 @@ from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
 from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
 from grpo_lab.rollout.environments.environment import EnvironmentLike, as_environment
-from grpo_lab.rollout.forward.modes import checkpointed_layers, training_mode
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.folder.checkpoint import check_savable
 from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import completion_records, open_reports
+from grpo_lab.trainer.reports import completion_records
 from grpo_lab.trainer.rewarding import all_reward_functions
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
-from grpo_lab.trainer.step_log import StepLog
-from grpo_lab.trainer.stopping import StopSignals
+from grpo_lab.trainer.session import Session, run_session
 
 
 class Run(RunInputs):
@@ -74,8 +71,7 @@ class Run(RunInputs):
         self.first_step = 0
         self.history: list[dict] = []
         self._resources: ExitStack | None = None  # None until the run is entered; closes the resources at its end
-        self._stop_signals: StopSignals  # set by `_open`
-        self._log: StepLog  # set by `_open`
+        self._session: Session  # set by `_open`
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         settings = self.saved_options | config.saved()
         if self.optimizer.precision in PRECISIONS.values():
@@ -95,33 +91,18 @@ class Run(RunInputs):
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
+        """Open the session of the run; see `run_session`."""
+        session = run_session(
+            self.model, self.tokenizer, self.config, self.folder, self._open_folder, saved_options=self.saved_options,
+            training=self.config.gradient_checkpointing, model_to_save=lambda: self.model,
+        )  # fmt: skip
+        checkpointing = checkpointed_layers(self.model) if self.config.gradient_checkpointing else nullcontext()
+        with session as self._session, checkpointing, reuse_decoder():
+            self.first_step, self.history = self._session.first_step, self._session.log.history
+            yield
 
-        A run that fails does not save the model. In every case all resources are closed, and the random state, the
-        mode of the model and its gradient checkpointing are restored.
-        """
-        if self.folder is not None:
-            check_savable(self.model, self.tokenizer)
-        with self.folder or nullcontext():
-            if self.folder is not None:
-                self.first_step, self.history = self.folder.open(
-                    self.model, self.optimizer, self._checkpointed_reference, self._fingerprints()
-                )
-            with StopSignals(None if self.folder is None else self.folder.saved) as self._stop_signals:
-                with (
-                    open_reports(self.config, self.history, self.saved_options) as reports,
-                    restored_random_state(),
-                    training_mode(self.model, self.config.gradient_checkpointing),
-                    checkpointed_layers(self.model) if self.config.gradient_checkpointing else nullcontext(),
-                    reuse_decoder(),
-                ):
-                    self._log = StepLog(self.config, self.history, self.folder, reports)
-                    yield
-                # The folder is still locked here, and a first signal does not interrupt the writing.
-                if self.folder is not None:
-                    self.folder.save_model(self.model, self.tokenizer)
-                if self._stop_signals.requested:
-                    self._stop_signals.stop("after its last step")
+    def _open_folder(self, folder: RunFolder) -> tuple[int, list[dict]]:
+        return folder.open(self.model, self.optimizer, self._checkpointed_reference, self._fingerprints())
 
     def _fingerprints(self) -> dict:
         """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
@@ -133,12 +114,10 @@ class Run(RunInputs):
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * SEED_STRIDE + step)
-            self._log.start_step()
+            self._session.log.start_step()
             self._current_step = step
             yield step
-            if self._stop_signals.requested and step + 1 < self.config.max_steps:
-                self._save(step + 1)
-                self._stop_signals.stop(f"after step {step + 1} of {self.config.max_steps}")
+            self._session.stop_if_requested(step + 1, self._save)
 
     def trainer_state(self, step: int) -> TrainerState:
         """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""
@@ -171,21 +150,25 @@ class Run(RunInputs):
         """
         return None if has_adapter(self.model) else self.reference
 
-    def log_kl_and_completions(self, step: int, experience: Experience, clock: Clock) -> dict:
-        """Measure the KL and write the completions of a step if the settings say so; return the new metrics."""
-        config = self.config
+    def measure_kl(self, experience: Experience, clock: Clock) -> dict:
+        """Return the KL to the reference as a metric if `config.log_kl` asks for it and the loss has no KL term."""
+        if not self.config.log_kl or self.config.beta != 0:
+            return {}
+        with clock("time/logprobs"):
+            return {"kl": kl_to_reference(self.model, self.reference, experience, self.config)}
+
+    def write_completions(self, step: int, experience: Experience) -> None:
+        """Print the best and the worst completion of a step and write all of them, if the settings ask for this step.
+
+        step: Index of the step, counted from 0.
+        """
         completed_steps = step + 1
-        metrics = {}
-        if config.log_kl and config.beta == 0:
-            with clock("time/logprobs"):
-                metrics["kl"] = kl_to_reference(self.model, self.reference, experience, config)
-        if config.shows_completions_of(completed_steps):
+        if self.config.shows_completions_of(completed_steps):
             names = reward_names(all_reward_functions(self.reward_funcs, experience.rollout))
-            records = completion_records(
-                completed_steps, self.data_rows_of_step(step), experience, names, self.tokenizer
+            rows = self.data_rows_of_step(step)
+            self._session.log.write_completions(
+                completion_records(completed_steps, rows, experience, names, self.tokenizer)
             )
-            self._log.write_completions(records)
-        return metrics
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.
@@ -204,7 +187,7 @@ class Run(RunInputs):
         metrics = merge_metrics(metrics, self._evaluate(completed_steps))
         if "num_tokens" in metrics:
             metrics["num_tokens"] += self._tokens_so_far()
-        metrics = self._log.add(completed_steps, metrics)
+        metrics = self._session.log.add(completed_steps, metrics)
         save_steps = self.config.save_steps
         if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
             self._save(completed_steps)
@@ -216,7 +199,7 @@ class Run(RunInputs):
         return counts[-1] if counts else 0
 
     def _evaluate(self, completed_steps: int) -> dict:
-        if not self._log.is_evaluation_due(completed_steps):
+        if not self._session.log.is_evaluation_due(completed_steps):
             return {}
         clock = Clock(self.model.device)
         with clock("time/eval"):

@@ -14,7 +14,7 @@ from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.forward.attention import attention_dtype
-from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.long_rows import describe_attention
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import end_token_ids, longest_prompt
@@ -121,7 +121,7 @@ def check_prompts_of_run(
 def _attention_of_long_rows(inputs: RunInputs) -> str | None:
     """Describe the attention of rows that are too long for a mask; None if no row of the first prompts is that long."""
     model, config = inputs.model, inputs.config
-    if not is_fast(model):
+    if not has_fast_path(model):
         return None
     schemas = None if inputs.environment is None else inputs.environment.schemas
     prompt_length = longest_prompt(inputs.tokenizer, inputs.dataset, schemas)

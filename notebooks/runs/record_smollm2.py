@@ -122,7 +122,8 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
                 ref_logp = logprobs_without_gradient(run.reference_model(step), experience, config)
                 experience = replace(experience, ref_logp=ref_logp)
             experience = without_end(experience)
-            metrics |= run.log_kl_and_completions(step, experience, clock)
+            metrics |= run.measure_kl(experience, clock)
+            run.write_completions(step, experience)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, metrics | clock.seconds, None)
     return run.history

@@ -15,7 +15,7 @@ from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
 from grpo_lab.rollout.decoding.sampling_params import SamplingParams
-from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, is_fast
+from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
@@ -56,7 +56,7 @@ def distance_to_own_forward(model, rollout, logp):
 def test_accepted_architectures_sample_and_score_alike(name):
     model, tokenizer = make_architecture(name)
     ensure_checked(model)
-    for cache in ("dynamic", None) if is_fast(model) else ("dynamic",):
+    for cache in ("dynamic", None) if has_fast_path(model) else ("dynamic",):
         rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G, cache_implementation=cache)
         assert rollout.completion_ids.shape[1] > 1 and rollout.prompt_ids.shape[1] > WINDOW
         assert distance_to_own_forward(model, rollout, rollout.logp) < 1e-4
@@ -86,7 +86,7 @@ def test_refused_architectures_differ_by_the_reported_amount(name):
 def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkeypatch):
     without_capture(monkeypatch)
     model, _ = make_architecture(name)
-    assert is_fast(model)
+    assert has_fast_path(model)
     with torch.no_grad():
         decoder = GraphDecoder(model, DecoderSpec(2, 2, 64, SamplingParams((3, 4), 3)))
         ids = torch.ones(2, 5, dtype=torch.long)
@@ -121,5 +121,5 @@ def test_architectures_document_says_fast_plain_or_refused():
     document = Path(selfcheck.__file__).with_name("ARCHITECTURES.md").read_text(encoding="utf-8")
     written = [line for line in document.splitlines() if line.startswith("| ")]
     for name, line in zip(ARCHITECTURES, written[1:], strict=True):
-        how = "refused" if name in REFUSED else "fast" if is_fast(make_architecture(name)[0]) else "plain"
+        how = "refused" if name in REFUSED else "fast" if has_fast_path(make_architecture(name)[0]) else "plain"
         assert line == f"| {name} | {how} |"

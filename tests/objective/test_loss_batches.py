@@ -81,7 +81,7 @@ def test_bnpo_weighs_the_mean_of_each_part_by_its_rows():
     logp, _, _, advantages, mask = batch(7, 5, 0)
     part = microbatch_loss(logp[:3], advantages[:3], mask[:3], 7, mask.sum(), loss_type="bnpo")[0]
     assert_near(part, policy_loss(logp[:3], advantages[:3], mask[:3], loss_type="bnpo")[0] * 3 / 7)
-    with pytest.raises(ValueError, match="rows is 2; it must be at least 3"):
+    with pytest.raises(ValueError, match="num_rows is 2; it must be at least 3"):
         microbatch_loss(logp[:3], advantages[:3], mask[:3], 2, mask.sum())
 
 

@@ -56,7 +56,7 @@ def test_one_pass_gives_what_whole_rows_give_through_the_models_own_forward_pass
         model.gradient_checkpointing_enable()
         model.train()
     packed = gradients(model, rollout)
-    monkeypatch.setattr(model_logprobs, "is_fast", lambda model: False)
+    monkeypatch.setattr(model_logprobs, "has_fast_path", lambda model: False)
     whole = gradients(model, rollout)
     for a, b in zip(packed[0], whole[0], strict=True):
         torch.testing.assert_close(a[rollout.mask], b[rollout.mask], rtol=0, atol=1e-12)

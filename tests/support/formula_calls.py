@@ -18,7 +18,7 @@ ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
 CALLS = {
     "aggregate": [{"loss_type": name, "max_completion_length": 9} for name in LOSS_TYPES],
     "policy_loss": [{"beta": 0.1}],
-    "microbatch_loss": [{"rows": 20, "num_items": 40}],
+    "microbatch_loss": [{"num_rows": 20, "num_items": 40}],
     "token_weights": [{"loss_type": "grpo"}],
     "importance_ratio": [{"level": "token"}, {"level": "sequence"}],
     "importance_weights": [{"level": "token"}, {"level": "sequence"}],

@@ -1,6 +1,7 @@
 """Steps compared with a slow trainer made of loops; micro-batches and rows without gradient change nothing."""
 
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -141,6 +142,25 @@ def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
             assert metrics_in_parts == pytest.approx(metrics, abs=1e-6)
 
 
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("loss_type", ["grpo", "luspo"])
+def test_metrics_of_sequence_ratios_do_not_depend_on_the_size_of_micro_batches(loss_type, per_token):
+    """The ratio is a mean over rows and the KL one over tokens; clip ratios have the shape of the advantages."""
+
+    def config_of(parts):
+        sizes = {"per_device_train_batch_size": 8 // parts, "gradient_accumulation_steps": parts}
+        return make_config(loss_type=loss_type, importance_sampling_level="sequence", beta=0.2, epsilon=0.1, **sizes)
+
+    model, experience = make_experience(config_of(1))
+    if per_token:
+        columns = experience.loss_mask.shape[1]
+        signs = torch.tensor([1.0, -1.0]).repeat(columns)[:columns]
+        experience = replace(experience, advantages=experience.advantages[:, None] * signs)
+    (_, metrics), (_, metrics_in_parts) = (gradient(model, experience, config_of(parts)) for parts in (1, 4))
+    assert metrics["clip_ratio/region_mean"] > 0 and metrics["ratio"] != 1
+    assert metrics_in_parts == pytest.approx(metrics, abs=1e-6)
+
+
 def reward_of_half(completions, completion_ids, prompts, **kwargs):
     """Give equal rewards to the completions of prompts that are strings."""
     scores = letter_reward(completions, completion_ids)
@@ -166,6 +186,23 @@ def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shap
     for skipped_step, full_step in zip(skipped[1], full[1], strict=True):
         for name in ("loss", "grad_norm", "clip_ratio/region_mean"):
             assert skipped_step[name] == pytest.approx(full_step[name], abs=1e-6)
+
+
+@pytest.mark.parametrize("old_logp", [-100.0, math.nan])
+def test_a_user_s_old_logp_of_rows_without_gradient_has_no_effect(old_logp):
+    """Their log-probabilities are not computed, so that no ratio exists."""
+    config = make_config()
+    model, experience = make_experience(config)
+    experience = replace(experience, ref_logp=None)
+    advantages = torch.where(torch.arange(8) % 2 == 0, 0, experience.advantages)
+    advantages[1] = 1.0  # at least one row has a gradient
+    experience = replace(experience, advantages=advantages)
+    skipped = advantages == 0
+    expected_experience = replace(experience, old_logp=experience.old_logp.masked_fill(skipped[:, None], 0))
+    experience = replace(experience, old_logp=experience.old_logp.masked_fill(skipped[:, None], old_logp))
+    expected, expected_metrics = gradient(model, expected_experience, config)
+    result, metrics = gradient(model, experience, config)
+    assert torch.equal(result, expected) and metrics == expected_metrics and math.isfinite(metrics["ratio"])
 
 
 def test_equal_rewards_everywhere_move_nothing_and_compute_nothing(shapes):

@@ -88,7 +88,7 @@ def test_the_reference_takes_the_weights_of_the_policy_every_second_step():
 def test_the_kl_is_measured_if_asked_for_and_is_zero_for_an_unchanged_policy(settings, names):
     run = Run(*make_policy(), ROWS, None, make_config(**settings))
     clock = Clock(CPU)
-    metrics = run.log_kl_and_completions(0, ragged_experience([3, 1, 2, 4, 2, 2, 1, 3]), clock)
+    metrics = run.measure_kl(ragged_experience([3, 1, 2, 4, 2, 2, 1, 3]), clock)
     assert metrics == dict.fromkeys(names, 0.0)
     assert [*clock.seconds] == (["time/logprobs"] if names else [])
 

@@ -345,13 +345,14 @@ MICROBATCH_LOSS = Exercise(
                 "num_items=mask.sum(), **settings)"
             },
         ),
-        wrong_lines("always-weighted", {"5.15": "share = len(mask) / rows"}),
+        wrong_lines("always-weighted", {"5.15": "share = len(mask) / num_rows"}),
         wrong_lines(
             "weighted-by-tokens",
             {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else mask.sum() / num_items"},
         ),
         wrong_lines(
-            "share-turned-round", {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else rows / len(mask)"}
+            "share-turned-round",
+            {"5.15": "share = 1.0 if divides_by_update_tokens(loss_type) else num_rows / len(mask)"},
         ),
     ),
 )

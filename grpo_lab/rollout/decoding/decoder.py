@@ -44,7 +44,7 @@ class Decoder:
     its own; in a subclass, rows that have drawn the same tokens may share one.
 
     Args:
-        model: A model of the fast paths (`is_fast`).
+        model: A model of the fast paths (`has_fast_path`).
         spec: The sizes, and the sampling parameters.
         episode_tokens: The tokens of the episodes, with those of the environment, and which rows have ended. None
             without an environment.

@@ -15,7 +15,7 @@ from grpo_lab.rollout.decoding.generate import sample_by_generate
 from grpo_lab.rollout.decoding.gpu_memory import free_gpu_bytes, parts_that_fit
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, reusable_bytes
 from grpo_lab.rollout.decoding.sampling_params import Samples, SamplingRequest
-from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 
@@ -24,7 +24,7 @@ DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # device type to decoder; 
 
 def sample_sequences(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request by the fastest sampler that is right for the model and its device."""
-    if request.use_generate or not is_fast(model):
+    if request.use_generate or not has_fast_path(model):
         return sample_by_generate(model, request)
     num_parts = 1
     decoder_class = _decoder_class(model)
@@ -51,7 +51,7 @@ def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples
     samples: list[Samples] = []
     end_states = []
     start_state = random_state(model.device)
-    for part_index, part_request in enumerate(request.chunks(num_parts)):
+    for part_index, part_request in enumerate(request.in_parts(num_parts)):
         set_random_state(model.device, start_state)
         first_row = part_index * request.num_rows // num_parts
         samples.append(_sample_part(model, part_request, rollout_rows=request.num_rows, first_row=first_row))

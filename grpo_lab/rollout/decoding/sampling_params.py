@@ -77,9 +77,9 @@ class SamplingRequest:
         """B = P * G, the number of completions."""
         return len(self.prompts.ids) * self.num_generations
 
-    def chunks(self, parts: int) -> list["SamplingRequest"]:
-        """Split the request into requests for consecutive prompts, `parts` of them or fewer."""
-        prompts = zip(self.prompts.ids.chunk(parts), self.prompts.mask.chunk(parts), strict=True)
+    def in_parts(self, num_parts: int) -> list["SamplingRequest"]:
+        """Split the request into requests for consecutive prompts, `num_parts` of them or fewer."""
+        prompts = zip(self.prompts.ids.chunk(num_parts), self.prompts.mask.chunk(num_parts), strict=True)
         return [replace(self, prompts=Prompts(ids, mask)) for ids, mask in prompts]
 
 

@@ -11,7 +11,7 @@ FAST_FAMILIES = ("llama", "qwen2", "qwen3")  # values of `model_type` in a confi
 FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # kinds of rotary embeddings that do not depend on the length
 
 
-def is_fast(model) -> bool:
+def has_fast_path(model) -> bool:
     """Return True if the fast paths are right for a model."""
     config = model.config
     has_full_attention = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}

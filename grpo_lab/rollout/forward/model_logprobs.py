@@ -23,7 +23,7 @@ from grpo_lab.logprobs import (
     token_entropy,
     token_logprobs,
 )
-from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.forward.packing import packed_hidden
 from grpo_lab.rollout.inputs import LogprobInputs
@@ -65,7 +65,7 @@ def compute_logprobs(
     inputs = LogprobInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     logprobs_and_entropy = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
     needed_mask = mask if policy_mask is None else mask & policy_mask
-    if not is_fast(model):
+    if not has_fast_path(model):
         return _plain_logprobs(model, inputs, needed_mask, logprobs_and_entropy)
     hidden, predictor = packed_hidden(model, inputs)
     head = model.get_output_embeddings()

@@ -8,7 +8,7 @@ those of this package. Metrics have TRL's names, which this package uses too; me
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.origin import origin_of
-from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
@@ -27,7 +26,6 @@ from grpo_lab.models.frozen import disable_dropout
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
-from grpo_lab.rollout.forward.modes import training_mode
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
 from grpo_lab.tasks import Rows
@@ -38,13 +36,12 @@ from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer, records_of
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.folder.checkpoint import UNFINISHED, check_savable
+from grpo_lab.trainer.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.metrics import merge_metrics
-from grpo_lab.trainer.reports import open_reports
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
-from grpo_lab.trainer.step_log import StepLog
-from grpo_lab.trainer.stopping import RESUME_HINT, StopSignals
+from grpo_lab.trainer.session import Session, run_session
+from grpo_lab.trainer.stopping import RESUME_HINT
 
 
 def train(
@@ -91,32 +88,27 @@ def train(
     config = _config_of_process(model, config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
-    folder = _run_folder(model, tokenizer, config, saved_options | config.saved() | engine_settings)
+    folder = None
+    if config.output_dir is not None and is_main():
+        folder = RunFolder(config, saved_options | config.saved() | engine_settings)
     disable_dropout(model)
-    adapter = _adapter(model, config, lora)
-    with folder or nullcontext():
-        steps_done, history = 0, []
-        if folder is not None:
-            steps_done, history = _resume(folder, model, fingerprints(inputs) | {"engine": engine_settings})
-        reports_of_run = open_reports(config, history, saved_options)
-        with restored_random_state(), training_mode(model, model.training), reports_of_run as reports:
-            stop_signals = StopSignals(None if folder is None else folder.saved)
-            with stop_signals if world_size() == 1 else nullcontext():
-                with our_response_template(tokenizer, environment):
-                    trainer_inputs = replace(inputs, dataset=rows, config=config)
-                    trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
-                    evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
-                    # The first process alone has read them.
-                    steps_done, history = broadcast_object_list([steps_done, history])
-                    log = StepLog(config, history, folder, reports)
-                    try:
-                        _run_steps(StepRecorder(trainer, evaluate, stop_signals, callback, log), steps_done)
-                    finally:
-                        _restore_model(trainer, model, adapter)
-                trained_model = GatheredModel(model) if fsdp else model  # in all processes, since each sends its part
-                if folder is not None:
-                    folder.save_model(trained_model, tokenizer)
-    return history
+    adapter = None if lora is None else lora_config(model, lora)
+    session_of_run = run_session(
+        model, tokenizer, config, folder, partial(_open_folder, inputs=inputs, engine_settings=engine_settings),
+        saved_options=saved_options, training=model.training, catches_signals=world_size() == 1,
+        model_to_save=lambda: GatheredModel(model) if fsdp else model,  # in all processes, since each sends its part
+    )  # fmt: skip
+    with session_of_run as session, our_response_template(tokenizer, environment):
+        trainer_inputs = replace(inputs, dataset=rows, config=config)
+        trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
+        evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
+        # The first process alone has read them.
+        first_step, session.log.history[:] = broadcast_object_list([session.first_step, session.log.history])
+        try:
+            _run_steps(StepRecorder(trainer, evaluate, session, callback), first_step)
+        finally:
+            _restore_model(trainer, model, adapter)
+    return session.log.history
 
 
 def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
@@ -130,25 +122,6 @@ def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
     )  # fmt: skip
 
 
-def _run_folder(model, tokenizer, config: GRPOConfig, settings: dict) -> RunFolder | None:
-    """Return the folder of the run, not opened yet; None without an output_dir, and in all processes but the first.
-
-    settings: The settings and options to store, by name.
-    """
-    if config.output_dir is None or not is_main():
-        return None
-    folder = RunFolder(config, settings)
-    check_savable(model, tokenizer)
-    return folder
-
-
-def _adapter(model, config: GRPOConfig, lora: dict | None):
-    """Return peft's configuration of the adapters, or None to train all parameters."""
-    if lora is None:
-        return None
-    return lora_config(model, lora)
-
-
 def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
     """Return the configuration with the model's precision; only the main process reports to trackers."""
     precision = precision_of(model, config).name
@@ -158,9 +131,9 @@ def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
     return replace(config, precision=precision, bf16=False, fp16=False, **report_settings)
 
 
-def _resume(folder: RunFolder, model, run_fingerprints: dict) -> tuple[int, list[dict]]:
+def _open_folder(folder: RunFolder, inputs: RunInputs, engine_settings: dict) -> tuple[int, list[dict]]:
     """Open the folder, and return the number of steps done and the metrics of each; 0 and [] for a new run."""
-    step, history = folder.open(model, None, None, run_fingerprints)
+    step, history = folder.open(inputs.model, None, None, fingerprints(inputs) | {"engine": engine_settings})
     if step:
         files = folder.manifest["checkpoints"][f"checkpoint-{step}"]["files"]
         processes = sum(name.startswith("rng_state") for name in files)  # one for each process
@@ -180,8 +153,7 @@ def _run_steps(recorder: "StepRecorder", steps_done: int) -> None:
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
-    if recorder.stop_signals.requested:
-        recorder.stop_signals.stop(f"after step {recorder.log.history[-1]['step']} of {config.max_steps}")
+    recorder.session.stop_if_requested(len(recorder.log.history))
 
 
 def _restore_model(trainer: Trainer, model, adapter) -> None:
@@ -237,24 +209,23 @@ class StepRecorder(TrainerCallback):
 
     trainer: The trainer of the run.
     evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics.
-    stop_signals: The signal handlers of the run.
+    session: The open run, with the log in which the steps are recorded. The log has no folder without an output_dir,
+        and in all processes but the first.
     callback: A function of the step's number and its metrics, called after each step; None for none.
-    log: Where the steps are recorded. Its folder is None without an output_dir, and in all processes but the first.
     """
 
     def __init__(
         self,
         trainer: Trainer,
         evaluate: Callable[..., dict],
-        stop_signals: StopSignals,
+        session: Session,
         callback: Callable[[int, dict], None] | None,
-        log: StepLog,
     ):
         self.trainer = trainer
         self.evaluate = evaluate
-        self.stop_signals = stop_signals
+        self.session = session
+        self.log = session.log
         self.callback = callback
-        self.log = log
 
     def on_train_begin(self, args, state, control, **_):
         # A resumed run restores these two from its checkpoint, but they may have been changed for the rest of the run.
@@ -276,7 +247,7 @@ class StepRecorder(TrainerCallback):
         self.log.start_step()
         if self.callback is not None:
             self.callback(step, metrics)
-        if self.stop_signals.requested:
+        if self.session.stopping.requested:
             control.should_save, control.should_training_stop = self.log.folder is not None, True
 
     def on_save(self, args, state, control, **_):

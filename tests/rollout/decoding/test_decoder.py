@@ -17,7 +17,7 @@ from grpo_lab.rollout.decoding.dispatch import DECODERS
 from grpo_lab.rollout.decoding.gpu_memory import fewest_parts, free_gpu_bytes, parts_that_fit
 from grpo_lab.rollout.decoding.graph_decoder import exponential_race, fixed_columns
 from grpo_lab.rollout.decoding.sampling_params import entropy_of
-from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.small_policy import make_exact, make_policy
 
@@ -269,11 +269,11 @@ def test_sampling_restores_modes_even_after_a_failure(training, monkeypatch):
 
 def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch):
     adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
-    assert is_fast(make_policy()[0])
+    assert has_fast_path(make_policy()[0])
     monkeypatch.setattr(CpuDecoder, "run", None)  # fails if it is called
     for settings in (WINDOWS, adapting):
         policy = make_policy(**settings)
-        assert not is_fast(policy[0]) and sample(*policy).mask.any()
+        assert not has_fast_path(policy[0]) and sample(*policy).mask.any()
     assert sample(*make_policy(), cache_implementation="dynamic").mask.any()
 
 

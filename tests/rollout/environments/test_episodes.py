@@ -94,7 +94,7 @@ def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
 def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, path, monkeypatch):
     model, tokenizer = make_policy()
     if path == "plain":
-        monkeypatch.setattr(model_logprobs, "is_fast", lambda model: False)
+        monkeypatch.setattr(model_logprobs, "has_fast_path", lambda model: False)
     rollout = episodes(model, tokenizer, temperature=temperature, cache_implementation=way)
     logp, entropy = logprobs_of(model, rollout, temperature=temperature, policy_mask=rollout.policy_mask)
     for turn in range(rollout.turn_of_token.max() + 1):
@@ -204,7 +204,7 @@ def test_environment_tokens_give_the_models_logits_no_gradient(path, monkeypatch
     model, tokenizer = make_policy()
     if path == "plain":
         for module in ("grpo_lab.rollout.forward.model_logprobs", "grpo_lab.trainer.experience_logprobs"):
-            monkeypatch.setattr(f"{module}.is_fast", lambda model: False)
+            monkeypatch.setattr(f"{module}.has_fast_path", lambda model: False)
     rollout = episodes(model, tokenizer)
     experience, config = experience_of(rollout)
     heads = []
@@ -231,7 +231,7 @@ def test_both_scorers_have_one_gradient(monkeypatch):
     rollout = episodes(model, tokenizer)
     gradients = []
     for fast in (True, False):
-        monkeypatch.setattr(model_logprobs, "is_fast", lambda model, fast=fast: fast)
+        monkeypatch.setattr(model_logprobs, "has_fast_path", lambda model, fast=fast: fast)
         logp, entropy = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
         loss = torch.where(rollout.policy_mask, logp * rollout.turn_of_token.sin() + entropy * 0.3, 0).sum()
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grpo_lab.rollout.forward import head_only, model_logprobs
-from grpo_lab.rollout.forward.fast_paths import is_fast
+from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
@@ -45,7 +45,7 @@ def spied(monkeypatch):
 @pytest.mark.parametrize("settings", [{"with_entropy": True, "temperature": 0.7}, {"with_entropy": False}], ids=str)
 def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, settings, monkeypatch):
     model, inputs = make_architecture(name)[0].double(), batch()
-    assert not is_fast(model) and has_head_only(model)
+    assert not has_fast_path(model) and has_head_only(model)
     expected = outcome(model, inputs, **settings)
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
     sizes = spied(monkeypatch)
@@ -98,7 +98,7 @@ def test_a_model_whose_head_is_not_alone_goes_the_whole_way_with_one_warning(mon
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_no_architecture_is_taken_for_what_it_is_not(name, monkeypatch):
     model, inputs = make_architecture(name)[0], batch()
-    if is_fast(model):
+    if has_fast_path(model):
         pytest.skip("its logits are made on the fast path")
     if not has_head_only(model):
         pytest.skip("its head cannot run alone")

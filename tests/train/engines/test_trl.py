@@ -22,6 +22,7 @@ from grpo_lab.train.engines import trl_settings
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.train.engines.trl_table import Handling, settings_handled
 from grpo_lab.trainer import train
+from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.run_inputs import RunInputs
 from tests.parity.engines import engine as installed
 from tests.support.differences import MEANINGS
@@ -299,6 +300,38 @@ def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path
     ours, theirs = (without_times(metrics_in(tmp_path / name)) for name in ("whole", "broken"))
     assert ours == theirs and [line["step"] for line in theirs] == [1, 2, 3, 4, 5]
     assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
+
+
+def test_a_signal_in_the_last_step_still_saves_the_trained_model(base, tmp_path):
+    def run(name, last_step=None):
+        def stop(step, metrics):
+            if step == last_step:
+                signal.raise_signal(signal.SIGINT)
+
+        config = make_config(output_dir=str(tmp_path / name), max_steps=2)
+        trl.train(*load_policy(base), ROWS, letter_reward, config, stop)
+
+    run("whole")
+    with pytest.raises(Stopped, match=r"^Stopped after its last step by Ctrl-C. '.*/checkpoint-2' is saved. "):
+        run("stopped", last_step=2)
+    assert files(tmp_path / "whole") == files(tmp_path / "stopped")
+    with pytest.raises(Stopped, match="^Stopped after step 1 of 2 by Ctrl-C"):
+        run("unfinished", last_step=1)
+    assert not (tmp_path / "unfinished/model.safetensors").exists(), "there is no trained model yet"
+
+
+def test_a_signal_while_the_trained_model_is_written_is_reported(base, tmp_path, monkeypatch):
+    save_model = RunFolder.save_model
+
+    def signal_and_save(*arguments):
+        signal.raise_signal(signal.SIGTERM)
+        save_model(*arguments)
+
+    monkeypatch.setattr(RunFolder, "save_model", signal_and_save)
+    config = make_config(output_dir=str(tmp_path), max_steps=1)
+    with pytest.raises(Stopped, match="^Stopped after its last step by SIGTERM"):
+        trl.train(*load_policy(base), ROWS, letter_reward, config)
+    assert (tmp_path / "model.safetensors").exists()
 
 
 def test_resuming_a_run_of_another_engine_or_number_of_processes_is_refused(base, tmp_path, monkeypatch):

@@ -1,0 +1,92 @@
+"""The life of a run, the same with both engines: from the lock of its folder to its trained model."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.config import GRPOConfig
+from grpo_lab.rollout.forward.modes import training_mode
+from grpo_lab.trainer.folder import RunFolder
+from grpo_lab.trainer.folder.checkpoint import check_savable
+from grpo_lab.trainer.reports import open_reports
+from grpo_lab.trainer.step_log import StepLog
+from grpo_lab.trainer.stopping import StopSignals
+
+
+@dataclass(frozen=True)
+class Session:
+    """What an open run consists of, apart from its inputs.
+
+    Attributes:
+        first_step: Index of the first step to compute; 0 unless the run is resumed.
+        log: The record of the steps, with the history and the folder.
+        stopping: The signals received so far.
+    """
+
+    first_step: int
+    log: StepLog
+    stopping: StopSignals
+
+    def stop_if_requested(self, completed_steps: int, save: Callable[[int], None] | None = None) -> None:
+        """Raise Stopped if a signal was received and steps remain; after the last step, `run_session` does so.
+
+        save: Function of the number of completed steps that saves them first. None: they are saved already.
+        """
+        max_steps = self.log.config.max_steps
+        if self.stopping.requested and completed_steps < max_steps:
+            if save is not None:
+                save(completed_steps)
+            self.stopping.stop(f"after step {completed_steps} of {max_steps}")
+
+
+@contextmanager
+def run_session(
+    model,
+    tokenizer,
+    config: GRPOConfig,
+    folder: RunFolder | None,
+    open_folder: Callable[[RunFolder], tuple[int, list[dict]]],
+    *,
+    saved_options: dict,
+    training: bool,
+    model_to_save: Callable[[], Any],
+    catches_signals: bool = True,
+) -> Iterator[Session]:
+    """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
+
+    A run that fails does not save the model. In every case all resources are closed, and the random state and the mode
+    of the model are restored.
+
+    Args:
+        model, tokenizer, config: The policy, its tokenizer and the settings of the run.
+        folder: The folder of the run. None: this process writes no files.
+        open_folder: Function that opens the locked folder and returns the number of completed steps and their metrics.
+        saved_options: Options of the command that are saved with the settings.
+        training: Whether the steps are computed with the model in training mode.
+        model_to_save: Function that returns the trained model, as `RunFolder.save_model` takes it. It is called in
+            every process after the last step, also without a folder.
+        catches_signals: Whether the first Ctrl-C or SIGTERM lets the current step end.
+
+    Raises:
+        Stopped: at the end, if a signal was received in the last step or while the model was written.
+    """
+    if folder is not None:
+        check_savable(model, tokenizer)
+    with folder or nullcontext():
+        first_step, history = (0, []) if folder is None else open_folder(folder)
+        stopping = StopSignals(None if folder is None else folder.saved)
+        with stopping if catches_signals else nullcontext():
+            with (
+                open_reports(config, history, saved_options) as reports,
+                restored_random_state(),
+                training_mode(model, training),
+            ):
+                yield Session(first_step, StepLog(config, history, folder, reports), stopping)
+            # The folder is still locked here, and a first signal does not interrupt the writing.
+            trained_model = model_to_save()
+            if folder is not None:
+                folder.save_model(trained_model, tokenizer)
+            if stopping.requested:
+                stopping.stop("after its last step")
