@@ -75,6 +75,7 @@ class Environment:
         raise NotImplementedError
 
 
+@runtime_checkable
 class EnvironmentLike(Protocol):
     """The least that an environment of the user's own must have; every `Environment` has it, too."""
 
