@@ -23,7 +23,8 @@ def environment_tokens_in_loss(log: Log) -> Evidence | None:
     if not share.any():
         return None
     step = int(steps[share.argmax()])
-    return f"{FRAC_TRAINED_REPLIES} is {share.max():.2g} at step {step} (0 expected: the environment's tokens are only read)"
+    reason = "0 expected: the environment's tokens are only read"
+    return f"{FRAC_TRAINED_REPLIES} is {share.max():.2g} at step {step} ({reason})"
 
 
 def completions_reencoded(log: Log) -> Evidence | None:
