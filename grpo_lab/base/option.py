@@ -15,7 +15,8 @@ class NamedCode(Enum):
     NOTHING = "no code: a file may hold any value"
     TASK = "a task or a data set"
     REWARDS = "reward functions"
-    FORMULA = "a loss or an advantage"
+    LOSS = "a loss"
+    ADVANTAGE = "an estimator of advantages"
     IMPORT = "objects to import: tools or an environment"
 
 

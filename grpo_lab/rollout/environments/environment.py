@@ -1,7 +1,7 @@
 """The interface of environments, and sampling with or without one."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import sample_completions
