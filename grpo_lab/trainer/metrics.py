@@ -1,5 +1,6 @@
 """The metrics of a step: of its rollout, its rewards and its updates."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -114,8 +115,8 @@ class UpdateMetrics:
             for metrics in self._microbatches
         ]
         numbers = torch.stack(stacked_numbers).tolist()  # one list per micro-batch
-        differences = torch.tensor([difference for _, _, difference, *_ in numbers], dtype=torch.float64)
-        max_difference = differences.max().item()  # NaN if one is NaN, unlike Python's max
+        differences = [difference for _, _, difference, *_ in numbers]
+        max_difference = math.nan if any(map(math.isnan, differences)) else max(differences)
         combined = {"loss": 0.0, LOGP_DIFFERENCE_MAX: max_difference}
         means_of_update: dict[str, float] = {}
         num_rows = sum(metrics.num_rows for metrics in self._microbatches)
