@@ -320,7 +320,7 @@ def _snapshot(gradients: int, activations: int, autocast_cache: int, head: int) 
 
 
 def optimizer_snapshots(run: RunSizes) -> list[BytesByPart]:
-    r"""Return the one snapshot of an optimizer step, with the optimizer's working memory for n weights.
+    r"""Compute the snapshot of an optimizer step, with the optimizer's working memory for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}
 

@@ -160,7 +160,7 @@ def task_and_settings(options: dict, num_parameters: int, device_type: str) -> t
     num_parameters: Number of parameters of the model.
     device_type: "cpu" or "cuda".
     """
-    _register_own_formulas(options)
+    _register_user_formulas(options)
     task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(num_parameters))
@@ -172,7 +172,7 @@ def task_and_settings(options: dict, num_parameters: int, device_type: str) -> t
     return task_spec, config, defaults
 
 
-def _register_own_formulas(options: dict) -> None:
+def _register_user_formulas(options: dict) -> None:
     """Import the user's own loss and advantage, and add them to the tables of formulas.
 
     Their names were typed, since `check_no_code_named` refuses them in a file.
