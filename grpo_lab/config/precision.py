@@ -50,7 +50,9 @@ PRECISIONS = {
 GPU_PRECISIONS = {True: ("fp32-master", "bf16"), False: ("fp16",)}
 
 
-def possible_precisions(device: torch.device | None, parameters: int, requested: str | None = None) -> tuple[str, ...]:
+def possible_precisions(
+    device: torch.device | None, num_parameters: int, requested: str | None = None
+) -> tuple[str, ...]:
     """Return the names of the precisions that a model can be loaded in, the most exact first.
 
     Callers choose among them as follows. `memory.choose_candidate` knows the free memory and takes the first that fits.
@@ -59,7 +61,7 @@ def possible_precisions(device: torch.device | None, parameters: int, requested:
 
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
-        parameters: Number of parameters of the model. A tiny model (`is_tiny`) has only "fp32", since rounding would
+        num_parameters: Number of parameters of the model. A tiny model (`is_tiny`) has only "fp32", since rounding would
             save it little memory.
         requested: The precision that the user asks for, which is then the only one. None: there is no request.
 
@@ -69,17 +71,17 @@ def possible_precisions(device: torch.device | None, parameters: int, requested:
     if requested is not None:
         check_choice("precision", requested, PRECISIONS)
         return (requested,)
-    if is_tiny(parameters) or (device is not None and device.type != "cuda"):
+    if is_tiny(num_parameters) or (device is not None and device.type != "cuda"):
         return ("fp32",)
     return GPU_PRECISIONS[device is None or has_native_bf16(device)]
 
 
-def pick_precision(device: torch.device, parameters: int, requested: str | None = None) -> Precision:
+def pick_precision(device: torch.device, num_parameters: int, requested: str | None = None) -> Precision:
     """Return the possible precision that needs the least memory: "bf16", on a GPU without bf16 "fp16", else "fp32".
 
-    device, parameters, requested: The arguments of `possible_precisions`.
+    device, num_parameters, requested: The arguments of `possible_precisions`.
     """
-    return PRECISIONS[possible_precisions(device, parameters, requested)[-1]]
+    return PRECISIONS[possible_precisions(device, num_parameters, requested)[-1]]
 
 
 @runtime_checkable

@@ -37,8 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
     check_positive("budget", budget)
     folder = None if model in SHAPES else base_model_folder(model, "cuda")[0]
     model_config = shape_config(model) if folder is None else load_component(AutoConfig, folder)
-    parameters = shape_of(model_config).parameters
-    has_tiny_model = is_tiny(parameters)
+    num_parameters = shape_of(model_config).parameters
+    has_tiny_model = is_tiny(num_parameters)
     data_options = {name: options.pop(name) for name in DATA_OPTION_NAMES if name in options}
     task_spec = make_task_spec(
         task, chat_template=options.pop("chat_template"), for_tiny_model=has_tiny_model, **data_options
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         environment_factory=load_environment_class(options.pop("environment", None)),
     )
     schemas = None if environment is None else environment.schemas
-    defaults = default_settings(parameters, task_spec.task, "cuda", options)
+    defaults = default_settings(num_parameters, task_spec.task, "cuda", options)
     prompt_length = task_spec.task.prompt_length
     if folder is not None:
         rows = task_spec.rows("train", None, seed=0)
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif schemas:
         expected = "with tools, expected a model on this machine, whose chat template writes them into each prompt"
         raise InputError("model", model, expected)
-    precisions = possible_precisions(None, parameters, precision)
+    precisions = possible_precisions(None, num_parameters, precision)
     config = GRPOConfig(**(options | defaults))
     memory_plan = plan_memory(
         model_config,
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)
     print(
-        f"task {task_spec.task.name}; {describe_defaults(defaults, parameters)}",
+        f"task {task_spec.task.name}; {describe_defaults(defaults, num_parameters)}",
         chosen.plan,
         "\n".join(lines),
         sep="\n\n",

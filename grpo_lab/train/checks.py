@@ -157,7 +157,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     elif plan.engine.lora is not None:
         yield LORA_NOT_PLANNED
     else:
-        loaded_precision = pick_precision(device, plan.parameters, precision)
+        loaded_precision = pick_precision(device, plan.num_parameters, precision)
         try:
             yield str(
                 plan_memory(

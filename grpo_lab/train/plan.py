@@ -68,7 +68,7 @@ class RunPlan:
     @property
     def precision(self) -> str | None:
         """The precision to load the model in; None for the default of `load_policy`."""
-        return self.engine.precision(self.config, self.device, self.parameters)
+        return self.engine.precision(self.config, self.device, self.num_parameters)
 
     @cached_property
     def config_and_tokenizer(self) -> tuple[Any, Any]:
@@ -189,7 +189,7 @@ def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOCo
 
     num_rows: Number of problems to train on.
     """
-    epochs, ratio = (options.get(name) for name in STEP_SETTING_OF_OPTION)
+    epochs, ratio = options.get("num_train_epochs"), options.get("warmup_ratio")
     if epochs is not None:
         check_positive("num_train_epochs", epochs)
         config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.rollout.sample import sample_completions
 from grpo_lab.tasks import Rows
@@ -29,8 +30,9 @@ class Environment:
     schemas: list[dict] | None = None
 
     def with_max_turns(self, max_turns: int) -> "Environment":
-        """Return the environment with this maximum number of turns; itself if its limit is its own affair."""
-        return self
+        """Return the environment with this maximum number of turns; a subclass without such a limit refuses it."""
+        expected = "leave it out: this environment has no limit of turns that could be set"
+        raise InputError("max_tool_calling_iterations", max_turns - 1, expected)
 
     def sample(
         self,
@@ -107,6 +109,12 @@ class WrappedEnvironment(Environment):
         self.has_reward = getattr(wrapped, "has_reward", Environment.has_reward)
         self.has_state = getattr(wrapped, "has_state", Environment.has_state)
         self.schemas = getattr(wrapped, "schemas", Environment.schemas)
+
+    def with_max_turns(self, max_turns: int) -> Environment:
+        """Return the environment with this maximum number of turns, if the user's object has this method."""
+        if hasattr(self.wrapped, "with_max_turns"):
+            return WrappedEnvironment(self.wrapped.with_max_turns(max_turns))
+        return super().with_max_turns(max_turns)
 
     def sample(
         self,

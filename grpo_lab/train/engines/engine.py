@@ -34,7 +34,7 @@ class OurEngine:
         if self.lora is not None:
             check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
-    def precision(self, config: GRPOConfig, device, parameters: int) -> str | None:
+    def precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
 
         With LoRA it is the most exact one that the device allows: adapters have so few parameters that memory is no
@@ -42,7 +42,7 @@ class OurEngine:
         """
         if self.lora is None:
             return config.requested_precision
-        return _most_exact_precision(config, device, parameters)
+        return _most_exact_precision(config, device, num_parameters)
 
     def differences(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
         """Yield nothing: this engine changes no settings that the user should hear of."""
@@ -87,15 +87,15 @@ class TrlEngine:
         check_settings(config, lora=self.lora is not None)
         check_environment(config, environment)
 
-    def precision(self, config: GRPOConfig, device, parameters: int) -> str | None:
+    def precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
         """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
 
         It is the most exact one that the device allows, since TRL does not support "bf16". With FSDP2 it is never None:
         all processes but the first load no weights, so they have to know the precision beforehand.
         """
-        precision = _most_exact_precision(config, device, parameters)
+        precision = _most_exact_precision(config, device, num_parameters)
         if precision is None and self.fsdp:
-            return pick_precision(device, parameters).name
+            return pick_precision(device, num_parameters).name
         return precision
 
     def differences(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
@@ -126,7 +126,7 @@ class TrlEngine:
 Engine = OurEngine | TrlEngine
 
 
-def _most_exact_precision(config: GRPOConfig, device, parameters: int) -> str | None:
+def _most_exact_precision(config: GRPOConfig, device, num_parameters: int) -> str | None:
     """Return the most exact of several possible precisions; if there is no choice, the one requested, or None."""
-    precisions = possible_precisions(device, parameters, config.requested_precision)
+    precisions = possible_precisions(device, num_parameters, config.requested_precision)
     return precisions[0] if len(precisions) > 1 else config.requested_precision

@@ -53,9 +53,21 @@ def test_attributes_of_environments_say_what_they_have():
 
 
 def test_as_environment_wraps_once():
-    wrapped = make_environment(environment=Uninherited(), max_tool_calling_iterations=2)
+    wrapped = make_environment(environment=Uninherited())
     assert isinstance(wrapped, WrappedEnvironment) and as_environment(wrapped) is wrapped
     assert as_environment(TEXTS) is TEXTS and as_environment(None) is None
+
+
+def test_a_limit_of_turns_is_set_or_refused_and_never_ignored():
+    limit = {"max_tool_calling_iterations": 2}
+    assert make_environment(environment=TEXTS, **limit).max_turns == 3
+    tools = ToolEnvironment([add], max_tool_calling_iterations=5)
+    assert make_environment(environment=tools, **limit).max_tool_calling_iterations == 2
+    assert tools.max_tool_calling_iterations == 5
+    with pytest.raises(
+        InputError, match="^max_tool_calling_iterations is 2; leave it out: this environment has no limit"
+    ):
+        make_environment(environment=Uninherited(), **limit)
 
 
 def test_record_turns_reaches_a_wrapped_object_with_instances():

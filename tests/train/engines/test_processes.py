@@ -138,11 +138,11 @@ def test_the_command_names_the_command_that_goes_on_after_a_lost_process():
 @pytest.mark.parametrize(("rank", "trackers"), [(0, "tensorboard"), (1, "none")])
 def test_of_several_processes_the_first_one_reports(rank, trackers, monkeypatch):
     installed("trl")
-    from grpo_lab.train.engines.trl import _for_this_process
+    from grpo_lab.train.engines.trl import _config_of_process
 
     monkeypatch.setenv("RANK", str(rank))
     config = GRPOConfig(report_to="tensorboard", output_dir="out")
-    assert _for_this_process(make_policy()[0], config).report_to == trackers
+    assert _config_of_process(make_policy()[0], config).report_to == trackers
 
 
 @pytest.mark.parametrize("rank", [0, 1])

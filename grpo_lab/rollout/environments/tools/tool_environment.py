@@ -14,6 +14,7 @@ there; here its result is the error. Here a call has a limit in seconds, and a r
 episode whose result has no room left counts as truncated.
 """
 
+import copy
 import inspect
 import random
 from collections.abc import Callable, Iterator
@@ -84,6 +85,14 @@ class ToolEnvironment(Environment):
         self.has_instances = self.environment_class is not None
         self.has_reward = callable(getattr(self.environment_class, "get_reward", None))
         self.has_state = callable(getattr(self.environment_class, "get_state", None))
+
+    def with_max_turns(self, max_turns: int) -> "ToolEnvironment":
+        """Return the environment with this maximum number of turns, one more than those with calls."""
+        if self.max_tool_calling_iterations == max_turns - 1:
+            return self
+        limited = copy.copy(self)
+        limited.max_tool_calling_iterations = max_turns - 1
+        return limited
 
     @property
     def functions_and_settings(self) -> tuple[list[Callable], dict]:
