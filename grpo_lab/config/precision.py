@@ -61,8 +61,8 @@ def possible_precisions(
 
     Args:
         device: The device of the model. None: a GPU of another machine, which has bf16.
-        num_parameters: Number of parameters of the model. A tiny model (`is_tiny`) has only "fp32", since rounding would
-            save it little memory.
+        num_parameters: Number of parameters of the model. A tiny model (`is_tiny`) has only "fp32", since rounding
+            would save it little memory.
         requested: The precision that the user asks for, which is then the only one. None: there is no request.
 
     Raises:

@@ -50,7 +50,8 @@ def test_tools_and_a_factory_make_a_tool_environment_with_the_limits():
 
 def test_an_environment_object_is_taken_as_it_is_but_for_the_limit_of_its_turns():
     environment = ToolEnvironment([add])
-    assert make_environment(environment=environment, tool_timeout=0.5, max_tool_calling_iterations=4) is environment
+    assert make_environment(environment=environment, tool_timeout=0.5) is environment
+    assert make_environment(environment=environment, max_tool_calling_iterations=4).max_tool_calling_iterations == 4
     assert make_environment(environment=TEXTS) is TEXTS
     limited = make_environment(environment=TEXTS, max_tool_calling_iterations=4)
     assert limited == make_environment(environment=limited, max_tool_calling_iterations=4)
