@@ -14,7 +14,7 @@ from torch import Tensor
 from grpo_lab.base.checks import check_at_least, check_choice, check_dtype, check_positive, check_shapes
 
 LEVELS = ("token", "sequence")
-CAP_MODES = ("truncate", "mask")  # what is done with a weight above the cap
+CAP_MODES = ("truncate", "mask")  # a weight above the cap is lowered to it, or its token is left out
 
 
 class Gpu(NamedTuple):

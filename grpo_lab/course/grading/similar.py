@@ -34,7 +34,7 @@ MIN_ALIKE_SHARE = 0.8  # the share in common from which two answers are alike
 LONG_ANSWER_NODES = 100  # an answer with more nodes than this is also recognised with other names
 MIN_PASTED_SHARE = 0.95  # the share of words in common from which an answer is taken for published source
 # This folder exists in a checkout, not in an installed package.
-PUBLISHED_ANSWERS = Path(__file__).parents[3] / "tests" / "course" / "right"
+PUBLISHED_ANSWERS = Path(__file__).parents[3] / "tests" / "course" / "right_answers"
 
 
 def similar_answers(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
