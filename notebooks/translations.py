@@ -147,8 +147,8 @@ def messages(name: str) -> dict[str, str]:
 
         for exercise in (e for e in all_exercises().values() if e.notebook == name.split("_")[1]):
             kinds |= dict.fromkeys(exercise.hints, "hint")
-            kinds |= dict.fromkeys([mistake.explanation for mistake in exercise.known_mistakes.values()], "verdict")
-            observed = shown(inspect.getsource(exercise.observe), whole=True) if exercise.observe else ()
+            kinds |= dict.fromkeys([mistake.explanation for mistake in exercise.mistakes], "verdict")
+            observed = shown(inspect.getsource(exercise.observations), whole=True) if exercise.observations else ()
             kinds |= dict.fromkeys(observed, "seen")
             kinds |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")
     return kinds
