@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import torch
-from accelerate import init_empty_weights
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
@@ -25,6 +24,8 @@ def load_once(name: str, precision: str):
     name: The name, the folder or the hub id of the model, as `load_policy` takes it.
     precision: The precision to load the model in, one of `PRECISIONS`.
     """
+    from accelerate import init_empty_weights  # an extra: this module is also imported without it
+
     if is_main():
         return load_policy(name, "cpu", precision)
     folder = base_model_folder(name, "cpu")[0]
