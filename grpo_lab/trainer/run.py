@@ -1,7 +1,7 @@
 """A training run from its first step to its end: data order, reference model, files, progress and resuming."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from transformers import TrainerState
@@ -71,7 +71,7 @@ class Run(RunInputs):
         self.reference = _make_reference(model, config) if config.needs_reference else None
         self.first_step = 0
         self.history: list[dict] = []
-        self._resources: ExitStack | None = None  # None until the run is entered; closes the resources at its end
+        self._context: AbstractContextManager | None = None  # the open session; None before and after the `with` block
         self._session: Session  # set by `_open`
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         settings = self.saved_options | config.saved()
@@ -81,14 +81,14 @@ class Run(RunInputs):
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
 
     def __enter__(self):
-        resources = ExitStack()
-        resources.enter_context(self._open())
-        self._resources = resources
+        context = self._open()
+        context.__enter__()
+        self._context = context
         return self
 
     def __exit__(self, *error):
-        resources, self._resources = self._resources, None
-        resources.__exit__(*error)
+        context, self._context = self._context, None
+        context.__exit__(*error)
 
     @contextmanager
     def _open(self) -> Iterator[None]:
@@ -111,7 +111,7 @@ class Run(RunInputs):
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
-        if self._resources is None:
+        if self._context is None:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * SEED_STRIDE + step)
