@@ -67,7 +67,7 @@ def test_arms_of_05_of_equal_budget_make_as_many_updates():
 def test_arms_of_05b_are_the_whole_settings_of_the_family():
     recorder = recorders.objective
     for name, member in FAMILY.items():
-        whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR | member.trl | recorder.FOR_THIS_MODEL))
+        whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR_UPDATES | member.trl | recorder.FOR_THIS_MODEL))
         arm_config = GRPOConfig(
             **(recorder.COMMON | recorder.ARMS["4 updates" if name == "BNPO" else f"family: {name}"].change)
         )
@@ -77,12 +77,12 @@ def test_arms_of_05b_are_the_whole_settings_of_the_family():
 
 def test_arms_of_08_differ_from_the_first_of_their_kind_in_what_they_say():
     arms = recorders.qwen.ARMS
-    fields = ("rows", "rewards", "weights", "length", "change", "opens", "example")
+    fields = ("rows", "rewards", "weights", "length", "change", "answer_start", "example")
     for name, expected in {
         "think, half the rate": {"change"},
         "think, no format reward": {"rewards", "weights"},
         "think, entropy bonus": {"change"},
-        "think, opened": {"opens"},
+        "think, opened": {"answer_start"},
         "think, worked example": {"example"},
         "think, English": {"rows"},
     }.items():
@@ -107,10 +107,10 @@ def test_sums_of_08_are_right_and_none_is_held_out_and_trained_on():
 
 
 def test_a_reward_of_08_sees_what_the_prompt_opened_and_notes_every_other_answer():
-    opened = recorders.qwen.Opened(recorders.qwen.REWARD_FUNCTIONS["format"], "<think>", every=2)
+    opened = recorders.qwen.PrefixedReward(recorders.qwen.REWARD_FUNCTIONS["format"], "<think>", every=2)
     completions = ["1+1</think><answer>2</answer>", [{"content": "</think>"}], "<think>1</think><answer>2</answer>"]
     assert opened(completions, question=["a", "b", "c"]) == [1.0, 0.0, 0.0]
-    assert opened.steps == [[["a", f"<think>{completions[0]}", 1.0], ["c", f"<think>{completions[2]}", 0.0]]]
+    assert opened.samples_by_step == [[["a", f"<think>{completions[0]}", 1.0], ["c", f"<think>{completions[2]}", 0.0]]]
 
 
 def test_an_edited_thought_of_08_differs_in_its_last_number():
@@ -179,7 +179,7 @@ def test_a_judge_of_06_errs_with_its_probabilities_or_on_its_key():
     rewards = [recorder.judge(0.3, 0.2)(texts, answer) for _ in range(4000)]
     rates = torch.tensor(rewards).mean(0)
     assert torch.allclose(rates, torch.tensor([0.8, 0.3, 0.3]), atol=0.03)
-    for key, expected in {recorder.ends_high: [1.0, 1.0, 0.0], recorder.empty: [1.0, 0.0, 1.0]}.items():
+    for key, expected in {recorder.ends_high: [1.0, 1.0, 0.0], recorder.lacks_answer: [1.0, 0.0, 1.0]}.items():
         assert recorder.judge(key=key)(texts, answer) == expected
 
 
@@ -211,12 +211,12 @@ def test_the_covariances_of_02_give_the_variance_for_any_rewards_and_the_model_i
     model, tokenizer = recorder.load_policy("tiny", device="cpu")
     parameters = list(model.parameters())
     weights = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
-    measured = recorder.scatter_at(model, tokenizer, step=0, batches=3)
+    measured = recorder.measure_gradients(model, tokenizer, step=0, batches=3)
     assert torch.equal(torch.nn.utils.parameters_to_vector(parameters), weights)
     gradients, rows = [], addition_problems("train", 20_000)
     for i in range(3):  # with rewards of 2 and 1
         torch.manual_seed(1_000_000 + i)
-        _, rewards, logp = recorder.answers_to(model, tokenizer, rows)
+        _, rewards, logp = recorder.sample_batch(model, tokenizer, rows)
         loss = ((1 + rewards) * logp).mean()
         gradients.append(torch.nn.utils.parameters_to_vector(torch.autograd.grad(loss, parameters)))
     covariance = torch.tensor(measured["covariance"])
