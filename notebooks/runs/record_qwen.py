@@ -185,6 +185,9 @@ class MeasureSizes:
     batch: int = 64  # completions that are sampled at once
 
 
+FAST_SIZES = MeasureSizes(problems=2, generations=2, greedy_interval=1, greedy_problems=2)
+
+
 class PolicyMeasures:
     """Measures a policy on held-out problems, and on texts and questions that the training does not use."""
 
@@ -211,7 +214,7 @@ class PolicyMeasures:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def measure_all(self) -> dict:
-        """MeasureSizes accuracy, pass@k, length, surprise of other texts, replies, and all of `measure_greedy`."""
+        """Measure accuracy, pass@k, length, surprise of other texts, replies, and all of `measure_greedy`."""
         sampled = evaluate(
             self.model, self.tokenizer, self.held_out, num_generations=self.sizes.generations,
             max_completion_length=self.arm.length, reward_funcs=self.rewards, batch_size=self.sizes.batch,
@@ -225,7 +228,7 @@ class PolicyMeasures:
         } | self.measure_greedy()
 
     def measure_greedy(self) -> dict:
-        """MeasureSizes greedy answers to some held-out problems.
+        """Measure greedy answers to some held-out problems.
 
         For an arm with thoughts, also measure the answers after the thought is removed, replaced by another problem's,
         or edited in its last number.
@@ -242,7 +245,7 @@ class PolicyMeasures:
         return measures
 
     def thoughts(self, rows: list, texts: list[str]) -> dict:
-        """MeasureSizes whether the model uses its thoughts: it continues greedily from a given or edited thought.
+        """Measure whether the model uses its thoughts: it continues greedily from a given or edited thought.
 
         The given text ends with `<answer>`, because a token ends there. After `</think>` the model writes a newline
         that would be encoded as another token than the sampled one, which would change the continuation.
@@ -307,11 +310,7 @@ class Recorder:
         self.steps = args.steps
         self.minutes = args.minutes
         self.started = time.monotonic()
-        self.sizes = (
-            MeasureSizes(problems=2, generations=2, greedy_interval=1, greedy_problems=2)
-            if args.fast
-            else MeasureSizes()
-        )
+        self.sizes = FAST_SIZES if args.fast else MeasureSizes()
         if device.type == "cuda":
             self.sizes = replace(self.sizes, problems=200, generations=8, greedy_interval=50, batch=512)
 
@@ -323,9 +322,8 @@ class Recorder:
         arm = replace(arm, steps=self.steps or arm.steps, length=6 if self.fast else arm.length)
         model, tokenizer = load_policy(self.model_name, self.device, self.precision)
         measures = PolicyMeasures(model, tokenizer, arm, self.sizes)
-        recorded_reward = PrefixedReward(
-            REWARD_FUNCTIONS[arm.rewards[0]], arm.answer_start, every=1 if self.fast else 16
-        )
+        every = 1 if self.fast else 16
+        recorded_reward = PrefixedReward(REWARD_FUNCTIONS[arm.rewards[0]], arm.answer_start, every)
         start = self.before(name, measures)
         settings = COMMON | arm.change | {"max_completion_length": arm.length, "max_steps": arm.steps}
         settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
@@ -351,9 +349,8 @@ class Recorder:
             history.append(metrics)
             if step % self.sizes.greedy_interval == 0 and step < arm.steps:
                 run["on_the_way"][str(step)] = greedy = measures.measure_greedy()
-                print(
-                    f"{name}-{seed} step {step}: greedy {greedy['greedy']}, {greedy.get('thoughts')}", file=sys.stderr
-                )
+                shown = f"greedy {greedy['greedy']}, {greedy.get('thoughts')}"
+                print(f"{name}-{seed} step {step}: {shown}", file=sys.stderr)
             write()
             numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in METRICS[:9] if key in metrics)
             print(f"{name}-{seed} {step}: {numbers}, {metrics['step_time']:.0f} s", file=sys.stderr, flush=True)
