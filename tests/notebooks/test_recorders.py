@@ -1,6 +1,7 @@
 """The recorders of notebooks/runs: arms change what their names say, records are complete, and short runs work."""
 
 import json
+import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ NAMES = (
     "smollm2",
     "staleness",
 )
+recording = load_script("notebooks/runs/recording.py")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 
@@ -268,6 +270,45 @@ def test_arms_with_chosen_prompts_use_equally_many_samples():
             assert set(run["with_gradient"][:-1]) == {arm.prompts}
         else:
             assert set(run["samples"]) == {arm.prompts * recorder.G}
+
+
+# ---- what the recorders share
+
+
+def test_files_of_runs_are_read_in_the_order_of_arms_and_seeds_without_other_measurements(tmp_path):
+    files = recording.RunFiles(tmp_path / "runs")
+    for arm, seed in [("bf16, slow", 11), ("bf16, slow", 2), ("bf16", 100), ("another", 0)]:
+        files.path(arm, seed).write_text(json.dumps({"arm": arm, "seed": seed, "after": {"n": 1}}), encoding="utf-8")
+    files.path("bf16", 3).write_text(json.dumps({"arm": "bf16", "seed": 3, "after": None}), encoding="utf-8")
+    measurements = iter([{"n": 5}])
+    for _ in range(2):  # measured once
+        assert files.measure_base("bf16", measurements.__next__) == {"n": 5}
+    runs = [(run["arm"], run["seed"]) for run in files.read_all(["bf16", "bf16, slow"])]
+    assert runs == [("bf16", 3), ("bf16", 100), ("bf16, slow", 2), ("bf16, slow", 11)]
+    assert files.is_complete("bf16", 100) and not files.is_complete("bf16", 3) and not files.is_complete("bf16", 4)
+    assert files.read_bases(["fp32", "bf16"]) == {"bf16": {"n": 5}}
+
+
+def test_recorded_numbers_have_four_digits_and_what_is_no_finite_float_stays():
+    history = [{"loss": 0.123456, "step": 12345, "kl": math.inf}, {"loss": -98765.4, "step": 12346}]
+    assert recording.metric_columns(history, ("kl", "loss", "absent", "step")) == {
+        "kl": [math.inf, None], "loss": [0.1235, -98770.0], "step": [12345, 12346],
+    }  # fmt: skip
+    assert recording.rounded(0.123456, 3) == 0.123 and math.isnan(recording.rounded(math.nan))
+
+
+def test_a_record_lies_beside_its_recorder_and_of_a_fast_run_in_its_folder(tmp_path):
+    parser = recording.recorder_parser("record_x", "Record x.", arms="ab", seeds=[4], fast="x", output_dir=True)
+    for words, file in {
+        (): RUNS / "x.json",
+        ("--fast", "--output_dir", str(tmp_path / "out")): tmp_path / "out" / "x.json",
+        ("--fast", "--json", str(tmp_path / "y.json")): tmp_path / "y.json",
+    }.items():
+        args = parser.parse_args(words)
+        assert recording.prepare_recording(args, "x.json") == file and file.parent.is_dir()
+        assert (args.arms, args.seeds, args.threads) == (["a", "b"], [4], 1)
+    with pytest.raises(ValueError, match="--seeds"):
+        recording.prepare_recording(parser.parse_args(["--seeds", "-1"]), "x.json")
 
 
 # ---- a short run
