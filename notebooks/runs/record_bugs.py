@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-from recording import is_recorded, metric_columns, prepare_recording, read_json, recorder_parser
+from recording import is_recorded, prepare_recording, read_json, recorder_parser, rounded
 
 from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine
@@ -86,7 +86,7 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
 def _columns(history: list[dict]) -> dict[str, list[float | None]]:
     """Return each metric as a list with one value per step, to four digits; None stands for NaN and infinity."""
     names = [key for key in history[0] if not key.startswith(SECONDS) and key != "step"]
-    columns = metric_columns(history, names)
+    columns = {key: [rounded(float(step[key])) for step in history] for key in names}
     return {key: [x if math.isfinite(x) else None for x in values] for key, values in columns.items()}
 
 
