@@ -255,33 +255,27 @@ def main(arguments: list[str] | None = None) -> None:
     if "scatter" in parts:
         record["scatter"] = measure_stages(2, (0, 1)) if args.fast else measure_stages(BATCHES, STAGES)
         write_json(file, record)
+
+    def add(part: str, result: dict) -> None:
+        record[part].append(result)
+        print(part, result, flush=True)
+        write_json(file, record)
+
     if "learning" in parts:
         record["learning"] = []
-        for seed in range(1 if args.fast else 2 * args.num_seeds):
-            for arm in (*REWARD_PAIRS, *ADVANTAGES):
-                record["learning"].append(learning_run(arm, seed, 1 if args.fast else 24))
-                print(record["learning"][-1], flush=True)
-                write_json(file, record)
+        for seed, arm in itertools.product(range(1 if args.fast else 2 * args.num_seeds), (*REWARD_PAIRS, *ADVANTAGES)):
+            add("learning", learning_run(arm, seed, 1 if args.fast else 24))
     if "second" in parts:
         record["second"] = []
-        for seed, name, arm in itertools.product(
-            range(1 if args.fast else 3), SECOND, ("1 and 0", "leave one out", "2 and 1")
-        ):
+        arms = ("1 and 0", "leave one out", "2 and 1")
+        for seed, name, arm in itertools.product(range(1 if args.fast else 3), SECOND, arms):
             rate, steps = SECOND[name]
-            results = learning_run(arm, seed, 1 if args.fast else steps, rate)
-            record["second"].append({"setting": name} | results)
-            print(record["second"][-1], flush=True)
-            write_json(file, record)
-    for question, arms in ARMS.items():
-        if question not in parts:
-            continue
+            add("second", {"setting": name} | learning_run(arm, seed, 1 if args.fast else steps, rate))
+    for question in [question for question in ARMS if question in parts]:
         record[question] = []
         seeds = args.num_seeds * (2 if question == "process" else 1)
-        for seed in range(1 if args.fast else seeds):
-            for arm in arms:
-                record[question].append(run(question, arm, seed, args.fast))
-                print(question, record[question][-1], flush=True)
-                write_json(file, record)
+        for seed, arm in itertools.product(range(1 if args.fast else seeds), ARMS[question]):
+            add(question, run(question, arm, seed, args.fast))
 
 
 def _parser() -> Parser:

@@ -307,7 +307,7 @@ def test_a_record_lies_beside_its_recorder_and_of_a_fast_run_in_its_folder(tmp_p
         args = parser.parse_args(words)
         assert recording.prepare_recording(args, "x.json") == file and file.parent.is_dir()
         assert (args.arms, args.seeds, args.threads) == (["a", "b"], [4], 1)
-    with pytest.raises(ValueError, match="--seeds"):
+    with pytest.raises(ValueError, match="seeds is -1"):
         recording.prepare_recording(parser.parse_args(["--seeds", "-1"]), "x.json")
 
 
