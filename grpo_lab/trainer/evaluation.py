@@ -23,7 +23,7 @@ from grpo_lab.rollout.environments.environment import sample_rows
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
-from grpo_lab.trainer.metrics import mean_and_std, merge_metrics, none_shares, tool_metrics
+from grpo_lab.trainer.metrics import frac_none_metrics, mean_and_std, merge_metrics, tool_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
@@ -151,7 +151,7 @@ def accuracy_and_rewards(scored: ScoredCompletions) -> dict[str, float | None]:
     metrics = {"accuracy": accuracy_of(scored.correctness)}
     for name, values in zip(names, rewards_per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
-    return metrics | none_shares(names, rewards_per_func)
+    return metrics | frac_none_metrics(names, rewards_per_func)
 
 
 def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:

@@ -24,8 +24,8 @@ from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import last_number_reward
+from grpo_lab.teaching.first_step import first_step_movement
 from grpo_lab.trainer import train
-from grpo_lab.trainer.first_step import first_step_movement
 
 TIMES = ("time/rollout", "time/logprobs", "time/update", "step_time")
 COMMON = {
