@@ -122,8 +122,8 @@ class TwoClocks(Clock):
 
 def _by_phase(clock: Clock) -> dict[str, float]:
     """Return the amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
-    other_phases = sum(amount for name, amount in clock.seconds.items() if name not in PHASES)
-    return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
+    other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASES)
+    return {name: clock.totals.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.totals["rest"]}
 
 
 def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:

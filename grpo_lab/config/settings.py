@@ -6,6 +6,7 @@ default, but that the chosen loss, advantage or option does not read, is refused
 """
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,13 +213,18 @@ class GRPOConfig(LossSettings, RunSettings):
     def __post_init__(self):
         _check_settings(self)
 
-    def saved(self) -> dict:
+    def as_dict(self) -> dict:
         """Return all settings by name, ready for JSON."""
         return asdict(self)
 
+    def saved(self) -> dict:
+        """Return `as_dict()`, which replaces this name."""
+        warnings.warn("GRPOConfig.saved is withdrawn; as_dict replaces it", DeprecationWarning, stacklevel=2)
+        return self.as_dict()
+
     def with_changes(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
-        settings = self.saved() | changes
+        settings = self.as_dict() | changes
         while unused := {
             name: SETTINGS[name].default for name, _ in unused_settings(SimpleNamespace(**settings), SETTINGS)
         }:
@@ -275,6 +281,10 @@ class GRPOConfig(LossSettings, RunSettings):
     def shows_completions_of(self, step: int) -> bool:
         """Return True if the completions of this step (counted from 1) are shown; those of the last step always are."""
         return self.log_completions and (step % self.logging_steps == 0 or step == self.max_steps)
+
+    def is_evaluation_due(self, step: int) -> bool:
+        """Return True if an evaluation follows this step (counted from 1): every `eval_steps`, and after the last."""
+        return self.eval_steps is not None and (step % self.eval_steps == 0 or step == self.max_steps)
 
     def loss_arguments(self) -> dict:
         """Return the keyword arguments of `policy_loss`: those of every loss, and the settings that this loss reads."""

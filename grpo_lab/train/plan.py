@@ -22,7 +22,7 @@ from grpo_lab.train.engines.options import make_engine
 if TYPE_CHECKING:  # needs transformers
     from grpo_lab.rollout.environments.environment import Environment
 
-TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
+TASK_SPEC_ARGUMENTS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
@@ -125,7 +125,7 @@ def make_plan(options: dict) -> RunPlan:
     environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
     num_parameters = count_parameters(options["model"], device.type)
-    task_spec, config, defaults = task_and_settings(options, num_parameters, device.type)
+    task_spec, config, defaults = make_task_and_config(options, num_parameters, device.type)
     rows = task_spec.rows("train", None, config.seed)
     config = convert_to_steps(config, options, len(rows))
     environment = make_environment(
@@ -151,7 +151,7 @@ def make_plan(options: dict) -> RunPlan:
     )
 
 
-def task_and_settings(options: dict, num_parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
+def make_task_and_config(options: dict, num_parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """Return the task with its rewards, the whole configuration, and those of its settings that are defaults.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
@@ -161,7 +161,7 @@ def task_and_settings(options: dict, num_parameters: int, device_type: str) -> t
     device_type: "cpu" or "cuda".
     """
     _register_user_formulas(options)
-    task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
+    task_options = {name: options[name] for name in TASK_SPEC_ARGUMENTS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(num_parameters))
     defaults = default_settings(num_parameters, task_spec.task, device_type, settings)

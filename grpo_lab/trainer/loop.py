@@ -96,7 +96,7 @@ def train(
             kl_metrics = run.measure_kl(experience, clock)
             run.write_completions(step, experience)
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
-            run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.seconds), callback)
+            run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.totals), callback)
     return run.history
 
 

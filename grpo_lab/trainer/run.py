@@ -74,7 +74,7 @@ class Run(RunInputs):
         self._context: AbstractContextManager | None = None  # the open session; None before and after the `with` block
         self._session: Session  # set by `_open`
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
-        settings = self.saved_options | config.saved()
+        settings = self.saved_options | config.as_dict()
         if self.optimizer.precision in PRECISIONS.values():
             # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
             settings["precision"] = self.optimizer.precision.name
@@ -208,7 +208,7 @@ class Run(RunInputs):
                 self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, self.config, self.environment,
                 trainer_state=self.trainer_state(completed_steps),
             )  # fmt: skip
-        return merge_metrics(metrics, clock.seconds)
+        return merge_metrics(metrics, clock.totals)
 
     def _save(self, completed_steps: int) -> None:
         """Write the checkpoint of a step unless it exists already."""

@@ -90,12 +90,12 @@ def train(
     saved_options = saved_options or {}
     folder = None
     if config.output_dir is not None and is_main():
-        folder = RunFolder(config, saved_options | config.saved() | engine_settings)
+        folder = RunFolder(config, saved_options | config.as_dict() | engine_settings)
     disable_dropout(model)
     adapter = None if lora is None else lora_config(model, lora)
     session_of_run = run_session(
         model, tokenizer, config, folder, partial(_open_folder, inputs=inputs, engine_settings=engine_settings),
-        saved_options=saved_options, training=model.training, catches_signals=world_size() == 1,
+        saved_options=saved_options, in_training_mode=model.training, catches_signals=world_size() == 1,
         model_to_save=lambda: GatheredModel(model) if fsdp else model,  # in all processes, since each sends its part
     )  # fmt: skip
     with session_of_run as session, our_response_template(tokenizer, environment):
@@ -149,7 +149,7 @@ def _run_steps(recorder: "StepRecorder", steps_done: int) -> None:
     folder = recorder.log.folder
     recorder.trainer.add_callback(recorder)
     checkpoint = f"{config.output_dir}/checkpoint-{steps_done}" if steps_done else None
-    with stop_if_a_process_is_gone(None if folder is None else folder.saved, RESUME_HINT):
+    with stop_if_a_process_is_gone(None if folder is None else folder.describe_saved, RESUME_HINT):
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
@@ -241,7 +241,7 @@ class StepRecorder(TrainerCallback):
         metrics["num_tokens"] = int(metrics["num_tokens"])
         if self.trainer.run_config.shows_completions_of(step) and is_main():
             self.log.write_completions(records_of_trainer(self.trainer, step))
-        if self.log.is_evaluation_due(step):
+        if self.trainer.run_config.is_evaluation_due(step):
             metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
         metrics = self.log.add(step, metrics)
         self.log.start_step()

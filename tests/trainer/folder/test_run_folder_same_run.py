@@ -50,10 +50,10 @@ def cut_off(tmp_path_factory):
 
 
 def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
-    settings = GRPOConfig().saved()
+    settings = GRPOConfig().as_dict()
     run = RunFolder(make_config(output_dir=str(tmp_path)), settings)
     for name in SETTINGS:
-        run.manifest = {"settings": settings | {name: "another"}, "ingredients": {}, "checkpoints": {}}
+        run.manifest = {"settings": settings | {name: "another"}, "fingerprints": {}, "checkpoints": {}}
         if name in MAY_CHANGE_ON_RESUME:  # these settings have tests of their own below
             run._check_same_run({})
         else:
