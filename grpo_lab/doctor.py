@@ -63,7 +63,9 @@ def doctor() -> Report:
         try:
             report[name] = check()
         except Exception as error:  # for instance an ImportError, if a package is missing or broken
-            report[name] = CheckResult("fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install()}.")
+            report[name] = CheckResult(
+                "fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install()}."
+            )
     return report
 
 
@@ -100,7 +102,9 @@ def check_gpu() -> CheckResult:
     conda = "`conda install -c conda-forge pytorch-gpu`"
     install_torch = conda if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"
     if torch.version.cuda is None:
-        return CheckResult("warn", f"{gpu} is present, but this torch has no CUDA", f"{install_torch}; then start again.")
+        return CheckResult(
+            "warn", f"{gpu} is present, but this torch has no CUDA", f"{install_torch}; then start again."
+        )
     problem = f"{gpu} is present, but torch cannot use it: its driver is older than torch's CUDA"
     return CheckResult("warn", problem, f"Update the NVIDIA driver and restart the machine, or: {install_torch}.")
 
@@ -178,7 +182,9 @@ def check_sandbox() -> CheckResult:
         return CheckResult("warn", message, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")
     if sys.platform == "linux":
         return CheckResult("ok", message, "If you want these: `apt install bubblewrap` or `dnf install bubblewrap`.")
-    return CheckResult("ok", message, "If you want these: install Docker, then `docker build -t grpo-lab-grade .` here.")
+    return CheckResult(
+        "ok", message, "If you want these: install Docker, then `docker build -t grpo-lab-grade .` here."
+    )
 
 
 def install() -> str:

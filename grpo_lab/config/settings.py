@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.option import NamedCode
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
@@ -152,7 +152,8 @@ class GRPOConfig(LossSettings, RunSettings):
     The dataclass is frozen: `dataclasses.replace(config, beta=0.04)` returns a changed copy.
 
     Raises:
-        InputError: for the first setting that is out of its range, does not fit the others, or is set but not read.
+        InputError: for all settings of a wrong type or out of their range, or else for the first one that does not fit
+            the others or is set but not read.
     """
 
     beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
@@ -315,10 +316,19 @@ MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may
 
 
 def _check_settings(config: GRPOConfig) -> None:
-    """Raise InputError, or InputTypeError, for the first setting that is invalid."""
+    """Raise one InputError, or InputTypeError, for all settings of a wrong type, or else for all out of their range.
+
+    If there are none, it is raised for the first setting that does not fit the others.
+    """
     for check in (check_type, check_range):
+        errors = []
         for name, spec in SETTINGS.items():
-            check(spec, getattr(config, name))
+            try:
+                check(spec, getattr(config, name))
+            except InputError as error:
+                errors.append(error)
+        if errors:
+            raise combine_errors(errors)
     folder = config.output_dir
     fits = folder is None or (folder.strip() and not Path(folder).is_file())
     _check(fits, "output_dir", folder, "expected the name of a folder, or None")

@@ -18,8 +18,8 @@ def synchronized_time(device: torch.device) -> float:
 class Clock:
     """Timer of the phases of a step: `with clock(name):` adds the time spent inside to `totals[name]`.
 
-    Phases may be nested: the time of an inner phase is not counted for the outer one. With a `read` of another quantity,
-    such as floating-point operations, that quantity is added up instead of the seconds.
+    Phases may be nested: the time of an inner phase is not counted for the outer one. If `read` returns another
+    quantity, such as a number of operations, that quantity is added up instead of seconds.
 
     Args:
         device: The device whose work is awaited before each reading.

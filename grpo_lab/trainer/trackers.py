@@ -71,6 +71,7 @@ class Trackers:
         from accelerate import PartialState
 
         PartialState()  # the tracker classes read the index of the process from it
+        self._is_resumed = self._config.resume_from_checkpoint and self._file.is_file()
         self._identifiers = self._read_identifiers()
         for name in self._config.trackers:
             self._start(name)

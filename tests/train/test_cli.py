@@ -133,7 +133,7 @@ def arguments_of_train(monkeypatch, *arguments) -> tuple:
 
     monkeypatch.setattr(trainer, "train", stop)
     # The small model's context is shorter than the completions of some tasks.
-    monkeypatch.setattr("grpo_lab.train.checks.check_rows", lambda plan: None)
+    monkeypatch.setattr("grpo_lab.trainer.run_checks.check_prompts_of_run", lambda inputs: None)
     with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
     (_, _, rows, reward_funcs, config), keywords = caught.value.args
@@ -153,7 +153,7 @@ def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
         rows, reward_funcs, config, keywords = training
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
         assert [message["role"] for message in rows[0]["prompt"]] == roles
-        assert keywords.keys() == {"eval_dataset", "environment", "saved_options"}
+        assert keywords.keys() == {"eval_dataset", "environment", "saved_options", "passed_input_checks"}
         assert keywords["eval_dataset"] is None and keywords["environment"] is None
         assert keywords["saved_options"]["model"] == base and not keywords["saved_options"].keys() & SETTINGS.keys()
         assert config.max_completion_length == length

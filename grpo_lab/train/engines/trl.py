@@ -60,6 +60,7 @@ def train(
     environment_factory: Callable | None = None,
     environment=None,
     saved_options: dict | None = None,
+    passed_input_checks: bool = False,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -82,7 +83,7 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    check_inputs(inputs)
+    check_inputs(inputs, passed_input_checks)
     rows = [row for step in range(config.max_steps) for row in inputs.data_rows_of_step(step)]
     check_prompts_for_trl(inputs, rows)
     config = _config_of_process(model, config)
@@ -102,7 +103,7 @@ def train(
         trainer_inputs = replace(inputs, dataset=rows, config=config)
         trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
         evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
-        # The first process alone has read them.
+        # Only the first process has opened the folder; the others get the step and the history from it.
         first_step, session.log.history[:] = broadcast_object_list([session.first_step, session.log.history])
         try:
             _run_steps(StepRecorder(trainer, evaluate, session, callback), first_step)
@@ -176,11 +177,11 @@ def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Ite
         tokenizer.response_template = old_template
 
 
-def check_inputs(inputs: RunInputs) -> None:
+def check_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> None:
     """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs."""
     if is_main():
         config = inputs.config.with_changes(output_dir=None, resume_from_checkpoint=False)
-        check_run_inputs(replace(inputs, config=config))
+        check_run_inputs(replace(inputs, config=config), passed_input_checks)
 
 
 def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
