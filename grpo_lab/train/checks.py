@@ -1,6 +1,7 @@
 """The checks of a run before its model is loaded, and the report of `--dry_run`."""
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -66,21 +67,17 @@ def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
         problems += user_error_lines(error)
     # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
     problems = list(dict.fromkeys(problems))
-    _print_problems(problems)
+    count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
+    print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
     print(f"  checked: {'; '.join(checked)}\n  not tried: {NOT_TRIED}")
     return int(bool(problems))
 
 
-def report_failed_plan(error: InputError | OSError) -> int:
-    """Print the report of a dry run whose plan could not be made, with all invalid settings; return the exit code 1."""
-    _print_problems(user_error_lines(error))
-    print("  not checked: everything that depends on this")
-    return 1
-
-
-def _print_problems(problems: list[str]) -> None:
-    count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
-    print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
+def report_invalid_options(error: InputError) -> int:
+    """Print each of the errors because of which there is no plan to check, and return 2, the code of wrong input."""
+    print(*(f"problem: {line}" for line in user_error_lines(error)), sep="\n", file=sys.stderr)
+    print("dry run: nothing else was checked, since these come first", file=sys.stderr)
+    return 2
 
 
 def check_output_folder(plan: RunPlan) -> None:

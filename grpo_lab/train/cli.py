@@ -23,13 +23,13 @@ def main(arguments: list[str] | None = None) -> int | None:
     with only_main_prints():  # reading a file for TRL prints a table
         options, changes = read_options_and_changes(arguments)
         is_dry_run = options.pop("dry_run", False)
-        from grpo_lab.train.checks import check_plan, report_dry_run, report_failed_plan
+        from grpo_lab.train.checks import check_plan, report_dry_run, report_invalid_options
 
         try:
             plan = make_plan(options)
-        except (InputError, OSError) as error:
-            if is_dry_run:
-                return report_failed_plan(error)
+        except InputError as error:
+            if is_dry_run and error.combined:
+                return report_invalid_options(error)
             raise
         if is_dry_run:
             return report_dry_run(plan, _opening_lines(plan, changes))
