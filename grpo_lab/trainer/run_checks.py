@@ -45,9 +45,9 @@ def check_run_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> No
     """
     model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     check_types(model, tokenizer, config)
+    for name, rows in inputs.datasets.items():
+        check_dataset(rows, name)
     if not passed_input_checks:
-        for name, rows in inputs.datasets.items():
-            check_dataset(rows, name)
         for check in input_checks(inputs):
             check.function()
     if has_adapter(model):
