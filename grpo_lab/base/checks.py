@@ -19,6 +19,9 @@ class InputError(ValueError):
     value: The value of the argument.
     allowed: What is allowed, for the end of the message.
     problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)".
+
+    Attributes:
+        combined: The errors that `combine_errors` combined in this one; empty for a single error.
     """
 
     def __init__(self, argument: str, value: Any = None, allowed: str = "", *, problem: str | None = None):
@@ -27,6 +30,7 @@ class InputError(ValueError):
         self.allowed = allowed
         problem = problem or (f"is {value!r}" if allowed else "")
         self.details = (f" {problem}" if problem else "") + (f"; {allowed}" if allowed else "")
+        self.combined: tuple[InputError, ...] = ()
         super().__init__(argument + self.details)
 
 
@@ -61,6 +65,7 @@ def combine_errors(errors: Sequence[InputError], count: int | None = None) -> In
     allowed = f"{first.allowed}. And: {excerpts}{omitted}" if first.allowed else f"and: {excerpts}{omitted}"
     error = type(first)(first.argument, first.value, allowed, problem=problem)
     error.__cause__ = first.__cause__
+    error.combined = tuple(errors)
     return error
 
 

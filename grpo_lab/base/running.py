@@ -94,6 +94,12 @@ def user_error_line(error: Exception) -> str | None:
     return one_line(text) + traceback_hint
 
 
+def user_error_lines(error: Exception) -> list[str]:
+    """Return one line on each error that an error combines, as `user_error_line` does; [] for a bug of this package."""
+    errors = getattr(error, "combined", ()) or [error]
+    return [line for line in map(user_error_line, errors) if line is not None]
+
+
 def _report_error(module: str, error: Exception) -> int:
     if (line := user_error_line(error)) is None:
         error.add_note(REPORT_BUG_HINT)

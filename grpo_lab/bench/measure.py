@@ -22,7 +22,7 @@ from grpo_lab.bench.tables import PHASES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import enlarge_microbatches
+from grpo_lab.memory import fit_to_memory
 from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS, Row
@@ -75,7 +75,7 @@ def _run_arguments(spec: dict) -> tuple:
     rows = task.rows("train", None, config.seed)
     if spec["device"] == "cpu" and spec.get("trainer", "ours") == "ours":  # the memory plan does not hold for TRL
         keep_freed_memory_unless_tiny(model)
-        config, _ = enlarge_microbatches(model.config, tokenizer, rows, config, spec["precision"])
+        config, _ = fit_to_memory(model.config, tokenizer, rows, config, torch.device("cpu"))
     return model, tokenizer, rows, find_rewards(task.reward_funcs[:1])[0], config
 
 
@@ -122,8 +122,8 @@ class TwoClocks(Clock):
 
 def _by_phase(clock: Clock) -> dict[str, float]:
     """Return the amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
-    other_phases = sum(amount for name, amount in clock.seconds.items() if name not in PHASES)
-    return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
+    other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASES)
+    return {name: clock.totals.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.totals["rest"]}
 
 
 def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -58,7 +58,7 @@ def collect(
     experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
     metrics = merge_metrics(
-        rollout_metrics(rollout, clock.seconds["time/rollout"]), reward_metrics(experience, scored), log.metrics()
+        rollout_metrics(rollout, clock.totals["time/rollout"]), reward_metrics(experience, scored), log.metrics()
     )
     return experience, metrics
 

@@ -16,6 +16,7 @@ from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.kl import kl_estimate
+from grpo_lab.objective import token_mean
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
@@ -168,5 +169,4 @@ def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
     """Estimate KL(policy || reference) per token, from the tokens in the loss; the loss reports it if beta is not 0."""
     logp, ref_logp = (logprobs_without_gradient(policy, experience, config) for policy in (model, reference))
-    kl = torch.where(experience.loss_mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
-    return (kl.sum() / experience.loss_mask.sum().clamp(min=1)).item()
+    return token_mean(kl_estimate(logp, ref_logp, config.kl_estimator), experience.loss_mask).item()

@@ -76,7 +76,7 @@ def make_entry(part: str, name: str, engine: str, seed: int, steps: int | None =
     """Make one run and return its entry of the file."""
     plant = PARTS[part][name]
     history, config = run(plant, engine, seed, steps)
-    defaults, settings = GRPOConfig().saved(), config.saved()
+    defaults, settings = GRPOConfig().as_dict(), config.as_dict()
     changed = {key: value for key, value in settings.items() if value != defaults[key] and key != "disable_tqdm"}
     return {
         "part": part,
@@ -126,7 +126,7 @@ def unpack_history(entry: dict) -> list[dict]:
 
 def entry_settings(entry: dict) -> dict:
     """Return all settings of an entry's run, as its grpo_config.json would contain them."""
-    settings = GRPOConfig(**entry["settings"]).saved()
+    settings = GRPOConfig(**entry["settings"]).as_dict()
     return settings | {"precision": settings["precision"] or ("fp32-master" if settings["bf16"] else "fp32")}
 
 

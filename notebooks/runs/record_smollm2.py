@@ -122,7 +122,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
             metrics |= run.measure_kl(experience, clock)
             run.write_completions(step, experience)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
-            run.record(step, metrics | clock.seconds, None)
+            run.record(step, metrics | clock.totals, None)
     return run.history
 
 

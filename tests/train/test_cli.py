@@ -76,7 +76,7 @@ def as_arguments(name, value):
 
 
 def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return train_command.task_and_settings(parse(*arguments), parameters, device_type)[1]
+    return train_command.make_task_and_config(parse(*arguments), parameters, device_type)[1]
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
-    choice, config, _ = train_command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
+    choice, config, _ = train_command.make_task_and_config(parse("--seed", "2"), 459_904, "cpu")
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert choice.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
     assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
@@ -133,7 +133,7 @@ def arguments_of_train(monkeypatch, *arguments) -> tuple:
 
     monkeypatch.setattr(trainer, "train", stop)
     # The small model's context is shorter than the completions of some tasks.
-    monkeypatch.setattr("grpo_lab.train.checks.check_rows", lambda plan: None)
+    monkeypatch.setattr("grpo_lab.trainer.run_checks.check_prompts_of_run", lambda inputs: None)
     with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
     (_, _, rows, reward_funcs, config), keywords = caught.value.args
@@ -153,7 +153,7 @@ def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
         rows, reward_funcs, config, keywords = training
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
         assert [message["role"] for message in rows[0]["prompt"]] == roles
-        assert keywords.keys() == {"eval_dataset", "environment", "saved_options"}
+        assert keywords.keys() == {"eval_dataset", "environment", "saved_options", "passed_input_checks"}
         assert keywords["eval_dataset"] is None and keywords["environment"] is None
         assert keywords["saved_options"]["model"] == base and not keywords["saved_options"].keys() & SETTINGS.keys()
         assert config.max_completion_length == length
@@ -330,7 +330,7 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
         (1000, 500_000_000),
     ):
         options = train_command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = train_command.task_and_settings(options, parameters, "cpu")[1]
+        config = train_command.make_task_and_config(options, parameters, "cpu")[1]
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 

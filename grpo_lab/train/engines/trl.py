@@ -60,6 +60,7 @@ def train(
     environment_factory: Callable | None = None,
     environment=None,
     saved_options: dict | None = None,
+    passed_input_checks: bool = False,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -82,7 +83,7 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    check_inputs(inputs)
+    check_inputs(inputs, passed_input_checks)
     rows = [row for step in range(config.max_steps) for row in inputs.data_rows_of_step(step)]
     check_prompts_for_trl(inputs, rows)
     config = _config_of_process(model, config)
@@ -90,19 +91,19 @@ def train(
     saved_options = saved_options or {}
     folder = None
     if config.output_dir is not None and is_main():
-        folder = RunFolder(config, saved_options | config.saved() | engine_settings)
+        folder = RunFolder(config, saved_options | config.as_dict() | engine_settings)
     disable_dropout(model)
     adapter = None if lora is None else lora_config(model, lora)
     session_of_run = run_session(
         model, tokenizer, config, folder, partial(_open_folder, inputs=inputs, engine_settings=engine_settings),
-        saved_options=saved_options, training=model.training, catches_signals=world_size() == 1,
+        saved_options=saved_options, in_training_mode=model.training, catches_signals=world_size() == 1,
         model_to_save=lambda: GatheredModel(model) if fsdp else model,  # in all processes, since each sends its part
     )  # fmt: skip
     with session_of_run as session, our_response_template(tokenizer, environment):
         trainer_inputs = replace(inputs, dataset=rows, config=config)
         trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
         evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
-        # The first process alone has read them.
+        # Only the first process has opened the folder; the others get the step and the history from it.
         first_step, session.log.history[:] = broadcast_object_list([session.first_step, session.log.history])
         try:
             _run_steps(StepRecorder(trainer, evaluate, session, callback), first_step)
@@ -149,7 +150,7 @@ def _run_steps(recorder: "StepRecorder", steps_done: int) -> None:
     folder = recorder.log.folder
     recorder.trainer.add_callback(recorder)
     checkpoint = f"{config.output_dir}/checkpoint-{steps_done}" if steps_done else None
-    with stop_if_a_process_is_gone(None if folder is None else folder.saved, RESUME_HINT):
+    with stop_if_a_process_is_gone(None if folder is None else folder.describe_saved, RESUME_HINT):
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
@@ -176,11 +177,11 @@ def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Ite
         tokenizer.response_template = old_template
 
 
-def check_inputs(inputs: RunInputs) -> None:
+def check_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> None:
     """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs."""
     if is_main():
         config = inputs.config.with_changes(output_dir=None, resume_from_checkpoint=False)
-        check_run_inputs(replace(inputs, config=config))
+        check_run_inputs(replace(inputs, config=config), passed_input_checks)
 
 
 def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
@@ -241,7 +242,7 @@ class StepRecorder(TrainerCallback):
         metrics["num_tokens"] = int(metrics["num_tokens"])
         if self.trainer.run_config.shows_completions_of(step) and is_main():
             self.log.write_completions(records_of_trainer(self.trainer, step))
-        if self.log.is_evaluation_due(step):
+        if self.trainer.run_config.is_evaluation_due(step):
             metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
         metrics = self.log.add(step, metrics)
         self.log.start_step()

@@ -439,7 +439,7 @@ def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
 
 def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     file = tmp_path / "grpo_config.json"
-    saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).saved() | {"model": "tiny"}
+    saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).as_dict() | {"model": "tiny"}
     file.write_text(json.dumps(saved), encoding="utf-8")
     arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
     assert train_command.read_options(arguments)["precision"] == "bf16"
@@ -449,7 +449,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
         and settings_for_trl["precision"] == "fp32-master"
         and settings_for_trl["max_steps"] == 7
     )
-    config = train_command.task_and_settings(settings_for_trl, 10**7, "cuda")[1]
+    config = train_command.make_task_and_config(settings_for_trl, 10**7, "cuda")[1]
     trl_settings.check_settings(config)
     table = trl_settings.differences(config, changes)
     rows = {line.split()[0]: line for line in table.splitlines()}
@@ -458,7 +458,7 @@ def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(train_command.task_and_settings(typed, 10**7, "cuda")[1])
+        trl_settings.check_settings(train_command.make_task_and_config(typed, 10**7, "cuda")[1])
 
 
 class Counter:
