@@ -15,8 +15,8 @@ from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
-from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
-from grpo_lab.rollout.environments.environment import EnvironmentLike, as_environment
+from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
+from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.forward.modes import checkpointed_layers
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
@@ -60,10 +60,11 @@ class Run(RunInputs):
         reward_funcs: Callable | list[Callable] | None,
         config: GRPOConfig,
         eval_dataset: Rows | None = None,
-        environment: EnvironmentLike | None = None,
+        environment: Environment | None = None,
         saved_options: dict | None = None,
     ):
-        super().__init__(model, tokenizer, dataset, reward_funcs, config, eval_dataset, as_environment(environment))
+        check_is_environment(environment)
+        super().__init__(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
         check_run_inputs(self)
         self.saved_options = saved_options or {}
         disable_dropout(model)
@@ -98,7 +99,7 @@ class Run(RunInputs):
             training=self.config.gradient_checkpointing, model_to_save=lambda: self.model,
         )  # fmt: skip
         checkpointing = checkpointed_layers(self.model) if self.config.gradient_checkpointing else nullcontext()
-        with session as self._session, checkpointing, reuse_decoder():
+        with session as self._session, checkpointing, shared_decoder():
             self.first_step, self.history = self._session.first_step, self._session.log.history
             yield
 
