@@ -1,6 +1,7 @@
 """Tests of the base class of environments: its defaults, environments of the user's own, and what is refused."""
 
 import time
+from inspect import unwrap
 
 import pytest
 import torch
@@ -70,10 +71,19 @@ def test_an_environment_object_is_used_as_it_is():
         assert run.environment is own
 
 
-@pytest.mark.parametrize("entrance", ["train", "Run", "collect", "evaluate", "make_environment"])
+# `unwrap` is without the type check at run time, which would raise first.
+ENTRANCES = {
+    "train": lambda wrong: unwrap(train)(*make_policy(), ROWS, letter_reward, make_config(), environment=wrong),
+    "Run": lambda wrong: Run(*make_policy(), ROWS, letter_reward, make_config(), environment=wrong),
+    "collect": lambda wrong: unwrap(collect)(*make_policy(), ROWS, letter_reward, make_config(), environment=wrong),
+    "evaluate": lambda wrong: evaluate(*make_policy(), ROWS, reward_funcs=letter_reward, environment=wrong),
+    "make_environment": lambda wrong: make_environment(environment=wrong),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("wrong", [Uninherited(), OwnEnvironment, Adder()], ids=["object", "class", "with reset"])
 def test_what_is_no_environment_is_refused_with_what_to_do(wrong, entrance):
-    policy, config = make_policy(), make_config()
     message = (
         "^environment is .*; expected an object whose class inherits from "
         r"grpo_lab\.rollout\.environments\.environment\.Environment"
@@ -83,16 +93,7 @@ def test_what_is_no_environment_is_refused_with_what_to_do(wrong, entrance):
     else:
         message += "$"
     with pytest.raises(InputError, match=message):
-        if entrance == "train":
-            train(*policy, ROWS, letter_reward, config, environment=wrong)
-        elif entrance == "Run":
-            Run(*policy, ROWS, letter_reward, config, environment=wrong)
-        elif entrance == "collect":
-            collect(*policy, ROWS, letter_reward, config, environment=wrong)
-        elif entrance == "evaluate":
-            evaluate(*policy, ROWS, reward_funcs=letter_reward, environment=wrong)
-        else:
-            make_environment(environment=wrong)
+        ENTRANCES[entrance](wrong)
 
 
 def test_a_limit_of_turns_is_set_or_refused_and_never_ignored():
