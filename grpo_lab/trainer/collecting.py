@@ -49,9 +49,7 @@ def collect(
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         record_turns = ADVANTAGES[config.advantage].per_turn
-        rollout = sample_rows(
-            model, tokenizer, rows, config.sampling_params(), environment, record_turns=record_turns
-        )  # fmt: skip
+        rollout = sample_rows(model, tokenizer, rows, config.sampling_params(), environment, record_turns=record_turns)
     log = RewardLog(trainer_state)
     with clock("time/reward"):
         rewards = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)

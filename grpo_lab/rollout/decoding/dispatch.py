@@ -91,7 +91,7 @@ def _sample_part(model, request: SamplingRequest, num_rollout_rows: int | None =
     num_columns = decoder_class.columns_for(prompt_length, request.sampling.max_completion_length)
     spec = DecoderSpec(
         num_prompts, num_columns, request.sampling, request.eos_token_ids, request.pad_token_id, num_rollout_rows
-    )  # fmt: skip
+    )
     with decoder_class.for_rollout(model, spec, request.episode_tokens) as decoder:
         decoder.load(request.prompts, prompt_cache, first_row)
         steps = decoder.run(request.sampling.max_completion_length)

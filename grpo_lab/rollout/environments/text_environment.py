@@ -56,7 +56,7 @@ class TextEnvironment(Environment):
 
         return sample_turns(
             model, tokenizer, encoded, sampling, reply, stop_strings=self.stop_strings, max_turns=self.max_turns
-        )  # fmt: skip
+        )
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for the first prompt that cannot be encoded, or that is too long for the context."""
@@ -112,7 +112,7 @@ def sample_episodes(
     rows = [{"prompt": prompt} for prompt in prompts]
     return environment.sample(
         model, tokenizer, rows, SamplingParams(num_generations, max_completion_length, **sampling)
-    )  # fmt: skip
+    )
 
 
 def _replies(respond: Callable, texts: list[str]) -> list[str | None]:

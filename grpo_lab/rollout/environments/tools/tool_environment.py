@@ -26,6 +26,7 @@ import numpy
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
+from grpo_lab.config import SETTINGS
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.turns import Turn
 from grpo_lab.rollout.environments.environment import Environment
@@ -39,7 +40,7 @@ from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.sandbox.python import check_sandbox
 from grpo_lab.tasks import Rows
 
-TOOL_TIMEOUT = 30.0  # seconds
+TOOL_TIMEOUT: float = SETTINGS["tool_timeout"].default  # seconds
 
 
 class ToolEnvironment(Environment):
