@@ -18,6 +18,7 @@ import torch
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
 from grpo_lab.config.defaults import is_tiny
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.task_options import add_data_options
 from grpo_lab.task_spec import TaskSpec, make_task_spec
 from grpo_lab.tasks import as_text
@@ -212,9 +213,10 @@ class _Chat:
         if self.forgets_questions:
             messages = [*self.system_messages, messages[-1]]
         row = self.row | {"prompt": self._prompt(messages)}
-        sampling = {"temperature": self.temperature} if self.temperature else {"top_k": 1}
+        distribution = {"temperature": self.temperature} if self.temperature else {"top_k": 1}
+        sampling = SamplingParams(1, self.max_new_tokens, **distribution)
         self.environment.check(self.model, self.tokenizer, [row], self.max_new_tokens, self.row_name)
-        rollout = self.environment.sample(self.model, self.tokenizer, [row], 1, self.max_new_tokens, **sampling)
+        rollout = self.environment.sample(self.model, self.tokenizer, [row], sampling)
         (episode,) = rollout.episodes
         if episode.prompt is not None:
             observation = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
@@ -223,7 +225,7 @@ class _Chat:
         print(printable(turns_as_text(_without_end_tokens(turns, self.model, self.tokenizer))))
         if rollout.truncated[0]:
             print(f"(cut: no room left in {self.max_new_tokens} tokens, --max_new_tokens)")
-        print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
+        print(f"calls: {episode.num_calls}" + f", of which {episode.num_failures} failed" * bool(episode.num_failures))
         if self.reward_spec is not None:
             print(_reward_line(rollout, row, self.reward_spec))
         elif self.environment.has_reward:

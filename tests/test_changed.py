@@ -60,7 +60,7 @@ def test_without_git_history_it_says_so_and_runs_nothing(tmp_path, monkeypatch, 
     [
         ("grpo_lab/kl.py", ["tests/test_kl.py"]),
         ("grpo_lab/rollout/sample.py", ["tests/rollout/test_sample.py"]),
-        ("grpo_lab/rollout/decoding/sampling_params.py", ["tests/rollout/decoding/test_sampling_params.py"]),
+        ("grpo_lab/rollout/decoding/sampling_request.py", ["tests/rollout/decoding/test_sampling_request.py"]),
         ("grpo_lab/rollout/environments/tools/named.py", ["tests/rollout/environments/tools/test_named.py"]),
         ("grpo_lab/rollout/decoding/turns.py", ["tests/rollout/decoding"]),
         ("grpo_lab/train/options.py", ["tests/train"]),

@@ -16,6 +16,7 @@ from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.option import NamedCode
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
@@ -299,14 +300,16 @@ class GRPOConfig(LossSettings, RunSettings):
         }
         return keywords | {name: getattr(self, name) for name in LOSSES[self.loss_type].reads}
 
-    def sampling_arguments(self) -> dict:
-        """Return the settings of the sampler as keyword arguments of `sample_completions`."""
-        return {
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "top_p": self.top_p,
-            "repetition_penalty": self.repetition_penalty,
-        }
+    def sampling_params(self) -> SamplingParams:
+        """Return the settings of the sampler, which an environment and `sample_rows` take."""
+        return SamplingParams(
+            self.num_generations,
+            self.max_completion_length,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            repetition_penalty=self.repetition_penalty,
+        )
 
 
 SETTINGS = setting_specs(GRPOConfig)

@@ -17,7 +17,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.environments.environment import EnvironmentLike
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
@@ -40,7 +40,7 @@ def train(
     *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
-    environment: EnvironmentLike | None = None,
+    environment: Environment | None = None,
     saved_options: dict | None = None,
     passed_input_checks: bool = False,
 ) -> list[dict]:

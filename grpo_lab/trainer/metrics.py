@@ -87,7 +87,7 @@ class UpdateMetrics:
         differing_and_all_tokens = torch.stack([differs.sum(), computed.sum()])
         trained_and_all_reply_tokens = None
         if microbatch.rollout.episodes is not None:
-            reply_lengths = [episode.reply_tokens for episode in microbatch.rollout.episodes]
+            reply_lengths = [episode.num_reply_tokens for episode in microbatch.rollout.episodes]
             reply_tokens = differing_and_all_tokens.new_tensor(reply_lengths)
             # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably
             # lost that mask.
@@ -205,8 +205,8 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
     """Return the mean number of calls per episode and the share of failed calls; no metrics without an environment."""
     if episodes is None:
         return {}
-    calls = sum(episode.calls for episode in episodes)
-    failures = sum(episode.failures for episode in episodes)
+    calls = sum(episode.num_calls for episode in episodes)
+    failures = sum(episode.num_failures for episode in episodes)
     return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 

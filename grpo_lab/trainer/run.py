@@ -15,8 +15,8 @@ from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
-from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
-from grpo_lab.rollout.environments.environment import Environment, EnvironmentLike, as_environment
+from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
+from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.forward.modes import checkpointed_layers
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
@@ -63,14 +63,13 @@ class Run:
         reward_funcs: Callable | list[Callable] | None,
         config: GRPOConfig,
         eval_dataset: Rows | None = None,
-        environment: EnvironmentLike | None = None,
+        environment: Environment | None = None,
         saved_options: dict | None = None,
         *,
         passed_input_checks: bool = False,
     ):
-        self.inputs = RunInputs(
-            model, tokenizer, dataset, reward_funcs, config, eval_dataset, as_environment(environment)
-        )
+        check_is_environment(environment)
+        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
         check_run_inputs(self.inputs, passed_input_checks=passed_input_checks)
         self.saved_options = saved_options or {}
         disable_dropout(model)
@@ -127,7 +126,7 @@ class Run:
             opened = stack.enter_context(session)
             if checkpointing:
                 stack.enter_context(checkpointed_layers(self.model))
-            stack.enter_context(reuse_decoder())
+            stack.enter_context(shared_decoder())
             self._stack = stack.pop_all()
         self._session, self.first_step, self.history = opened, opened.first_step, opened.log.history
         return self

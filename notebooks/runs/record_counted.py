@@ -82,8 +82,8 @@ def counted_bytes(mode: str, checkpointing: bool, lora: bool = False, **changes)
     if checkpointing:
         model.gradient_checkpointing_enable()
     model.train()
-    chunk, products = model_logprobs.head_chunk, PRECISIONS["fp32-master" if lora else mode].autocast
-    with patch.object(model_logprobs, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda")):
+    chunk, products = model_logprobs.head_chunk_tokens, PRECISIONS["fp32-master" if lora else mode].autocast
+    with patch.object(model_logprobs, "head_chunk_tokens", lambda *sizes: chunk(*sizes[:-1], "cuda")):
         with Lives() as lives:
             for _ in range(2):
                 with torch.autocast(model.device.type, products, enabled=products is not None):

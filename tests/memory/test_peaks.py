@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models import shapes
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.forward import model_logprobs, packing
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -34,8 +34,8 @@ def untied(monkeypatch):
 
 def like_a_gpu(monkeypatch):
     """Take the large chunks of logits that a GPU takes."""
-    chunk = model_logprobs.head_chunk
-    monkeypatch.setattr(model_logprobs, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
+    chunk = model_logprobs.head_chunk_tokens
+    monkeypatch.setattr(model_logprobs, "head_chunk_tokens", lambda *sizes: chunk(*sizes[:-1], "cuda"))
 
 
 def mostly_slow(cases, quick):
@@ -98,7 +98,8 @@ def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
     with fake_gpu():
         model = fake_qwen2(PRECISIONS[precision].weights)
         with Lives() as lives:
-            decoder = GraphDecoder(model, DecoderSpec(8, 8, 768, SamplingParams((151643, 151645), 151643)))
+            sampling = SamplingParams(8, 512)
+            decoder = GraphDecoder(model, DecoderSpec(8, 768, sampling, (151643, 151645), 151643))
             decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
     rollout = planned("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
+from grpo_lab.rollout.sample import sample_prompts
 from grpo_lab.trainer import train
 
 
@@ -47,14 +47,14 @@ def recorded(*run):
     """Run our own loop; return its history, its updates, and the token ids of each rollout (prompts, completions)."""
     rollouts = []
 
-    def record(*arguments, **settings):
-        r = sample_completions(*arguments, **settings)
+    def record(*arguments):
+        r = sample_prompts(*arguments)
         prompts = [r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row]
         rollouts.append((prompts, [ids[mask].tolist() for ids, mask in zip(r.completion_ids, r.mask, strict=True)]))
         return r
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
-        patch.setattr(environment, "sample_completions", record)
+        patch.setattr(environment, "sample_prompts", record)
         return train(*run), seen, rollouts
 
 
