@@ -53,8 +53,8 @@ def test_each_option_of_train_is_declared_with_the_code_that_it_can_name():
     assert {name: kind for name in SETTINGS | COMMAND_OPTIONS if (kind := named_code(name)) != NamedCode.NOTHING} == {
         "task": NamedCode.TASK,
         "reward_funcs": NamedCode.REWARDS,
-        "loss_type": NamedCode.LOSS,
-        "advantage": NamedCode.ADVANTAGE,
+        "loss_type": NamedCode.FORMULA,
+        "advantage": NamedCode.FORMULA,
         "tools": NamedCode.IMPORT,
         "environment": NamedCode.IMPORT,
     }

@@ -15,8 +15,7 @@ class NamedCode(Enum):
     NOTHING = "no code: a file may hold any value"
     TASK = "a task or a data set"
     REWARDS = "reward functions"
-    LOSS = "a loss"
-    ADVANTAGE = "an estimator of advantages"
+    FORMULA = "a loss or an estimator of advantages"
     IMPORT = "objects to import: tools or an environment"
 
 

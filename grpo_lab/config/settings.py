@@ -117,7 +117,7 @@ class RunSettings:
         'estimator of advantages ("none": the reward itself; turn, state and gigpo: one advantage per turn, '
         "docs/agents.md), or FILE:function, your own (docs/own-task.md)",
         choices=ADVANTAGES,
-        named_code=NamedCode.ADVANTAGE,
+        named_code=NamedCode.FORMULA,
     )
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
@@ -131,7 +131,7 @@ class RunSettings:
         "loss, or FILE:function, your own (docs/own-task.md)",
         group="objective",
         choices=LOSSES,
-        named_code=NamedCode.LOSS,
+        named_code=NamedCode.FORMULA,
     )
     importance_sampling_level: str = setting(
         "token",
