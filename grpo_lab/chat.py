@@ -17,12 +17,12 @@ import torch
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
+from grpo_lab.config.arguments import add_options
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.sampling_params import SamplingParams
-from grpo_lab.task_options import add_data_options
 from grpo_lab.task_spec import TaskSpec, make_task_spec
 from grpo_lab.tasks import as_text
-from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES, DATA_OPTIONS
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -309,10 +309,10 @@ def _parser() -> Parser:
     add("--environment", metavar="FILE:CLASS", help=environment_help)
     task_help = "a problem of this task in place of --prompt, in the task's own environment if it has one"
     add("--task", metavar="TASK", help=f"{task_help}; with --prompt, the columns for the environment")
-    add("--problem", type=int, metavar="N", help="number of a problem in its training split (default 1, the first)")
-    add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default 256)")
-    add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
-    add_data_options(parser)
+    add("--problem", type=int, metavar="N", help="number of a problem in its training split (default: 1, the first)")
+    add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default: %(default)s)")
+    add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default: %(default)g)")
+    add_options(parser, DATA_OPTIONS.values())
     return parser
 
 

@@ -119,7 +119,7 @@ class RunSettings:
         'estimator of advantages ("none": the reward itself; turn, state and gigpo: one advantage per turn, '
         "docs/agents.md), or FILE:function, your own (docs/own-task.md)",
         choices=ADVANTAGES,
-        named_code=NamedCode.ADVANTAGE,
+        named_code=NamedCode.FORMULA,
     )
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
@@ -133,7 +133,7 @@ class RunSettings:
         "loss, or FILE:function, your own (docs/own-task.md)",
         group="objective",
         choices=LOSSES,
-        named_code=NamedCode.LOSS,
+        named_code=NamedCode.FORMULA,
     )
     importance_sampling_level: str = setting(
         "token",
@@ -143,6 +143,8 @@ class RunSettings:
     )
 
 
+# The fields of the last base come first, and a heading of `--help` holds until the next one. So the settings of losses,
+# and the first ones below, stand under the last heading of `RunSettings`, "objective".
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(LossSettings, RunSettings):
     """The settings of one run. A *step* is one batch of rollouts and all updates that are made from it.
@@ -164,6 +166,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "whether to weight the KL term by the importance ratio, for rollouts of an older policy",
         read_if=("beta",),
     )
+    # Any finite number.
     entropy_coef: float = setting(0.0, "coefficient of the entropy bonus (0: none)", above=-math.inf)
     ref_model_sync_steps: int | None = setting(
         None, "number of steps between refreshes of the reference model (none: never)", at_least=1, read_if=("beta",)

@@ -203,6 +203,9 @@ def test_train_command_takes_typed_user_formulas_and_resumes_with_the_same_alone
     assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(workdir / "out")) == 2
     resuming = ["--resume_from_checkpoint", "out", "--max_steps", "3"]
     error = refused(train_command.main, *resuming)
+    assert "--advantage is 'my_advantage.py:median' in 'out" in error
+    assert "type --advantage my_advantage.py:median" in error
+    error = refused(train_command.main, *resuming, *OWN[2:])
     assert "--loss_type is 'my_loss.py:clip' in 'out" in error and "type --loss_type my_loss.py:clip" in error
     assert "--advantage is 'my_advantage.py:median' in" in refused(train_command.main, *resuming, *OWN[:2])
     error = refused(train_command.main, *resuming, "--loss", "my_loss.py:stopped", *OWN[2:])

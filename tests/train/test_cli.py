@@ -19,7 +19,7 @@ from grpo_lab.base.setting import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.rules import think_rate
-from grpo_lab.task_spec import BY_REWARDS
+from grpo_lab.task_spec import DEFAULT_SYSTEM_PROMPT
 from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
@@ -47,7 +47,7 @@ DEFAULT_OPTIONS = {
     "task": "sums",
     "chat_template": "model",
     "reward_funcs": None,
-    "system_prompt": BY_REWARDS,
+    "system_prompt": DEFAULT_SYSTEM_PROMPT,
 } | dict.fromkeys(DATA_OPTION_NAMES)
 SHORT_RUN = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
