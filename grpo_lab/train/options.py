@@ -15,8 +15,9 @@ from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
 from grpo_lab.train.engines.options import add_engine_options
-from grpo_lab.train.engines.trl_settings import adapt_saved_settings
-from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
+from grpo_lab.train.trl.file import is_from_trl, translate
+from grpo_lab.train.trl.settings import adapt_saved_settings
+from grpo_lab.train.trl.translation import check_translation
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
 CHANGEABLE_OPTIONS = tuple(

@@ -19,7 +19,7 @@ from grpo_lab.train import trl_file, trl_names
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.train.engines.options import make_engine
 from grpo_lab.train.plan import convert_to_steps
-from grpo_lab.train.trl_file import (
+from grpo_lab.train.trl.file import (
     ANOTHER_VERSION,
     NO_EFFECT,
     OTHER_MEANING,
@@ -29,10 +29,10 @@ from grpo_lab.train.trl_file import (
     is_from_trl,
     translate,
 )
-from tests.parity.engines import engine
-from tests.support.differences import MEANINGS
+from tests.parity.engines import require_engine
+from tests.support.trl_differences import MEANINGS
 
-trl = engine("trl")
+trl = require_engine("trl")
 OPTIONS = option_actions(train_command.train_parser()).keys()
 TRLS = {field.name: field for field in fields(trl.GRPOConfig)}
 SCRIPTS = {field.name for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}

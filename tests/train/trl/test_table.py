@@ -11,8 +11,8 @@ from grpo_lab.config.arguments import option_actions
 from grpo_lab.objective import LOSSES, Loss
 from grpo_lab.train import train_parser, trl_file
 from grpo_lab.train.engines import trl_table
-from grpo_lab.train.engines.trl_settings import adapt_saved_settings, check_settings
-from grpo_lab.train.engines.trl_table import (
+from grpo_lab.train.trl.settings import adapt_saved_settings, check_settings
+from grpo_lab.train.trl.table import (
     LOSSES_IN_TRL,
     OUR_LOOP_ALONE,
     TRL_SETTINGS,
@@ -22,16 +22,16 @@ from grpo_lab.train.engines.trl_table import (
     settings_counted_in,
     settings_handled,
 )
-from tests.parity.engines import engine
+from tests.parity.engines import require_engine
 
 PACKAGE = Path(trl_table.__file__).parents[2]
-TABLE_FILE = "grpo_lab/train/engines/trl_table.py"
+TABLE_FILE = "grpo_lab.train.trl.table.py"
 
 
 @pytest.fixture
 def trl_fields():
     """Return the fields of TRL's GRPOConfig by name."""
-    return {field.name: field for field in fields(engine("trl").GRPOConfig)}
+    return {field.name: field for field in fields(require_engine("trl").GRPOConfig)}
 
 
 def unclassified(settings, table) -> str:
