@@ -23,7 +23,6 @@ from tests.support.small_policy import letter_reward, make_config, same_weights,
 
 require_engine("trl")
 trl_run = pytest.importorskip("grpo_lab.train.trl.run")
-trl_trainer = pytest.importorskip("grpo_lab.train.trl.trainer")
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 QUICK = [
