@@ -21,9 +21,7 @@ from tests.support.small_policy import letter_reward, make_config
 from tests.support.trl_differences import MEANINGS
 
 require_engine("trl")
-trl_run = pytest.importorskip("grpo_lab.train.trl.run")
 trl_trainer = pytest.importorskip("grpo_lab.train.trl.trainer")
-pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}
 OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm": 0.5, "gradient_accumulation_steps": 2}

@@ -18,7 +18,6 @@ from tests.support.small_policy import letter_reward, make_config
 require_engine("trl")
 trl_run = pytest.importorskip("grpo_lab.train.trl.run")
 trl_trainer = pytest.importorskip("grpo_lab.train.trl.trainer")
-pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 
 
@@ -79,6 +78,22 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
     with pytest.raises(ValueError, match="eval_steps is 1; leave it out with --engine trl, tools or an environ"):
         config = make_config(eval_steps=1)
         trl_run.train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS, environment_factory=Counter)
+
+
+def test_no_environment_is_made_before_trl_asks_for_one():
+    """The class of the environments is known, and making one could open a port."""
+    environments = []
+
+    class Counted(Counter):
+        def __init__(self):
+            environments.append(self)
+
+    environment = ToolEnvironment([], Counted)
+    environments.clear()
+    make = trl_trainer.environments_for_trl(environment, ROWS)
+    assert not environments
+    assert isinstance(make(), Counted) and len(environments) == 1
+    assert trl_trainer.environments_for_trl(ToolEnvironment([multiply]), ROWS) is None
 
 
 def test_trl_engine_calls_rewards_as_our_loop_does():
