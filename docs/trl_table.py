@@ -16,7 +16,7 @@ PAGE = Path(__file__).with_name("trl.md")
 HEAD = """# TRL's settings
 
 Every setting of TRL {version}'s `GRPOConfig`: what it is in a run of this package, and with `--engine trl`.
-`python docs/trl_table.py` writes this page from the tables by which `grpo-lab train --config FILE` reads a
+`python docs/trl_table.py` writes this page from the table by which `grpo-lab train --config FILE` reads a
 configuration of TRL's ([commands](commands.md)). "another meaning" stands there, under
 [the names of TRL](commands.md#the-names-of-trl-116). On several processes `per_device_train_batch_size` and
 `gradient_accumulation_steps` say what all of them together take ([cluster](cluster.md)). Options of vLLM go to TRL as

@@ -19,12 +19,7 @@ from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train.trl.counts import CountTranslator
 from grpo_lab.train.trl.entry import CommandOption, NoEffect, Renamed, TrlSetting, Unsupported
 from grpo_lab.train.trl.other_versions import OTHER_VERSIONS
-from grpo_lab.train.trl.table import (
-    OPTION_NAMES,
-    TRL_SETTINGS,
-    TRL_TABLE,
-    switch_of,
-)
+from grpo_lab.train.trl.table import OPTION_NAMES, TRL_SETTINGS, TRL_TABLE, switch_of
 from grpo_lab.train.trl.translation import (
     ANOTHER_VERSION,
     NO_EFFECT,
@@ -86,6 +81,7 @@ class _Translator(CountTranslator):
         super().__init__(self.content, typed)
 
     def translate(self) -> Translation:
+        """Translate all names, and note each of them."""
         self._take_current_names()
         self._translate_dataset()
         self._drop_typed()
