@@ -12,7 +12,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS
 from grpo_lab.file_trust import options_naming_code
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
-from grpo_lab.train.engines.processes import only_main_prints
+from grpo_lab.train.engines.processes import process_set_up
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
 
@@ -20,7 +20,7 @@ from grpo_lab.train.plan import RunPlan, make_plan
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
-    with only_main_prints():  # reading a file for TRL prints a table
+    with process_set_up():  # reading a file for TRL prints a table
         options, changes = read_options_and_changes(arguments)
         is_dry_run = options.pop("dry_run", False)
         from grpo_lab.train.checks import check_plan, report_dry_run, report_invalid_options

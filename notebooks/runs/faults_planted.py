@@ -161,7 +161,7 @@ def patch_loss(change: Callable) -> Patch:
 
 
 def patch_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: loss):
-    from grpo_lab.train.engines.trl_trainer import Trainer
+    from grpo_lab.train.trl.trainer import Trainer
 
     original = Trainer._compute_loss
 
@@ -173,16 +173,16 @@ def patch_trl_loss(change_inputs: Callable = dict, change: Callable = lambda los
 
 def patch_trl_trainer(change: Callable):
     """Return a patch that calls `change` with each new trainer of TRL."""
-    from grpo_lab.train.engines import trl
+    from grpo_lab.train.trl import run
 
-    original = trl.make_trainer
+    original = run.make_trainer
 
     def make_changed_trainer(*args, **kwargs):
         trainer = original(*args, **kwargs)
         change(trainer)
         return trainer
 
-    return patch.object(trl, "make_trainer", make_changed_trainer)
+    return patch.object(run, "make_trainer", make_changed_trainer)
 
 
 def kl_sign(engine: str, model):

@@ -67,7 +67,7 @@ def run(plant: Plant, engine: str, seed: int, steps: int | None = None) -> tuple
 def load_trainer(engine: str) -> Callable:
     if engine == OURS:
         return train
-    from grpo_lab.train.engines.trl import train as by_trl
+    from grpo_lab.train.trl.run import train as by_trl
 
     return by_trl
 

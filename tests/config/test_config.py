@@ -18,7 +18,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines.trl_table import TRL_SETTINGS
+from grpo_lab.train.trl.table import TRL_SETTINGS
 from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 

@@ -60,9 +60,9 @@ def recorded(*run):
 
 def replayed(rollouts, *run, **settings):
     """Repeat a run with TRL, each process with its own rows; return its history and its updates."""
-    from grpo_lab.train.engines import trl
+    from grpo_lab.train.trl import run as trl_run
 
-    make, tokenizer = trl.make_trainer, run[1]
+    make, tokenizer = trl_run.make_trainer, run[1]
 
     def completions(prompts, trainer):
         prompt_rows, ids = rollouts[trainer.state.global_step // trainer.run_config.updates_per_step]
@@ -78,5 +78,5 @@ def replayed(rollouts, *run, **settings):
         return trainer
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
-        patch.setattr(trl, "make_trainer", make_replaying)
-        return trl.train(*run, **settings), seen
+        patch.setattr(trl_run, "make_trainer", make_replaying)
+        return trl_run.train(*run, **settings), seen

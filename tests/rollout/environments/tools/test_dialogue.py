@@ -131,9 +131,9 @@ def test_a_bare_call_is_answered_after_the_ids_that_were_sampled(monkeypatch, po
 
 
 def test_bare_json_call_is_read_on_the_trl_engine(policy):
-    trl = pytest.importorskip("grpo_lab.train.engines.trl")
+    trl_run = pytest.importorskip("grpo_lab.train.trl.run")
     _, tokenizer = policy
     ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
-    with trl.our_response_template(tokenizer, ToolEnvironment([add])):
+    with trl_run.our_response_template(tokenizer, ToolEnvironment([add])):
         (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]
     assert read_call["function"] == {"name": "add", "arguments": {"a": 1, "b": 2}}

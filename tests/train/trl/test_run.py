@@ -3,8 +3,7 @@
 import copy
 import json
 import signal
-from dataclasses import fields, replace
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,28 +11,18 @@ import torch
 from grpo_lab import evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
-from grpo_lab.config import GRPOConfig, precision
 from grpo_lab.models import add_lora, load_policy
-from grpo_lab.rollout import end_token_ids
-from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines import options as engine_options
-from grpo_lab.train.engines import trl_settings
-from grpo_lab.train.engines.engine import OurEngine, TrlEngine
-from grpo_lab.train.engines.trl_table import Handling, settings_handled
+from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import train
 from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.run_inputs import RunInputs
-from tests.parity.engines import engine as installed
-from tests.support.differences import MEANINGS
+from tests.parity.engines import require_engine
 from tests.support.refused import refused
 from tests.support.replay import recorded, replayed
 from tests.support.resuming import files, metrics_in
 from tests.support.small_policy import letter_reward, make_config, same_weights, weights, without_times
 
-installed("trl")
-trl = pytest.importorskip("grpo_lab.train.engines.trl")
-trl_trainer = pytest.importorskip("grpo_lab.train.engines.trl_trainer")
+require_engine("trl")
+trl_run = pytest.importorskip("grpo_lab.train.trl.run")
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 QUICK = [
@@ -117,7 +106,7 @@ def test_trl_shows_the_rewards_the_thought_that_a_template_opens(tiny):
         seen.extend(zip([completion[0]["content"] for completion in completions], completion_ids, strict=True))
         return [float(len(ids)) for ids in completion_ids]
 
-    trl.train(model, tokenizer, ROWS, watch, make_config(max_steps=1, precision="fp32"))
+    trl_run.train(model, tokenizer, ROWS, watch, make_config(max_steps=1, precision="fp32"))
     assert len(seen) == 8
     for text, ids in seen:
         written = tokenizer.decode(ids, skip_special_tokens=True)
@@ -132,117 +121,7 @@ def test_prompts_that_trl_would_get_wrong_are_refused(base):
     tokenizer.chat_template = DROPPING
     rows = [row | {"prompt": [{"role": "system", "content": "abc"}, *row["prompt"]]} for row in ROWS]
     with pytest.raises(ValueError, match="engine is trl, which makes its own prompts, and the chat template drops the"):
-        trl.train(model, tokenizer, rows, letter_reward, make_config(max_steps=1))
-
-
-# --- the settings ---------------------------------------------------------------------------------------------------
-
-OTHER = {"beta": 0.1, "epsilon_high": 0.28, "delta": 3.0, "loss_type": "grpo", "scale_rewards": "batch", "top_k": 5}
-OTHER |= {"temperature": 0.7, "top_p": 0.9, "adam_beta2": 0.95, "max_grad_norm": 0.5, "gradient_accumulation_steps": 2}
-# Settings of TRL that would change the result of the run, or add work that our own loop does not do.
-NEUTRAL_IN_TRL = {
-    "use_cpu": True, "shuffle_dataset": False, "min_p": None, "generation_kwargs": None, "use_vllm": False,
-    "top_entropy_quantile": 1.0, "off_policy_mask_threshold": None, "use_adaptive_entropy": False,
-    "use_liger_kernel": False, "torch_compile": False, "adam_epsilon": 1e-8, "eval_strategy": "no",
-    "save_strategy": "no", "log_completions": False, "dataloader_num_workers": 0, "torch_empty_cache_steps": None,
-    "label_smoothing_factor": 0.0, "multi_objective_aggregation": "sum_then_normalize",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("changes", [{}, OTHER, {"num_iterations": 3, "ref_model_sync_steps": 4, "beta": 0.1}], ids=str)
-def test_a_setting_goes_by_its_name_and_steps_become_updates(changes):
-    ours = GRPOConfig(precision="fp32-master", max_steps=7, **changes)
-    trl_settings.check_settings(ours)
-    theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), ours.updates_per_step
-    for name in settings_handled(Handling.UNCHANGED):
-        assert getattr(theirs, name) == getattr(ours, name), name
-    for name, value in NEUTRAL_IN_TRL.items():
-        assert getattr(theirs, name) == value, name
-    assert (theirs.max_steps, theirs.logging_steps, theirs.bf16, theirs.fp16) == (7 * updates, updates, True, False)
-    assert theirs.sync_ref_model == ("ref_model_sync_steps" in changes)
-    assert not theirs.sync_ref_model or theirs.ref_model_sync_steps == 4 * updates
-    assert theirs.steps_per_generation == ours.gradient_accumulation_steps
-
-
-def test_a_cpu_has_no_index_even_on_several_processes(monkeypatch):
-    set_up = trl_trainer.trl.GRPOConfig._setup_devices.func
-
-    def with_index(arguments):
-        set_up(arguments)
-        return torch.device("cpu", 0)
-
-    monkeypatch.setattr(trl_trainer.trl.GRPOConfig, "_setup_devices", property(with_index), raising=False)
-    assert trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True).device == torch.device("cpu")
-
-
-def test_the_table_of_differences_shows_in_updates_exactly_what_trl_receives_in_updates():
-    """Evaluations and the warm-up are made by this package on TRL as well, so they stay in steps."""
-    ours = GRPOConfig(
-        precision="fp32", max_steps=6, save_steps=0, output_dir="out", eval_steps=2, warmup_steps=3, num_iterations=2,
-        beta=0.1, ref_model_sync_steps=4,
-    )  # fmt: skip
-    theirs, updates = trl_trainer.trl_config(ours, use_cpu=True), trl_settings.settings_in_updates(ours)
-    assert updates == {"max_steps": 12, "save_steps": 12, "ref_model_sync_steps": 8}
-    assert {name: getattr(theirs, name) for name in updates} == updates
-    assert (theirs.eval_steps, theirs.eval_strategy, theirs.warmup_steps) == (None, "no", 0)
-    rows = dict(line.split(maxsplit=1) for line in trl_settings.differences(ours, {}).splitlines())
-    assert rows.keys() == {"setting", "sampler", *updates}
-    assert rows["save_steps"].split(maxsplit=1) == ["0", "12 updates, which are 6 steps"]
-
-
-def test_a_setting_that_trl_lacks_or_means_otherwise_is_refused_by_name():
-    # The engine keeps our meaning of these two: all parameters decay, and TRL accepts inf unchanged.
-    assert set(settings_handled(Handling.UNCHANGED)) & MEANINGS.keys() == {"weight_decay", "max_grad_norm"}
-    refused_ones = settings_handled(Handling.REFUSED)
-    assert {"log_kl", "kl_estimator", "advantage"} < {*refused_ones}
-    for name in refused_ones:
-        config = SimpleNamespace(**vars(GRPOConfig()) | {name: "another"})
-        with pytest.raises(ValueError, match=f"^{name} is 'another'; leave it out with --engine trl: "):
-            trl_settings.check_settings(config)
-
-
-REFUSED = [
-    ("--engine trl --precision bf16", "--precision is 'bf16', which only our optimizer has; --engine trl takes fp32"),
-    ("--engine trl --use_peft --precision bf16-naive", "--precision is 'bf16-naive'; --engine trl takes fp32, fp32-ma"),
-    ("--engine trl --log_kl true", "--log_kl is True; leave it out with --engine trl: TRL has it with beta above 0"),
-    ("--engine trl --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with --engine trl:"),
-    ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
-    ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
-    ("--engine verl", "argument --engine: invalid choice: 'verl'"),
-    ("--fsdp", "--fsdp is True; expected it only with --engine trl"),
-    ("--engine trl --fsdp", "--fsdp is True; expected it only on several processes: torchrun --nproc_per_node 2 -m"),
-    ("--lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
-    ("--use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
-    ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0, since sampler and trainer must"),
-    ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie between 0 and 1"),
-    ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
-    ("--use_peft --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2; leave it out with LoRA: the ref"),
-    ("--use_peft --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with LoRA: the ref"),
-    ("--use_vllm", "--use_vllm is True; expected it only with --engine trl"),
-    ("--engine trl --vllm_mode server", "--vllm_mode is 'server'; expected it only with --use_vllm"),
-    (
-        "--engine trl --use_vllm --vllm_server_port 8001",
-        "--vllm_server_port is 8001; expected it only with --vllm_mode s",
-    ),
-    ("--engine trl --use_vllm --vllm_mode nowhere", "argument --vllm_mode: invalid choice: 'nowhere'"),
-]
-
-
-def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
-    for arguments, message in REFUSED:
-        assert message in refused(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
-    monkeypatch.setattr(engine_options, "find_spec", lambda package: None)
-    trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
-    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(train_command.main, *trl_options)
-
-
-@pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])
-def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
-    monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
-    engine, gpu = TrlEngine(), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, 100_000_000) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, 100_000_000) == "fp16"
-    assert OurEngine().precision(GRPOConfig(), gpu, 100_000_000) is None
+        trl_run.train(model, tokenizer, rows, letter_reward, make_config(max_steps=1))
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -277,7 +156,7 @@ def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path
             load_policy(base),
             make_config(output_dir=str(tmp_path / name), **settings | changes),
         )
-        history = trl.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2])
+        history = trl_run.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2])
         return weights(model), without_times(history)
 
     def fail(step, metrics):
@@ -309,7 +188,7 @@ def test_a_signal_in_the_last_step_still_saves_the_trained_model(base, tmp_path)
                 signal.raise_signal(signal.SIGINT)
 
         config = make_config(output_dir=str(tmp_path / name), max_steps=2)
-        trl.train(*load_policy(base), ROWS, letter_reward, config, stop)
+        trl_run.train(*load_policy(base), ROWS, letter_reward, config, stop)
 
     run("whole")
     with pytest.raises(Stopped, match=r"^Stopped after its last step by Ctrl-C. '.*/checkpoint-2' is saved. "):
@@ -330,7 +209,7 @@ def test_a_signal_while_the_trained_model_is_written_is_reported(base, tmp_path,
     monkeypatch.setattr(RunFolder, "save_model", signal_and_save)
     config = make_config(output_dir=str(tmp_path), max_steps=1)
     with pytest.raises(Stopped, match="^Stopped after its last step by SIGTERM"):
-        trl.train(*load_policy(base), ROWS, letter_reward, config)
+        trl_run.train(*load_policy(base), ROWS, letter_reward, config)
     assert (tmp_path / "model.safetensors").exists()
 
 
@@ -339,21 +218,23 @@ def test_resuming_a_run_of_another_engine_or_number_of_processes_is_refused(base
     first_config, resumed_config = (
         make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True)
     )
-    trl.train(*run, first_config)
+    trl_run.train(*run, first_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(engine: was 'trl', is 'grpo_lab'"):
         train(*load_policy(base), *run[2:], resumed_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(lora_r: was None, is 2"):
-        trl.train(*load_policy(base), *run[2:], resumed_config, lora=LORA)
+        trl_run.train(*load_policy(base), *run[2:], resumed_config, lora=LORA)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
-        trl.train(*load_policy(base), *run[2:], resumed_config)
+        trl_run.train(*load_policy(base), *run[2:], resumed_config)
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
         OurEngine().check(first_config)
 
 
 def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
     config = make_config(output_dir=str(tmp_path / "out"), log_completions=True, logging_steps=3, max_steps=4)
-    history = trl.train(*load_policy(base), ROWS, [letter_reward, with_a], replace(config, reward_weights=[1.0, 0.5]))
+    history = trl_run.train(
+        *load_policy(base), ROWS, [letter_reward, with_a], replace(config, reward_weights=[1.0, 0.5])
+    )
     records = [json.loads(line) for line in (tmp_path / "out/completions.jsonl").read_text("utf-8").splitlines()]
     assert [record["step"] for record in records] == [3] * 8 + [4] * 8, "every third, and the last"
     for step, of_step in ((3, records[:8]), (4, records[8:])):
@@ -368,7 +249,7 @@ def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
         assert sum(record["advantage"] for record in of_step) == pytest.approx(0, abs=1e-4)
 
 
-# --- LoRA, vLLM, a run's own file -----------------------------------------------------------------------------------
+# --- LoRA -----------------------------------------------------------------------------------
 
 LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
 
@@ -416,135 +297,3 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
     unknown = ["--model", base, "--output_dir", str(tmp_path / "third"), *QUICK, "--engine", engine]
     assert train_command.main([*unknown, "--use_peft", "--lora_target_modules", "w_proj"]) == 2
     assert "--lora_target_modules is 'w_proj'; expected all-linear alone, or linear" in capsys.readouterr().err
-
-
-def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
-    assert engine_options.VLLM_OPTIONS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
-    server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
-    if engine_options.find_spec("vllm") is None:
-        with pytest.raises(ImportError, match="vllm is not installed; pip install .vllm., on an NVIDIA GPU"):
-            engine_options.make_engine(server)
-    monkeypatch.setattr(engine_options, "find_spec", lambda package: package)
-    vllm = engine_options.make_engine(server).vllm
-    theirs = trl_trainer.trl_config(GRPOConfig(precision="fp32"), use_cpu=True, vllm=vllm)
-    for name, value in server.items() - {("engine", "trl")}:
-        assert getattr(theirs, name) == value
-    engine = engine_options.make_engine({"engine": "trl", "use_vllm": True})
-    if not torch.cuda.is_available():
-        with pytest.raises(
-            ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
-        ):
-            engine.run(*load_policy(base), ROWS, letter_reward, config=make_config())
-
-
-def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
-    file = tmp_path / "grpo_config.json"
-    saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).as_dict() | {"model": "tiny"}
-    file.write_text(json.dumps(saved), encoding="utf-8")
-    arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
-    assert train_command.read_options(arguments)["precision"] == "bf16"
-    settings_for_trl, changes = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
-    assert (
-        "log_kl" not in settings_for_trl
-        and settings_for_trl["precision"] == "fp32-master"
-        and settings_for_trl["max_steps"] == 7
-    )
-    config = train_command.make_task_and_config(settings_for_trl, 10**7, "cuda")[1]
-    trl_settings.check_settings(config)
-    table = trl_settings.differences(config, changes)
-    rows = {line.split()[0]: line for line in table.splitlines()}
-    assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured only with beta above 0"]
-    assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
-    assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
-    typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
-    with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(train_command.make_task_and_config(typed, 10**7, "cuda")[1])
-
-
-class Counter:
-    """An environment that stores the row passed to `reset`."""
-
-    def reset(self, prompt, answer):
-        self.seen = prompt, answer
-
-    def add(self, number: int) -> int:
-        """Add a number.
-
-        Args:
-            number: The number.
-        """
-        return number
-
-
-def multiply(number: int) -> int:
-    """Multiply a number.
-
-    Args:
-        number: The number.
-    """
-    return number
-
-
-def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(base, monkeypatch):
-    handed_on = {}
-
-    class Recorder(trl_trainer.Trainer):
-        def __init__(self, **settings):
-            handed_on.update(settings)
-
-    monkeypatch.setattr(trl_trainer, "Trainer", Recorder)
-    rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
-    config = replace(make_config(), precision="fp32")
-    model, tokenizer = load_policy(base)
-    environment = ToolEnvironment([multiply], Counter)
-    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment))
-    assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
-    environment = handed_on["environment_factory"]()
-    environment.reset(**handed_on["train_dataset"][2])
-    assert environment.seen == (ROWS[2]["prompt"], {2, 3})
-    assert type(environment).__name__ == "Counter" and environment.add(3) == 3
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="eval_steps is 1; leave it out with --engine trl, tools or an environ"):
-        config = make_config(eval_steps=1)
-        trl.train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS, environment_factory=Counter)
-
-
-def test_trl_engine_calls_rewards_as_our_loop_does():
-    """Rewards get the values of our rows, not as Arrow converts them, and a reward of None stays None."""
-    rows = [{"prompt": "a", "answer": (1, 2)}, {"prompt": "b", "answer": {3}}]
-    seen = []
-
-    def strict(prompts, completions, completion_ids, answer):
-        seen.append((prompts, answer))
-        return [None, 2.0]
-
-    (function, second_function) = trl_trainer.rewards_for_trl([strict, strict], rows)
-    assert (function.__name__, second_function.__name__) == ("strict", "strict_2")
-    keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
-    assert function(**keywords, trainer_state=None, log_metric=lambda *metric: seen.append(metric)) == [None, 2.0]
-    assert seen == [(["b", "a"], [{3}, (1, 2)]), ("rewards/strict/frac_none", 0.5)]
-
-
-IN_PARTS = {
-    "num_generations": 4, "generation_batch_size": 8, "max_completion_length": 8, "max_steps": 1, "disable_tqdm": True,
-    "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
-}  # fmt: skip
-
-
-def alternating_reward(completions, **_):
-    return [float(row % 2) for row in range(len(completions))]
-
-
-def test_trl_samples_neutrally_with_the_same_ends(tiny):
-    config = GRPOConfig(**IN_PARTS, precision="fp32")
-    inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), alternating_reward, config)
-    trainer = trl.make_trainer(inputs)
-    settings = trainer.generation_config
-    assert settings.do_sample
-    assert settings.max_new_tokens == config.max_completion_length
-    assert (settings.temperature, settings.top_k, settings.top_p) == (1.0, 0, 1.0)
-    assert settings.repetition_penalty == 1.0
-    assert settings.min_p is None
-    assert sorted(settings.eos_token_id) == end_token_ids(trainer.model, trainer.processing_class)
-    assert not trainer.model.is_gradient_checkpointing
-    assert trainer.ref_model is None
