@@ -151,13 +151,15 @@ def test_failed_helper_cell_is_detected(shell, capsys):
     assert "2 / 2" in row()
 
 
-@pytest.mark.parametrize("magic", ["%%time\n", "%pwd\n", "%%capture output\n", "# %%\n"])
+@pytest.mark.parametrize(
+    "magic", ["%%time\n", "%pwd\n", "%%capture output\n", "%%prun -q\n", "\n%%time\n%%capture\n", "# %%\n"]
+)
 def test_magics_are_no_mismatch(shell, magic, capsys):
     run(shell, magic + RIGHT)
     assert check(shell.user_ns[NAME]).right
     assert check(run(shell, RIGHT)).right
     assert "2 / 2" in row()
-    run(shell, f"%%writefile {os.devnull}\n{WRONG}", f"%%nothing\n{WRONG}")
+    run(shell, f"%%writefile {os.devnull}\n{WRONG}", f"%%nothing\n{WRONG}", f"%%timeit -n 1 -r 1\n{WRONG}")
     assert check(shell.user_ns[NAME]).right
     assert "2 / 2" in row(), "a cell that defines nothing here"
 
