@@ -95,6 +95,7 @@ COURSE = (
     "exercise",
     "stub",
     "exercises",
+    "verdict_words",
     "guard",
     "checking",
     "variant",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.verdict_words import Fault
 
 FLOAT32_ROUNDING = 1e-4  # rounding error of a sum in float32
 FLOAT64_ROUNDING = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
@@ -27,7 +28,7 @@ def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: S
         outcomes: The outcomes of an answer on the first cases; missing ones count as wrong.
         expected: The outcomes of the reference on all cases.
     """
-    missing = [Outcome(fault="unreached")] * (len(expected) - len(outcomes))
+    missing = [Outcome(fault=Fault.UNREACHED)] * (len(expected) - len(outcomes))
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
     ordinary = [(got, right) for case, got, right in rows if case.tested_property == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tested_property == "stability"]
