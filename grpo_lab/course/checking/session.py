@@ -14,7 +14,7 @@ from grpo_lab.course.checking.stand_ins import library_stand_ins, suspended, wit
 from grpo_lab.course.checking.verdict import STYLES, Verdict
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, find_exercise, of_notebook
+from grpo_lab.course.exercises import NAMES, exercises_of_notebook, find_exercise
 from grpo_lab.course.verdict_words import Fault, PartKind, Status
 
 
@@ -139,7 +139,9 @@ def progress(notebook: str | None = None) -> View:
     if notebook is not None:
         check_choice("notebook", notebook, list(NAMES))
     notebooks = {last.exercise.notebook for last in LAST_CHECKS.values()} if notebook is None else {notebook}
-    exercises = {name: exercise for number in sorted(notebooks) for name, exercise in of_notebook(number).items()}
+    exercises = {
+        name: exercise for number in sorted(notebooks) for name, exercise in exercises_of_notebook(number).items()
+    }
     exercises |= {name: last.exercise for name, last in LAST_CHECKS.items() if name not in exercises}
     if not exercises:
         return View(text := _("Nothing has been checked yet."), text)

@@ -24,7 +24,7 @@ from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
-from grpo_lab.course.release import number_of, of_notebook
+from grpo_lab.course.release import exercises_of_notebook, number_of
 from grpo_lab.course.variant import ClassKey
 from grpo_lab.course.verdict_words import Fault, PartKind, Status
 from grpo_lab.sandbox.isolation import private_folders, strongest_isolation
@@ -161,7 +161,7 @@ class ClassGrades:
 
     @property
     def exercises(self) -> dict[str, Exercise]:
-        return of_notebook(number_of(self.assignment)) | self.variants
+        return exercises_of_notebook(number_of(self.assignment)) | self.variants
 
     @property
     def max_points(self) -> int:
@@ -207,9 +207,9 @@ def grade(
     number = number_of(assignment_stem)
     variants, fingerprint = (key.exercises(number), key.fingerprint(number)) if key else ({}, "")
     _note_other_variants(submissions, fingerprint)
-    exercises = of_notebook(number) | variants
+    exercises = exercises_of_notebook(number) | variants
     all_hidden_paths = [folder, *hidden_paths, *private_folders()]
-    with Sandbox(of_notebook(number), strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
+    with Sandbox(exercises_of_notebook(number), strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
     return ClassGrades(assignment_stem, seed, sandbox.isolation, students, fingerprint, variants)
 
