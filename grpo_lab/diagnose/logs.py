@@ -5,7 +5,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -36,15 +36,15 @@ class Log:
     rows: list[dict]
     settings: dict = field(default_factory=dict)
     name: str = "run"
-    _columns: "_Columns | None" = field(default=None, repr=False, compare=False)
+    _whole_log: "Log | None" = field(default=None, repr=False, compare=False)  # the log of which this is the beginning
 
-    def __post_init__(self):
-        if self._columns is None:
-            object.__setattr__(self, "_columns", _Columns(self.rows))
+    @cached_property
+    def _columns(self) -> "_Columns":
+        return _Columns(self.rows) if self._whole_log is None else self._whole_log._columns
 
     def beginning(self, num_rows: int) -> "Log":
         """Return the log as it was after its first rows. It shares the columns of this log."""
-        return Log(self.rows[:num_rows], self.settings, self.name, self._columns)
+        return Log(self.rows[:num_rows], self.settings, self.name, self)
 
     def metric_names(self) -> list[str]:
         """Return the names in the rows, in the order in which they first occur."""
