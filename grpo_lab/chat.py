@@ -69,10 +69,8 @@ def reply(
     settings = GenerationConfig(**sampling, **special_ids, max_new_tokens=max_new_tokens)
     streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     streamer.on_finalized_text = lambda text, stream_end=False: write(text) if write else None
-    with (
-        evaluation_mode(model),
-        set_aside_generation_config(model),
-    ):  # penalties of the checkpoint would change the reply
+    # Penalties of the checkpoint's generation configuration would change the reply.
+    with evaluation_mode(model), set_aside_generation_config(model):
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
 

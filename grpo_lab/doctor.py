@@ -64,7 +64,7 @@ def doctor() -> Report:
             report[name] = check()
         except Exception as error:  # for instance an ImportError, if a package is missing or broken
             report[name] = CheckResult(
-                "fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install()}."
+                "fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install_command()}."
             )
     return report
 
@@ -80,7 +80,7 @@ def check_packages() -> CheckResult:
             if not requirement.specifier.contains(version, prereleases=True):
                 untested.append(f"{requirement.name} {version} (wanted: {requirement.specifier})")
     if untested:
-        return CheckResult("warn", "; ".join(untested), f"Untested with these versions. Go back: {install()}.")
+        return CheckResult("warn", "; ".join(untested), f"Untested with these versions. Go back: {install_command()}.")
     return CheckResult("ok", f"Python {platform.python_version()}, and all packages within the bounds that are tested")
 
 
@@ -126,7 +126,7 @@ def check_space() -> CheckResult:
         import psutil
     except ImportError:
         unknown = f"memory unknown without psutil, {disk:.0f} GiB of disk"
-        return CheckResult("warn", unknown, f"Install what is missing: {install()}.")
+        return CheckResult("warn", unknown, f"Install what is missing: {install_command()}.")
     memory = psutil.virtual_memory()
     free = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB memory free, {disk:.0f} GiB of disk"
     if memory.total < 3.5 * GIB:
@@ -187,7 +187,7 @@ def check_sandbox() -> CheckResult:
     )
 
 
-def install() -> str:
+def install_command() -> str:
     """Return the command that installs what the course needs."""
     if CONDA:
         return "`conda env update -f environment.yml`"

@@ -94,6 +94,7 @@ COURSE = (
     "exercise",
     "stub",
     "exercises",
+    "verdict_words",
     "guard",
     "checking",
     "variant",

@@ -132,8 +132,8 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
             raise InputTypeError(name, tensor, expected, problem=f"is a {type(tensor).__name__}")
         axes = next((axes for shape in shapes.split("|") if len(axes := shape.split()) == tensor.ndim), None)
         if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):
-            problem = f"has shape {tuple(tensor.shape)}"
-            raise InputError(name, tensor, f"expected {_shapes_in_words(shapes, sizes)}", problem=problem)
+            shape = f"has shape {tuple(tensor.shape)}"
+            raise InputError(name, tensor, f"expected {_shapes_in_words(shapes, sizes)}", problem=shape)
 
 
 def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
@@ -152,5 +152,5 @@ def _shapes_in_words(shapes: str, sizes: dict[str, int]) -> str:
         for axis in dict.fromkeys(re.findall("[A-Z]", shapes))
         if axis in constraints
     ]
-    text = " or ".join(f"({', '.join(names)}{',' if len(names) == 1 else ''})" for names in axes)
+    text = " or ".join(f"({', '.join(shape_axes)}{',' if len(shape_axes) == 1 else ''})" for shape_axes in axes)
     return text + (f", where {' and '.join(stated)}" if stated else "")

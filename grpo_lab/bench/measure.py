@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.bench.process import peak_memory
 from grpo_lab.bench.tables import PHASES
 from grpo_lab.config import GRPOConfig
@@ -100,7 +101,7 @@ class CountingOptimizer(TimedOptimizer):
     """
 
     def __init__(self, optimizer: TimedOptimizer):
-        vars(self).update(vars(optimizer))
+        vars(self).update(vars(optimizer))  # no `super().__init__`, which would allocate the moments a second time
 
     def step(self, lr, loss):
         self.adamw.zero_grad()
@@ -210,6 +211,10 @@ def measure_phases(spec: dict) -> dict:
             measured_steps.append(values)
         if len(measured_steps) == spec["steps"] - 1:
             break
+    if not measured_steps:
+        problem = f"is {spec['model']!r}, whose completions had equal rewards in all groups of {index + 1} steps"
+        allowed = "expected a model that is right in some completions of a problem and wrong in others"
+        raise InputError("model", spec["model"], allowed, problem=problem)
     seconds, flops, passes, median_rates = map(_medians, zip(*measured_steps, strict=True))
     accesses = passes | {"backward": BACKWARD_ACCESSES * passes["time/logprobs"], "optimizer": OPTIMIZER_ACCESSES}
     weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -41,7 +41,6 @@ class RunSizes:
 
     @cached_property
     def microbatch_size(self) -> int:
-        """R, the number of completions in a micro-batch of an update."""
         return self.config.microbatch_size
 
     @cached_property

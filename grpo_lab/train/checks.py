@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
-from grpo_lab.base.running import user_error_lines
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from grpo_lab.formulas.lines import running
+from grpo_lab.formulas.lines import replaced_code
 
 ROOT = Path(__file__).resolve().parents[2]
 _DEFINED = ast.FunctionDef | ast.ClassDef
 # The tests that fail first for a module, if not the tests with its name: patterns below tests/.
-TELLING = {
+FIRST_TEST_FILES = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_run.py",),
     "trainer/collecting": ("trainer/test_loop_step.py", "trainer/test_collecting.py"),
@@ -72,7 +72,7 @@ def swapped(mutant: Mutant) -> Iterator[None]:
     """Put the mutant in place of the original inside the `with`; for a constant, run the changed assignments."""
     module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     if mutant.qualified_name:
-        with running(mutant.mutated, module, mutant.qualified_name):
+        with replaced_code(mutant.mutated, module, mutant.qualified_name):
             yield
         return
     live = vars(importlib.import_module(module))
@@ -94,7 +94,7 @@ def files_of_tests(path: str) -> tuple[str, ...]:
     of_name = [f"{folder}/test_{module.name}*.py" for folder in folders or [PurePosixPath(".")]]
     of_package = [f"{folder}/test_*.py" for folder in folders]
     of_package += [f"{folder}/**/test_*.py" for folder in folders[-1:]]
-    patterns = [*TELLING.get(f"{module}", ()), *of_name, *of_package]
+    patterns = [*FIRST_TEST_FILES.get(f"{module}", ()), *of_name, *of_package]
     files = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
     return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in files))
 
@@ -103,7 +103,7 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def place_of(source: str, line: int) -> str:
+def enclosing_function(source: str, line: int) -> str:
     """Return the qualified name of the function or method around a line, or "" outside of functions."""
     names, body = [], ast.parse(source).body
     while around_line := [s for s in body if isinstance(s, _DEFINED) and s.lineno <= line <= s.end_lineno]:

@@ -39,7 +39,7 @@ class LoadCalled(Exception):
 
 
 @pytest.fixture
-def arguments(base, tmp_path, monkeypatch) -> list[str]:
+def arguments(checkpoint_name, tmp_path, monkeypatch) -> list[str]:
     """Return the arguments of a run with LoRA, whose model must not be loaded."""
 
     def load(*_, **__):
@@ -47,7 +47,7 @@ def arguments(base, tmp_path, monkeypatch) -> list[str]:
 
     monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "train", 30)
     monkeypatch.setattr(models, "load_policy", load)
-    return ["--model", base, "--output_dir", str(tmp_path / "out"), "--use_peft", "--num_generations", "2"]
+    return ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), "--use_peft", "--num_generations", "2"]
 
 
 def plan_of(arguments):

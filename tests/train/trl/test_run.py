@@ -53,9 +53,12 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, base):
+def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, checkpoint_name):
     config = make_config(max_steps=3, seed=1, reward_weights=[1.0, 0.5], **RUNS[name])
-    (model, tokenizer), arguments = load_policy(base, precision="fp32"), (ROWS, [letter_reward, with_a], config)
+    (model, tokenizer), arguments = (
+        load_policy(checkpoint_name, precision="fp32"),
+        (ROWS, [letter_reward, with_a], config),
+    )
     policy = copy.deepcopy(model)
     ours, our_updates, rollouts = recorded(model, tokenizer, *arguments)
     theirs, their_updates = replayed(rollouts, policy, tokenizer, *arguments)
@@ -81,14 +84,14 @@ def compare_metrics(ours, theirs, config, name="with_a"):
             assert their_line[key] == pytest.approx(our_line[key], rel=1e-3, abs=1e-5), (our_line["step"], key)
 
 
-def test_logged_metrics_and_coroutine_rewards_are_the_same_on_both_engines(base):
+def test_logged_metrics_and_coroutine_rewards_are_the_same_on_both_engines(checkpoint_name):
     async def waits(completions, log_metric, trainer_state, **kwargs):
         log_metric("length/mean", sum(len(completion[0]["content"]) for completion in completions))
         log_metric("length/mean", trainer_state.global_step)
         return [float(len(completion[0]["content"])) for completion in completions]
 
     config = make_config(max_steps=2, num_iterations=2, beta=0.0)
-    (model, tokenizer), arguments = load_policy(base, precision="fp32"), (ROWS, [waits, with_a], config)
+    (model, tokenizer), arguments = load_policy(checkpoint_name, precision="fp32"), (ROWS, [waits, with_a], config)
     policy = copy.deepcopy(model)
     ours, _, rollouts = recorded(model, tokenizer, *arguments)
     theirs, _ = replayed(rollouts, policy, tokenizer, *arguments)
@@ -116,8 +119,8 @@ def test_trl_shows_the_rewards_the_thought_that_a_template_opens(tiny):
 DROPPING = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
 
 
-def test_prompts_that_trl_would_get_wrong_are_refused(base):
-    model, tokenizer = load_policy(base, precision="fp32")
+def test_prompts_that_trl_would_get_wrong_are_refused(checkpoint_name):
+    model, tokenizer = load_policy(checkpoint_name, precision="fp32")
     tokenizer.chat_template = DROPPING
     rows = [row | {"prompt": [{"role": "system", "content": "abc"}, *row["prompt"]]} for row in ROWS]
     with pytest.raises(ValueError, match="engine is trl, which makes its own prompts, and the chat template drops the"):
@@ -127,9 +130,9 @@ def test_prompts_that_trl_would_get_wrong_are_refused(base):
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsys):
+def test_the_command_writes_the_folder_that_evaluate_takes(checkpoint_name, tmp_path, capsys):
     out = str(tmp_path / "out")
-    run = ["--model", base, "--output_dir", out, *QUICK]
+    run = ["--model", checkpoint_name, "--output_dir", out, *QUICK]
     assert train_command.main([*run, "--eval_steps", "2", "--num_iterations", "2"]) == 0
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
@@ -146,14 +149,14 @@ def test_the_command_writes_the_folder_that_evaluate_takes(base, tmp_path, capsy
     assert refused(train_command.main, *run).endswith("and the name of this folder)")
 
 
-def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path):
+def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(checkpoint_name, tmp_path):
     """The runs are equal to the bit, with a reference model, several updates per step and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
     settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
 
     def run(name, callback=None, rows=ROWS, **changes):
         (model, tokenizer), config = (
-            load_policy(base),
+            load_policy(checkpoint_name),
             make_config(output_dir=str(tmp_path / name), **settings | changes),
         )
         history = trl_run.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2])
@@ -181,14 +184,14 @@ def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(base, tmp_path
     assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
 
 
-def test_a_signal_in_the_last_step_still_saves_the_trained_model(base, tmp_path):
+def test_a_signal_in_the_last_step_still_saves_the_trained_model(checkpoint_name, tmp_path):
     def run(name, last_step=None):
         def stop(step, metrics):
             if step == last_step:
                 signal.raise_signal(signal.SIGINT)
 
         config = make_config(output_dir=str(tmp_path / name), max_steps=2)
-        trl_run.train(*load_policy(base), ROWS, letter_reward, config, stop)
+        trl_run.train(*load_policy(checkpoint_name), ROWS, letter_reward, config, stop)
 
     run("whole")
     with pytest.raises(Stopped, match=r"^Stopped after its last step by Ctrl-C. '.*/checkpoint-2' is saved. "):
@@ -199,7 +202,7 @@ def test_a_signal_in_the_last_step_still_saves_the_trained_model(base, tmp_path)
     assert not (tmp_path / "unfinished/model.safetensors").exists(), "there is no trained model yet"
 
 
-def test_a_signal_while_the_trained_model_is_written_is_reported(base, tmp_path, monkeypatch):
+def test_a_signal_while_the_trained_model_is_written_is_reported(checkpoint_name, tmp_path, monkeypatch):
     save_model = RunFolder.save_model
 
     def signal_and_save(*arguments):
@@ -209,31 +212,31 @@ def test_a_signal_while_the_trained_model_is_written_is_reported(base, tmp_path,
     monkeypatch.setattr(RunFolder, "save_model", signal_and_save)
     config = make_config(output_dir=str(tmp_path), max_steps=1)
     with pytest.raises(Stopped, match="^Stopped after its last step by SIGTERM"):
-        trl_run.train(*load_policy(base), ROWS, letter_reward, config)
+        trl_run.train(*load_policy(checkpoint_name), ROWS, letter_reward, config)
     assert (tmp_path / "model.safetensors").exists()
 
 
-def test_resuming_a_run_of_another_engine_or_number_of_processes_is_refused(base, tmp_path, monkeypatch):
-    run = [*load_policy(base), ROWS, letter_reward]
+def test_resuming_a_run_of_another_engine_or_number_of_processes_is_refused(checkpoint_name, tmp_path, monkeypatch):
+    run = [*load_policy(checkpoint_name), ROWS, letter_reward]
     first_config, resumed_config = (
         make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True)
     )
     trl_run.train(*run, first_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(engine: was 'trl', is 'grpo_lab'"):
-        train(*load_policy(base), *run[2:], resumed_config)
+        train(*load_policy(checkpoint_name), *run[2:], resumed_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(lora_r: was None, is 2"):
-        trl_run.train(*load_policy(base), *run[2:], resumed_config, lora=LORA)
+        trl_run.train(*load_policy(checkpoint_name), *run[2:], resumed_config, lora=LORA)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
-        trl_run.train(*load_policy(base), *run[2:], resumed_config)
+        trl_run.train(*load_policy(checkpoint_name), *run[2:], resumed_config)
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
         OurEngine().check(first_config)
 
 
-def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
+def test_completions_are_written_as_our_own_loop_writes_them(checkpoint_name, tmp_path):
     config = make_config(output_dir=str(tmp_path / "out"), log_completions=True, logging_steps=3, max_steps=4)
     history = trl_run.train(
-        *load_policy(base), ROWS, [letter_reward, with_a], replace(config, reward_weights=[1.0, 0.5])
+        *load_policy(checkpoint_name), ROWS, [letter_reward, with_a], replace(config, reward_weights=[1.0, 0.5])
     )
     records = [json.loads(line) for line in (tmp_path / "out/completions.jsonl").read_text("utf-8").splitlines()]
     assert [record["step"] for record in records] == [3] * 8 + [4] * 8, "every third, and the last"
@@ -254,10 +257,13 @@ def test_completions_are_written_as_our_own_loop_writes_them(base, tmp_path):
 LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
 
 
-def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_loop(base, tmp_path):
+def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_loop(checkpoint_name, tmp_path):
     pytest.importorskip("peft")
     config = make_config(max_steps=3, beta=0.1, num_iterations=2, loss_type="grpo", seed=4)
-    (model, tokenizer), policy = load_policy(base, precision="fp32"), load_policy(base, precision="fp32")[0]
+    (model, tokenizer), policy = (
+        load_policy(checkpoint_name, precision="fp32"),
+        load_policy(checkpoint_name, precision="fp32")[0],
+    )
     add_lora(model, seed=config.seed, **LORA)
     ours, expected, rollouts = recorded(model, tokenizer, ROWS, letter_reward, config)
     config = replace(config, output_dir=str(tmp_path / "out"))
@@ -278,10 +284,22 @@ def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_lo
 
 
 @pytest.mark.parametrize("engine", ["grpo_lab", "trl"])
-def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_path, capsys):
+def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, checkpoint_name, tmp_path, capsys):
     pytest.importorskip("peft")
     out = str(tmp_path / "out")
-    run = ["--model", base, "--output_dir", out, *QUICK, "--engine", engine, "--save_steps", "1", "--eval_steps", "2"]
+    run = [
+        "--model",
+        checkpoint_name,
+        "--output_dir",
+        out,
+        *QUICK,
+        "--engine",
+        engine,
+        "--save_steps",
+        "1",
+        "--eval_steps",
+        "2",
+    ]
     lora = ["--use_peft", "--lora_r", "2", "--lora_target_modules", "all-linear"]
     reward = ["--reward_funcs", "tests.support.small_policy:letter_reward"]
     assert train_command.main([*run, *lora, *reward]) == 0
@@ -294,6 +312,6 @@ def test_the_command_trains_an_adapter_and_goes_on_with_it(engine, base, tmp_pat
     refusal = ["--model", out, "--output_dir", str(tmp_path / "second"), *QUICK, "--engine", engine, *lora]
     assert train_command.main(refusal) == 2
     assert "--use_peft is on, and the model has an adapter already" in capsys.readouterr().err
-    unknown = ["--model", base, "--output_dir", str(tmp_path / "third"), *QUICK, "--engine", engine]
+    unknown = ["--model", checkpoint_name, "--output_dir", str(tmp_path / "third"), *QUICK, "--engine", engine]
     assert train_command.main([*unknown, "--use_peft", "--lora_target_modules", "w_proj"]) == 2
     assert "--lora_target_modules is 'w_proj'; expected all-linear alone, or linear" in capsys.readouterr().err

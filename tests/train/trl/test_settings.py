@@ -120,7 +120,7 @@ def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     assert OurEngine().precision(GRPOConfig(), gpu, 100_000_000) is None
 
 
-def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
+def test_vllm_options_reach_trl_or_are_refused(monkeypatch, checkpoint_name):
     assert engine_options.VLLM_OPTIONS.keys() <= {field.name for field in fields(trl_trainer.trl.GRPOConfig)}
     server = {"engine": "trl", "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "a", "vllm_server_port": 1}
     if engine_options.find_spec("vllm") is None:
@@ -136,7 +136,7 @@ def test_vllm_options_reach_trl_or_are_refused(monkeypatch, base):
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
         ):
-            engine.run(*load_policy(base), ROWS, letter_reward, config=make_config())
+            engine.run(*load_policy(checkpoint_name), ROWS, letter_reward, config=make_config())
 
 
 def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):

@@ -56,7 +56,7 @@ def multiply(number: int) -> int:
     return number
 
 
-def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(base, monkeypatch):
+def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(checkpoint_name, monkeypatch):
     handed_on = {}
 
     class Recorder(trl_trainer.Trainer):
@@ -66,7 +66,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ba
     monkeypatch.setattr(trl_trainer, "Trainer", Recorder)
     rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
     config = replace(make_config(), precision="fp32")
-    model, tokenizer = load_policy(base)
+    model, tokenizer = load_policy(checkpoint_name)
     environment = ToolEnvironment([multiply], Counter)
     trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment))
     assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
