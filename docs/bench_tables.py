@@ -20,7 +20,7 @@ MEASURES = {
 }
 
 
-def records() -> dict[str, dict[str, Any]]:
+def read_reports() -> dict[str, dict[str, Any]]:
     """Read the bench record of each model, by the model's name on the page.
 
     The phases of bench_MODEL_phases.json, recorded later and without TRL, replace those of bench_MODEL.json.
@@ -34,7 +34,7 @@ def records() -> dict[str, dict[str, Any]]:
     return reports
 
 
-def bound(phases: dict[str, Any], phase: str) -> float:
+def least_seconds(phases: dict[str, Any], phase: str) -> float:
     """Return the least seconds of a phase: the larger of FLOPs and bytes, each divided by its measured rate."""
     return max(phases[resource][phase] / phases["rates"][resource] for resource in ("flops", "bytes"))
 
@@ -50,7 +50,7 @@ def phase_rows(reports: dict[str, dict[str, Any]]) -> list[list[str]]:
         for report in reports.values():
             phases = report["phases"]
             seconds = sum(phases["seconds"][name] for name in names)
-            cells += [f"{seconds:.2f}", f"{sum(bound(phases, name) for name in names):.2f}"]
+            cells += [f"{seconds:.2f}", f"{sum(least_seconds(phases, name) for name in names):.2f}"]
         rows.append(cells)
     return rows
 
@@ -65,7 +65,7 @@ def ratio(report: dict[str, Any], measure: str) -> str:
 
 def tables() -> dict[str, str]:
     """Return each table by the name in the comment that marks its place in the page."""
-    reports = records()
+    reports = read_reports()
     head = ["CPU seconds", *(cell for title in reports for cell in (title, "its bound"))]
     compared = {title: report for title, report in reports.items() if "summary" in report}
     rows = [[title, *(ratio(report, name) for report in compared.values())] for name, title in MEASURES.items()]

@@ -114,17 +114,17 @@ if REPOSITORY:
     html_theme_options |= {"repository_url": f"https://github.com/{REPOSITORY}", "use_repository_button": True}
 
 
-def read(app, docname: str, source: list[str]) -> None:
+def complete_source(app, docname: str, source: list[str]) -> None:
     """Add the site's contents to the front page, and to a notebook its folds, links and tables."""
     if docname == root_doc:
         source[0] += (HERE / "index.md").read_text(encoding="utf-8")
     if docname.startswith("docs/map"):
-        source[0] += series(app.env.found_docs, CHINESE.search(docname) is not None)
+        source[0] += lesson_table(app.env.found_docs, CHINESE.search(docname) is not None)
     if app.env.doc2path(docname).suffix == ".ipynb":
         notebook = nbformat.reads(source[0], as_version=4)
         for cell in notebook.cells:
             label_fold(cell) if cell.cell_type == "code" else adapt_anchors(cell)
-        head = f"\n\n{opening_links(docname)}\n{functions(notebook, docname)}"
+        head = f"\n\n{opening_links(docname)}\n{function_table(notebook, docname)}"
         notebook.cells[0].source = notebook.cells[0].source.replace("\n", head, 1)
         source[0] = nbformat.writes(notebook)
 
@@ -172,7 +172,7 @@ def opening_links(docname: str) -> str:
     return f'<p class="places">{words[0]}{" · ".join(links)}</p>'
 
 
-def series(docs: set[str], chinese: bool) -> str:
+def lesson_table(docs: set[str], chinese: bool) -> str:
     """Return a table of the lessons: the head of each lesson, and the exercises of lesson and assignment."""
     head, exercises = "| lesson | question | needs | to read | to run | exercises | assignment |", "{} ({} min)"
     if chinese:
@@ -183,25 +183,25 @@ def series(docs: set[str], chinese: bool) -> str:
         def page(part: str = "", name: str = name) -> str:
             return f"zh/{part}{name}" if chinese and f"notebooks/zh/{part}{name}" in docs else f"{part}{name}"
 
-        text = "\n\n".join(sources(page()))
+        text = "\n\n".join(cell_sources(page()))
         title, question, budget = re.search(r"^# (.+)\n+\*\*(.+)\*\*\n+\*(.+)\*", text).groups()
         run, reading, needs = (words.partition(" ")[2] for words in budget.split(" · "))
         minutes = [int(m) for m in re.findall(r"^\*\*\d+\. .+\*\* · .+? · (\d+) ", text, re.MULTILINE)]
         row = [f"[{title}](../notebooks/{page()}.ipynb)", question, needs, reading, run]
         row.append(exercises.format(len(minutes), sum(minutes)))
         if f"notebooks/assignments/{name}" in docs:
-            below = sources(page("assignments/"))[0].partition("\n")[2]
+            below = cell_sources(page("assignments/"))[0].partition("\n")[2]
             work = re.search(r"(?m)^(.*\d.*)[,，]", below)[1]  # the line without the points at its end
             row.append(f"[{work}](../notebooks/{page('assignments/')}.ipynb)")
         rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
 
 
-def sources(name: str) -> list[str]:
+def cell_sources(name: str) -> list[str]:
     return [cell.source for cell in nbformat.read(HERE.parent / f"notebooks/{name}.ipynb", as_version=4).cells]
 
 
-def functions(notebook, docname: str) -> str:
+def function_table(notebook, docname: str) -> str:
     """Return a table of the functions that a page of exercises asks for, narrow enough for a phone."""
     tasks = [cell.source for cell in notebook.cells if cell.metadata.get("grpo_lab", {}).get("role") == "task"]
     headings = [re.match(r"## (\d+)\. `(\w+)`\s+\*(.+?) · (.+?) · (.+?) ·", task) for task in tasks]
@@ -218,7 +218,7 @@ def functions(notebook, docname: str) -> str:
     return "\n".join(["", head, "|---|---|---|---|", *rows, ""]) if rows else ""
 
 
-def formulas_beside_code(app, kind, name: str, function, options, lines: list[str]) -> None:
+def set_formulas_beside_code(app, kind, name: str, function, options, lines: list[str]) -> None:
     """Replace each equation of a docstring by a row with the equation and the line of code that computes it."""
     code = {e.tag: e for e in read_equations(function)} if inspect.isfunction(inspect.unwrap(function)) else {}
     rows = []
@@ -245,7 +245,7 @@ def keep_display(app, doctree) -> None:
             node.children = [nodes.Text(rf"\[{node.astext()}\]")]
 
 
-def speak(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+def translate_frame(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     """Translate the frame of a Chinese page, and link previous and next pages only within one language."""
     chinese = CHINESE.search(pagename) is not None
     _, *neighbours = app.builder.relations.get(pagename, (None, None, None))
@@ -269,19 +269,20 @@ def speak(app, pagename: str, templatename: str, context: dict, doctree) -> None
         if paragraphs:  # search engines show the description below the title
             text = html.escape(textwrap.shorten(paragraphs[0], DESCRIPTION_LETTERS, placeholder=" ..."))
             context["metatags"] += f'<meta name="description" content="{text}">'
-        page = (f"{pagename}.html", doctree.next_node(nodes.title).astext(), site_search.passages(doctree))
+        page = (f"{pagename}.html", doctree.next_node(nodes.title).astext(), site_search.read_passages(doctree))
         app.env.pages_to_search[pagename] = page
 
 
-def finish(app, error) -> None:
+def finish_pages(app, error) -> None:
     """Make each page smaller, copy README to index.html, and let notebooks begin by installing the package."""
     if error:
         return
     write_search(app)
     for path in app.outdir.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
-        page = site_lean.named(site_lean.lean(page))
-        page = site_lean.deferred(site_lean.sized(site_lean.with_room(page), path.parent))
+        page = site_lean.with_labels(site_lean.without_unused_scripts(page))
+        page = site_lean.with_picture_sizes(site_lean.with_formula_sizes(page), path.parent)
+        page = site_lean.with_deferred_scripts(page)
         for label in REMOVED_LABELS:
             page = page.replace(f' aria-label="{label}"', "")
         if CHINESE.search(path.relative_to(app.outdir).as_posix()):
@@ -299,7 +300,7 @@ def finish(app, error) -> None:
         nbformat.write(notebook, path)
 
 
-def begin(app) -> None:
+def prepare_build(app) -> None:
     """Switch Sphinx's search off, in favour of `site_search`, and copy MathJax to where its loader looks."""
     shutil.rmtree(app.outdir / "_static", ignore_errors=True)  # left by the previous build, which dropped styles
     app.builder.search = False
@@ -313,13 +314,13 @@ def write_search(app) -> None:
     chinese = {name for name in pages if CHINESE.search(name)}
     twins = {name.replace("/zh/", "/").replace(".zh-CN", "") for name in chinese}
     for language, names in {"en": pages.keys() - chinese, "zh-CN": pages.keys() - twins}.items():
-        site_search.write(app.outdir / "_static", f"search-{language}", [pages[name] for name in sorted(names)])
+        site_search.write_pages(app.outdir / "_static", f"search-{language}", [pages[name] for name in sorted(names)])
 
 
 def setup(app) -> None:
-    app.connect("builder-inited", begin, priority=100)  # before MyST-NB writes its styles
-    app.connect("source-read", read)
-    app.connect("autodoc-process-docstring", formulas_beside_code, priority=400)
+    app.connect("builder-inited", prepare_build, priority=100)  # before MyST-NB writes its styles
+    app.connect("source-read", complete_source)
+    app.connect("autodoc-process-docstring", set_formulas_beside_code, priority=400)
     app.connect("doctree-read", keep_display)
-    app.connect("html-page-context", speak, priority=900)
-    app.connect("build-finished", finish, priority=900)  # after the theme has written the colours of code
+    app.connect("html-page-context", translate_frame, priority=900)
+    app.connect("build-finished", finish_pages, priority=900)  # after the theme has written the colours of code

@@ -18,7 +18,7 @@ EXTENSIONS = "input/tex/extensions"  # MathJax loads an extension, such as color
 PARTS = ["startup", "core", "input/tex", "output/chtml", "a11y/assistive-mml"]
 THEME = Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme" / "static"
 # Scripts that a page does not need: Fontawesome (1.6 MB), whose icons are drawn in place, and the search index.
-UNWANTED = re.compile(
+UNUSED_SCRIPT = re.compile(
     r'<script[^>]*src="[^"]*/?(?:fontawesome|searchtools|language_data|searchindex)\.js[^"]*"></script>'
 )
 ICON = re.compile(r'<(i|span) class="([^"]*)\bfa-solid (fa-([\w-]+)[^"]*)"([^>]*)></\1>')
@@ -33,7 +33,7 @@ FORMULA = re.compile(
     r'<(span|div) class="math notranslate nohighlight"([^>]*)>(\s*\\[(\[].*?\\[)\]]\s*)</\1>', re.DOTALL
 )
 COMMAND = re.compile(r"\\[A-Za-z]+|\\.")
-UNSEEN = re.compile(
+INVISIBLE_COMMAND = re.compile(
     r"\\(?:tag|begin|end)\{[^}]*\}|\\(?:mathrm|text|operatorname|math[a-z]+|left|right|[bB]igg?[lr]?|limits|displaystyle|quad"
     r"|hat|bar|tilde|underbrace|color)(?![A-Za-z])|\\[,;!]"
 )
@@ -49,18 +49,18 @@ def copy_mathjax(folder: Path) -> None:
         shutil.copytree(source / part, folder / part, dirs_exist_ok=True)
 
 
-def lean(page: str) -> str:
+def without_unused_scripts(page: str) -> str:
     """Return the page without the scripts that it does not need, its icons drawn in place."""
-    return ICON.sub(lambda icon: svg(icon[4], icon[2] + icon[3], icon[5]), UNWANTED.sub("", page))
+    return ICON.sub(lambda icon: icon_svg(icon[4], icon[2] + icon[3], icon[5]), UNUSED_SCRIPT.sub("", page))
 
 
-def deferred(page: str) -> str:
+def with_deferred_scripts(page: str) -> str:
     """Return the page with its own scripts deferred: they run in order after parsing, so the text is drawn first."""
     # documentation_options.js is not deferred, because an inline script reads the options.
     return re.sub(r'<script src="([^"]*_static/(?!documentation_options)[^"]+)">', r'<script defer src="\1">', page)
 
 
-def sized(page: str, folder: Path) -> str:
+def with_picture_sizes(page: str, folder: Path) -> str:
     """Return the page with the size of each picture, and with all pictures but the first loaded on demand.
 
     The sizes keep the text in place while pictures load.
@@ -86,7 +86,7 @@ def sized(page: str, folder: Path) -> str:
     return re.sub(r'<img\b[^>]*\bsrc="([^":]+)"[^>]*>', attributes, page)
 
 
-def named(page: str) -> str:
+def with_labels(page: str) -> str:
     """Return the page with labels for screen readers on the elements that the theme leaves without a label."""
     page = page.replace(
         '<summary><span class="toctree-toggle"', '<summary aria-label="Pages of this one"><span class="toctree-toggle"'
@@ -99,7 +99,7 @@ def named(page: str) -> str:
     return re.sub(r'<th class="head[^"]*">(?:<p></p>)?</th>', "<td></td>", page)
 
 
-def with_room(page: str) -> str:
+def with_formula_sizes(page: str) -> str:
     """Return the page with an estimated size for each formula, so that little moves when MathJax typesets them."""
 
     def sized_formula(formula: re.Match) -> str:
@@ -116,7 +116,7 @@ def with_room(page: str) -> str:
 
 def width_in_em(tex: str) -> float:
     """Estimate the width of an inline formula; the fit to 198 formulas of two lessons is off by 0.4 em on average."""
-    tex = UNSEEN.sub("", tex.strip()[2:-2])
+    tex = INVISIBLE_COMMAND.sub("", tex.strip()[2:-2])
     letters = len(re.sub(r"[{}_^&\s]", "", COMMAND.sub("x", tex)))
     small = sum(
         len(re.sub(r"[{}\s]", "", COMMAND.sub("x", part)))
@@ -178,7 +178,7 @@ def bundle(sheets: list[Path], folder: Path) -> str:
     return name
 
 
-def svg(name: str, classes: str, attributes: str) -> str:
+def icon_svg(name: str, classes: str, attributes: str) -> str:
     """Return an icon of Fontawesome as a drawing in the page."""
     if name not in ICONS:
         script = (THEME / "scripts" / "fontawesome.js").read_text(encoding="utf-8")

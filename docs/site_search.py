@@ -10,7 +10,7 @@ from sphinx import addnodes
 Passage = tuple[str, str, str]  # the anchor, the heading, the text
 
 
-def passages(doctree: nodes.document) -> list[Passage]:
+def read_passages(doctree: nodes.document) -> list[Passage]:
     """Return the prose below each heading and of each documented function, without code and its output."""
     texts: dict[nodes.Node, list[str]] = {}
     for node in doctree.findall(lambda n: isinstance(n, (nodes.paragraph, nodes.title, addnodes.desc_signature))):
@@ -35,7 +35,7 @@ def heading(container: nodes.Node) -> tuple[str, str]:
     return "", ""
 
 
-def write(folder: Path, name: str, pages: list[tuple[str, str, list[Passage]]]) -> None:
+def write_pages(folder: Path, name: str, pages: list[tuple[str, str, list[Passage]]]) -> None:
     """Write the pages (address, title, passages) of a language as a script, which a browser also loads from a disk."""
     text = json.dumps(pages, ensure_ascii=False, separators=(",", ":"))
     text = re.sub(r"</", r"<\\/", text)

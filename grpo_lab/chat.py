@@ -17,11 +17,12 @@ import torch
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
+from grpo_lab.config.arguments import add_options
 from grpo_lab.config.defaults import is_tiny
-from grpo_lab.task_options import add_data_options
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.task_spec import TaskSpec, make_task_spec
 from grpo_lab.tasks import as_text
-from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
+from grpo_lab.tasks.data_options import DATA_OPTION_NAMES, DATA_OPTIONS
 
 HELP = "Ask something. /new forgets all that was said, /quit leaves, Ctrl-C stops a reply."
 
@@ -68,10 +69,8 @@ def reply(
     settings = GenerationConfig(**sampling, **special_ids, max_new_tokens=max_new_tokens)
     streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     streamer.on_finalized_text = lambda text, stream_end=False: write(text) if write else None
-    with (
-        evaluation_mode(model),
-        set_aside_generation_config(model),
-    ):  # penalties of the checkpoint would change the reply
+    # Penalties of the checkpoint's generation configuration would change the reply.
+    with evaluation_mode(model), set_aside_generation_config(model):
         sequence = model.generate(ids, attention_mask=mask.long(), generation_config=settings, streamer=streamer)[0]
     return tokenizer.decode(sequence[ids.shape[1] :], skip_special_tokens=True)
 
@@ -212,9 +211,10 @@ class _Chat:
         if self.forgets_questions:
             messages = [*self.system_messages, messages[-1]]
         row = self.row | {"prompt": self._prompt(messages)}
-        sampling = {"temperature": self.temperature} if self.temperature else {"top_k": 1}
+        distribution = {"temperature": self.temperature} if self.temperature else {"top_k": 1}
+        sampling = SamplingParams(1, self.max_new_tokens, **distribution)
         self.environment.check(self.model, self.tokenizer, [row], self.max_new_tokens, self.row_name)
-        rollout = self.environment.sample(self.model, self.tokenizer, [row], 1, self.max_new_tokens, **sampling)
+        rollout = self.environment.sample(self.model, self.tokenizer, [row], sampling)
         (episode,) = rollout.episodes
         if episode.prompt is not None:
             observation = episode.prompt[-1]["content"].removeprefix(row["prompt"][-1]["content"])
@@ -223,7 +223,7 @@ class _Chat:
         print(printable(turns_as_text(_without_end_tokens(turns, self.model, self.tokenizer))))
         if rollout.truncated[0]:
             print(f"(cut: no room left in {self.max_new_tokens} tokens, --max_new_tokens)")
-        print(f"calls: {episode.calls}" + f", of which {episode.failures} failed" * bool(episode.failures))
+        print(f"calls: {episode.num_calls}" + f", of which {episode.num_failures} failed" * bool(episode.num_failures))
         if self.reward_spec is not None:
             print(_reward_line(rollout, row, self.reward_spec))
         elif self.environment.has_reward:
@@ -307,10 +307,10 @@ def _parser() -> Parser:
     add("--environment", metavar="FILE:CLASS", help=environment_help)
     task_help = "a problem of this task in place of --prompt, in the task's own environment if it has one"
     add("--task", metavar="TASK", help=f"{task_help}; with --prompt, the columns for the environment")
-    add("--problem", type=int, metavar="N", help="number of a problem in its training split (default 1, the first)")
-    add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default 256)")
-    add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default 0)")
-    add_data_options(parser)
+    add("--problem", type=int, metavar="N", help="number of a problem in its training split (default: 1, the first)")
+    add("--max_new_tokens", type=int, default=256, help="maximum number of tokens of a reply (default: %(default)s)")
+    add("--temperature", type=float, default=0.0, help="0 is greedy, 1 is how training samples (default: %(default)g)")
+    add_options(parser, DATA_OPTIONS.values())
     return parser
 
 

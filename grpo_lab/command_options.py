@@ -1,75 +1,145 @@
 """The options of the commands that are not settings, each declared once; `COMMAND_OPTIONS` holds the declarations.
 
-The parsers and their help texts are in `task_options.py` and in `train`.
+Those of a task, of its data and of LoRA are declared where they are read, all others here. `add_options` makes the
+command line from them (`config/arguments.py`).
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 from grpo_lab.config.lora import LORA_OPTIONS
 from grpo_lab.task_spec import TASK_OPTION_SPECS
 
 OURS, TRL = "grpo_lab", "trl"  # the engines
+WITH_TRL = {"engine": TRL}
 WITH_VLLM = {"use_vllm": True}
 WITH_SERVER = WITH_VLLM | {"vllm_mode": "server"}
+AS_IN_TRL = "as in TRL"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOptions:
     """The options that name tools or an environment."""
 
-    tools: list[str] = option(None, named_code=NamedCode.IMPORT, passed_to_evaluate=True)
-    environment: str = option(None, named_code=NamedCode.IMPORT, passed_to_evaluate=True)
+    tools: list[str] | None = option(
+        None,
+        "what the model may call: FILE:function, of your own, with types and a docstring that says what each argument "
+        "is; python, which runs a program in a sandbox; sqlite:FILE, which asks a database, read only",
+        named_code=NamedCode.IMPORT,
+        metavar="TOOL",
+        passed_to_evaluate=True,
+    )
+    environment: str | None = option(
+        None,
+        "the environment of an episode: reset(**row) begins it, get_reward(), if any, rewards it, and the other public "
+        "methods are tools",
+        named_code=NamedCode.IMPORT,
+        metavar="FILE:CLASS",
+        passed_to_evaluate=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The options of `grpo-lab train` on the model, on the file of options, and on the length of the run."""
 
-    model: str = option("tiny", named_code=NamedCode.NOTHING)
-    config: str = option(None, named_code=NamedCode.NOTHING)  # no file may hold it: `option_actions` leaves it out
-    dry_run: bool = option(False, named_code=NamedCode.NOTHING)
-    num_train_epochs: float = option(None, named_code=NamedCode.NOTHING, converted_to="max_steps")
-    warmup_ratio: float = option(None, named_code=NamedCode.NOTHING, converted_to="warmup_steps")
+    model: str = option(
+        "tiny",
+        '"tiny", "smollm2", "qwen", "auto", a folder or a hub id',
+        named_code=NamedCode.NOTHING,
+        metavar="MODEL",
+    )
+    # No file may hold this one: `option_actions` leaves it out.
+    config: Path | None = option(
+        None,
+        f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win",
+        named_code=NamedCode.NOTHING,
+    )
+    dry_run: bool = option(
+        False,
+        "say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop",
+        named_code=NamedCode.NOTHING,
+    )
+    num_train_epochs: float | None = option(
+        None,
+        "how often each problem of the training is sampled, instead of max_steps",
+        named_code=NamedCode.NOTHING,
+        converted_to="max_steps",
+    )
+    warmup_ratio: float | None = option(
+        None,
+        "the share of the steps in which the learning rate rises, instead of warmup_steps",
+        named_code=NamedCode.NOTHING,
+        converted_to="warmup_steps",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """The options that choose the engine of a run and what it trains; those of LoRA are in `config/lora.py`."""
 
-    engine: str = option(OURS, named_code=NamedCode.NOTHING)
-    use_peft: bool = option(False, named_code=NamedCode.NOTHING)
-    fsdp: bool = option(False, named_code=NamedCode.NOTHING, needs={"engine": TRL})
-    use_vllm: bool = option(False, named_code=NamedCode.NOTHING, needs={"engine": TRL})
+    engine: str = option(
+        OURS,
+        f"whose loop trains; {OURS} is that of the lessons",
+        named_code=NamedCode.NOTHING,
+        choices=(OURS, TRL),
+    )
+    use_peft: bool = option(
+        False, "train only LoRA adapters; the weights of the model are frozen", named_code=NamedCode.NOTHING
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrlOptions:
+    """The options of what TRL's trainer can do and our own loop cannot."""
+
+    fsdp: bool = option(
+        False,
+        "under torchrun, FSDP2 divides weights, gradients and moments",
+        named_code=NamedCode.NOTHING,
+        needs=WITH_TRL,
+    )
+    use_vllm: bool = option(False, "vLLM samples", named_code=NamedCode.NOTHING, needs=WITH_TRL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VllmOptions:
     """The options of sampling with vLLM, under TRL's names; TRL has their defaults."""
 
-    vllm_mode: str = option(None, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_server_base_url: str = option(None, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_server_host: str = option(None, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_server_port: int = option(None, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_server_timeout: float = option(None, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_group_port: int = option(None, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_gpu_memory_utilization: float = option(None, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_max_model_length: int = option(None, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_tensor_parallel_size: int = option(None, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_importance_sampling_correction: bool = option(None, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_importance_sampling_mode: str = option(None, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_importance_sampling_clip_max: float = option(None, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
+    vllm_mode: str | None = option(
+        None,
+        "on the GPUs that train, or on its own",
+        named_code=NamedCode.NOTHING,
+        default_text="TRL's, colocate",
+        choices=("colocate", "server"),
+        needs=WITH_VLLM,
+    )
+    vllm_server_base_url: str | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
+    vllm_server_host: str | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
+    vllm_server_port: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
+    vllm_server_timeout: float | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
+    vllm_group_port: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
+    vllm_gpu_memory_utilization: float | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
+    vllm_max_model_length: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
+    vllm_tensor_parallel_size: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
+    vllm_importance_sampling_correction: bool | None = option(
+        None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM
+    )
+    vllm_importance_sampling_mode: str | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
+    vllm_importance_sampling_clip_max: float | None = option(
+        None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM
+    )
 
 
-VLLM_OPTIONS = option_specs(VllmOptions)
-COMMAND_OPTIONS = (
-    TASK_OPTION_SPECS
-    | option_specs(ToolOptions)
-    | option_specs(RunOptions)
-    | option_specs(EngineOptions)
-    | LORA_OPTIONS
-    | VLLM_OPTIONS
+TOOL_OPTIONS = option_specs(ToolOptions)
+RUN_OPTIONS = option_specs(RunOptions)
+VLLM_OPTIONS = option_specs(VllmOptions, group="engine")
+ENGINE_OPTIONS = (
+    option_specs(EngineOptions, group="engine") | LORA_OPTIONS | option_specs(TrlOptions, group="engine") | VLLM_OPTIONS
 )
+COMMAND_OPTIONS = RUN_OPTIONS | TASK_OPTION_SPECS | TOOL_OPTIONS | ENGINE_OPTIONS
 # The options that an evaluation takes over from a run, with their defaults.
 EVALUATE_OPTION_DEFAULTS = default_values(
     {name: spec for name, spec in COMMAND_OPTIONS.items() if spec.passed_to_evaluate}

@@ -24,7 +24,7 @@ PYTHON = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(
 CONDA = (Path(sys.prefix) / "conda-meta").is_dir()
 
 
-class Check(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of a check."""
 
     status: str  # "ok", "warn" or "fail"
@@ -35,7 +35,7 @@ class Check(NamedTuple):
         return " -> ".join(map(_, filter(None, self[1:])))  # a single line, so that commands can be copied
 
 
-class Report(dict[str, Check]):
+class Report(dict[str, CheckResult]):
     """The checks by name, readable as text and as a table in a notebook."""
 
     def count(self, status: str) -> int:
@@ -63,11 +63,13 @@ def doctor() -> Report:
         try:
             report[name] = check()
         except Exception as error:  # for instance an ImportError, if a package is missing or broken
-            report[name] = Check("fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install()}.")
+            report[name] = CheckResult(
+                "fail", f"{type(error).__name__}: {error}", f"Install what is missing: {install_command()}."
+            )
     return report
 
 
-def check_packages() -> Check:
+def check_packages() -> CheckResult:
     """Check that the versions of all required packages are within the tested bounds; a missing package raises."""
     from packaging.requirements import Requirement
 
@@ -78,11 +80,11 @@ def check_packages() -> Check:
             if not requirement.specifier.contains(version, prereleases=True):
                 untested.append(f"{requirement.name} {version} (wanted: {requirement.specifier})")
     if untested:
-        return Check("warn", "; ".join(untested), f"Untested with these versions. Go back: {install()}.")
-    return Check("ok", f"Python {platform.python_version()}, and all packages within the bounds that are tested")
+        return CheckResult("warn", "; ".join(untested), f"Untested with these versions. Go back: {install_command()}.")
+    return CheckResult("ok", f"Python {platform.python_version()}, and all packages within the bounds that are tested")
 
 
-def check_gpu() -> Check:
+def check_gpu() -> CheckResult:
     """Check the GPU as torch sees it, or else as its driver reports it, since a torch without CUDA sees none."""
     import torch
 
@@ -90,19 +92,21 @@ def check_gpu() -> Check:
         properties = torch.cuda.get_device_properties(0)
         total, free = (f"{size / GIB:.1f}" for size in (properties.total_memory, torch.cuda.mem_get_info(0)[0]))
         plan = f"`{PYTHON} -m grpo_lab.memory --budget {free}` plans for it."
-        return Check("ok", f"{properties.name}, {total} GiB, {free} of them free", plan)
+        return CheckResult("ok", f"{properties.name}, {total} GiB, {free} of them free", plan)
     gpu = find_gpu()
     if gpu is None:
-        return Check(
+        return CheckResult(
             "ok", "none: everything runs on the CPU; 20 to 40 short steps of a Qwen of 0.5B take up to an hour there"
         )
     uv = f"`{PYTHON} -m uv pip install --python {PYTHON} --reinstall-package torch --torch-backend=auto torch`"
     conda = "`conda install -c conda-forge pytorch-gpu`"
     install_torch = conda if CONDA else f"`{PYTHON} -m pip install uv`, then {uv}"
     if torch.version.cuda is None:
-        return Check("warn", f"{gpu} is present, but this torch has no CUDA", f"{install_torch}; then start again.")
+        return CheckResult(
+            "warn", f"{gpu} is present, but this torch has no CUDA", f"{install_torch}; then start again."
+        )
     problem = f"{gpu} is present, but torch cannot use it: its driver is older than torch's CUDA"
-    return Check("warn", problem, f"Update the NVIDIA driver and restart the machine, or: {install_torch}.")
+    return CheckResult("warn", problem, f"Update the NVIDIA driver and restart the machine, or: {install_torch}.")
 
 
 def find_gpu() -> str | None:
@@ -115,42 +119,42 @@ def find_gpu() -> str | None:
     return None
 
 
-def check_space() -> Check:
+def check_space() -> CheckResult:
     """Check the free memory and the free disk space."""
     disk = shutil.disk_usage(Path.cwd()).free / GIB
     try:
         import psutil
     except ImportError:
         unknown = f"memory unknown without psutil, {disk:.0f} GiB of disk"
-        return Check("warn", unknown, f"Install what is missing: {install()}.")
+        return CheckResult("warn", unknown, f"Install what is missing: {install_command()}.")
     memory = psutil.virtual_memory()
     free = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB memory free, {disk:.0f} GiB of disk"
     if memory.total < 3.5 * GIB:
-        return Check("warn", free, "Little memory: close other programs, and run one notebook at a time.")
-    return Check("ok", free)
+        return CheckResult("warn", free, "Little memory: close other programs, and run one notebook at a time.")
+    return CheckResult("ok", free)
 
 
-def check_allocator() -> Check:
+def check_allocator() -> CheckResult:
     """Report whether the process keeps the memory of freed tensors, which makes a real model faster on a CPU."""
     from grpo_lab.base.allocator import is_set_by_environment, uses_glibc
 
     if not uses_glibc():
-        return Check("ok", "not glibc: left as it is")
+        return CheckResult("ok", "not glibc: left as it is")
     if is_set_by_environment():
-        return Check("ok", "glibc, as environment variables set it")
-    return Check("ok", "glibc: once a real model is loaded on the CPU, freed memory stays with the process")
+        return CheckResult("ok", "glibc, as environment variables set it")
+    return CheckResult("ok", "glibc: once a real model is loaded on the CPU, freed memory stays with the process")
 
 
-def check_tiny() -> Check:
+def check_tiny() -> CheckResult:
     """Load the tiny model."""
     from grpo_lab.models import load_policy
 
     with contextlib.redirect_stdout(io.StringIO()):
         load_policy("tiny", device="cpu")
-    return Check("ok", "loads")
+    return CheckResult("ok", "loads")
 
 
-def check_models() -> Check:
+def check_models() -> CheckResult:
     """List the models on this machine: those fetched from packages, and Qwen2-0.5B-Instruct in the hubs' caches."""
     from grpo_lab.models.folders import QWEN2, find_in_caches
     from grpo_lab.models.packaged import PACKAGED, is_converted, weights_source
@@ -161,27 +165,29 @@ def check_models() -> Check:
     present += [f"auto ({cached[1]})"] if cached else []
     missing = [model for model in PACKAGED.values() if not is_converted(model)]
     remedies = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download}" for model in missing]
-    return Check("ok", "; ".join(present) or "none but the tiny one", "; ".join(remedies))
+    return CheckResult("ok", "; ".join(present) or "none but the tiny one", "; ".join(remedies))
 
 
-def check_sandbox() -> Check:
+def check_sandbox() -> CheckResult:
     """Check that there is a sandbox for code that models and students write. No lesson needs one."""
     from grpo_lab.sandbox.isolation import available_sandbox
 
     sandbox, why = available_sandbox()
     if sandbox:
-        return Check(
+        return CheckResult(
             "ok", f"{sandbox}, where `--tools python`, the rewards code and pass_rate, and grading run programs"
         )
     message = f"none ({why}), so `--tools python` and the rewards code and pass_rate are refused, grading needs --trust"
     if shutil.which("bwrap"):
-        return Check("warn", message, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")
+        return CheckResult("warn", message, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")
     if sys.platform == "linux":
-        return Check("ok", message, "If you want these: `apt install bubblewrap` or `dnf install bubblewrap`.")
-    return Check("ok", message, "If you want these: install Docker, then `docker build -t grpo-lab-grade .` here.")
+        return CheckResult("ok", message, "If you want these: `apt install bubblewrap` or `dnf install bubblewrap`.")
+    return CheckResult(
+        "ok", message, "If you want these: install Docker, then `docker build -t grpo-lab-grade .` here."
+    )
 
 
-def install() -> str:
+def install_command() -> str:
     """Return the command that installs what the course needs."""
     if CONDA:
         return "`conda env update -f environment.yml`"

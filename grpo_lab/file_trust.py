@@ -35,12 +35,13 @@ def check_no_code_named(options: dict[str, Any], file: Path) -> None:
 
 
 def options_naming_code(options: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the options that name code and so have to be typed: for each, its words on a command line."""
+    """Return the options that name code and so have to be typed: for each, its words on a command line.
+
+    They come in the order of their declarations; after them, those without one.
+    """
     words_by_option = {}
-    kinds, declared = list(MAY_BE_IN_FILE), [*SETTINGS, *COMMAND_OPTIONS]
-    undeclared = [name for name in options if name not in declared]
-    names = [name for name in declared if name in options] + undeclared
-    for option in sorted(names, key=lambda name: kinds.index(named_code(name))):
+    declared = [name for name in (*COMMAND_OPTIONS, *SETTINGS) if name in options]
+    for option in dict.fromkeys((*declared, *options)):
         value = options[option]
         if not MAY_BE_IN_FILE[named_code(option)](value):
             words_by_option[option] = [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
@@ -96,7 +97,6 @@ MAY_BE_IN_FILE: dict[NamedCode, Callable[[Any], bool]] = {
     NamedCode.NOTHING: lambda value: True,
     NamedCode.REWARDS: _are_our_rewards,
     NamedCode.TASK: _is_safe_task,
-    NamedCode.LOSS: _is_our_formula,
-    NamedCode.ADVANTAGE: _is_our_formula,
+    NamedCode.FORMULA: _is_our_formula,
     NamedCode.IMPORT: _imports_nothing,
 }

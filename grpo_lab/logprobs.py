@@ -158,7 +158,7 @@ class _ChunkedHead(torch.autograd.Function):
     def forward(ctx, rows, weight, ids, temperature, chunk_size, dtype, with_entropy):
         w = weight.to(dtype)
         values_of_chunks = [(rows.new_zeros(0), rows.new_zeros(0))]
-        chunk_values = _chunk_values if with_entropy else _chunk_logprobs
+        chunk_values = _chunk_logprobs_and_entropy if with_entropy else _chunk_logprobs
         for h, y in zip(rows.split(chunk_size), ids.split(chunk_size), strict=True):
             values_of_chunks.append(chunk_values(h.to(dtype), w, y, temperature))
         logp, entropy = (torch.cat(values) for values in zip(*values_of_chunks, strict=True))
@@ -177,8 +177,8 @@ class _ChunkedHead(torch.autograd.Function):
             chunk = slice(start, start + ctx.chunk_size)
             h, y = rows[chunk].to(ctx.dtype), ids[chunk, None]
             if ctx.with_entropy:
-                per_token = (entropy[chunk, None], grad_logp[chunk, None], grad_entropy[chunk, None])
-                grad_z = _chunk_gradient(h, w, y, ctx.temperature, *per_token)
+                entropy_and_gradients = (entropy[chunk, None], grad_logp[chunk, None], grad_entropy[chunk, None])
+                grad_z = _chunk_logprobs_and_entropy_gradient(h, w, y, ctx.temperature, *entropy_and_gradients)
             else:
                 grad_z = _chunk_logprobs_gradient(h, w, y, ctx.temperature, grad_logp[chunk, None])
             if grad_rows is not None:
@@ -193,7 +193,7 @@ class _ChunkedHead(torch.autograd.Function):
 # In the next functions, at most two float32 tensors of the size of a chunk's logits exist at the same time.
 
 
-def _chunk_values(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _chunk_logprobs_and_entropy(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     log_pi = _chunk_logits(h, weight, temperature).log_softmax(-1)  # N V
     return log_pi.gather(-1, y[:, None])[:, 0], -log_pi.exp().mul_(log_pi).sum(-1)
 
@@ -203,7 +203,7 @@ def _chunk_logprobs(h: Tensor, weight: Tensor, y: Tensor, temperature: float) ->
     return z.gather(-1, y[:, None])[:, 0] - z.logsumexp(-1), z.new_zeros(0)
 
 
-def _chunk_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy) -> Tensor:
+def _chunk_logprobs_and_entropy_gradient(h, weight, y, temperature, entropy, grad_logp, grad_entropy) -> Tensor:
     """Compute the gradient of the logits of a chunk: d logp / dz = onehot - pi,  d H / dz = -pi (log pi + H)."""
     log_pi = _chunk_logits(h, weight, temperature).log_softmax(-1)
     grad_z = log_pi + entropy

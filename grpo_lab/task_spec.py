@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 from grpo_lab.rewards.functions import check_weights
-from grpo_lab.rewards.named import any_reads_tags, check_reward_columns, find_rewards, short_name
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
 from grpo_lab.rewards.text import prompt_text, shortened
-from grpo_lab.tasks import SPLITS, Row, Task, as_text, data_options, find_task, with_system
+from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
+from grpo_lab.tasks.records import FILE_SUFFIXES
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, mapped
 
 SUMS = "sums"  # the default task
 EXAMPLE_SUM = "17+58+42=?"  # a problem of the default task
 _SUM_PATTERN = re.compile(r"[\d+=? ]+")
-BY_REWARDS = "by the task and its rewards"
+# Stands for the default, which `_system_prompt` chooses; `--help` prints it.
+DEFAULT_SYSTEM_PROMPT = "by the task and its rewards"
 MODEL_TEMPLATE = "model"
 
 
@@ -23,10 +25,39 @@ MODEL_TEMPLATE = "model"
 class TaskOptions:
     """The options that define the task and its rewards; those of the user's own data are in `DataOptions`."""
 
-    task: str = option(SUMS, named_code=NamedCode.TASK, passed_to_evaluate=True)
-    reward_funcs: list[str] | None = option(None, named_code=NamedCode.REWARDS, passed_to_evaluate=True)
-    system_prompt: str = option(BY_REWARDS, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
-    chat_template: str = option(MODEL_TEMPLATE, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    task: str = option(
+        SUMS,
+        f"{'; '.join(f'{task.name} ({task.about})' for task in TASKS.values())}; gym:NAME, of reasoning-gym (its "
+        "GALLERY.md shows them); or data of your own with the columns prompt and answer: a file "
+        f"({', '.join(FILE_SUFFIXES)}), a folder of these, or OWNER/NAME of the Hugging Face hub",
+        named_code=NamedCode.TASK,
+        metavar="TASK",
+        aliases=("dataset_name",),
+        passed_to_evaluate=True,
+    )
+    chat_template: str = option(
+        MODEL_TEMPLATE,
+        '"none" gives the problems as plain text, as a base model needs them; "model" takes the model\'s own template',
+        named_code=NamedCode.NOTHING,
+        choices=(MODEL_TEMPLATE, "none"),
+        passed_to_evaluate=True,
+    )
+    reward_funcs: list[str] | None = option(
+        None,
+        f"one or several of {', '.join(REWARD_FUNCTIONS)} (docs/own-task.md says what each gives), or FILE:function, "
+        "one of your own, or module:function; the first says what is right",
+        named_code=NamedCode.REWARDS,
+        default_text="the task's",
+        metavar="REWARD",
+        passed_to_evaluate=True,
+    )
+    system_prompt: str = option(
+        DEFAULT_SYSTEM_PROMPT,
+        'what the system says before each problem, "none" for nothing',
+        named_code=NamedCode.NOTHING,
+        metavar="TEXT",
+        passed_to_evaluate=True,
+    )
 
 
 TASK_OPTION_SPECS = option_specs(TaskOptions) | data_options.DATA_OPTIONS
@@ -108,7 +139,7 @@ def _is_sum(row: Row) -> bool:
 def make_task_spec(
     task: str = SUMS,
     reward_funcs: list[str] | None = None,
-    system_prompt: str = BY_REWARDS,
+    system_prompt: str = DEFAULT_SYSTEM_PROMPT,
     reward_weights: list[float] | None = None,
     chat_template: str = MODEL_TEMPLATE,
     *,
@@ -140,18 +171,18 @@ def make_task_spec(
         reward_funcs=functions,
         reward_weights=reward_weights,
         system_prompt=system_text,
-        replaces_system_prompt=system_prompt != BY_REWARDS,
+        replaces_system_prompt=system_prompt != DEFAULT_SYSTEM_PROMPT,
         has_plain_prompts=chat_template != MODEL_TEMPLATE,
         for_tiny_model=for_tiny_model,
     )
 
 
-def _system_prompt(option: str, task: Task, names: tuple[str, ...], for_tiny_model: bool) -> str | None:
-    if option == BY_REWARDS:
+def _system_prompt(requested: str, task: Task, names: tuple[str, ...], for_tiny_model: bool) -> str | None:
+    if requested == DEFAULT_SYSTEM_PROMPT:
         # The tiny model was warmed up on bare problems: after an instruction it gets no sum right.
         if for_tiny_model:
             return None
         return THINK_SYSTEM_PROMPTS[task.language] if any_reads_tags(names) else task.system_prompt
-    if not option.strip():
-        raise InputError("system_prompt", option, "expected a text, or none for nothing")
-    return None if option.lower() == "none" else option
+    if not requested.strip():
+        raise InputError("system_prompt", requested, "expected a text, or none for nothing")
+    return None if requested.lower() == "none" else requested

@@ -1,7 +1,9 @@
 """Run the tests of the files that differ from main: `python -m tests.changed`."""
 
+import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -31,20 +33,66 @@ def git(*arguments: str) -> list[str]:
 
 
 def tests_of(path: str) -> list[str]:
-    """Return the tests of a file: the file itself, tests with its name, or else the tests of the nearest package."""
-    module = PurePosixPath(path)
-    if module.parts[0] == "tests":
-        return [path] if module.name.startswith("test_") else []
-    if module.parts[0] in ("notebooks", "po"):
+    """Return the tests of a file.
+
+    - A test: itself.
+    - A module that tests share: the tests that import it, directly or through other modules; without any, and for data
+      of tests and a conftest.py, the tests of the nearest folder.
+    - A file of the package: the tests with its name, or else those of the nearest folder; for data also those of
+      packaging.
+    """
+    file = PurePosixPath(path)
+    if file.parts[0] == "tests":
+        if file.name.startswith("test_"):
+            return [path]
+        return _tests_that_import(file) or [_nearest_folder(file.parent)]
+    if file.parts[0] in ("notebooks", "po"):
         return ["tests/notebooks"]
-    if module.suffix != ".py" or module.parts[0] != "grpo_lab":
+    if file.parts[0] != "grpo_lab":
         return ["tests/test_packaging.py"]
-    module = PurePosixPath(*module.with_suffix("").parts[1:])
+    module = PurePosixPath(*file.with_suffix("").parts[1:])
     tests = _named_after(module)
     while not tests and module.parent.name:
         module = module.parent
         tests = [f"tests/{module}"] if (ROOT / "tests" / module).is_dir() else _named_after(module)
-    return tests or ["tests/base", "tests/test_layout.py"]
+    tests = tests or ["tests/base", "tests/test_layout.py"]
+    return tests if file.suffix == ".py" else [*tests, "tests/test_packaging.py"]
+
+
+def _tests_that_import(file: PurePosixPath) -> list[str]:
+    """Return the tests that import a module of tests, directly or through other modules of tests."""
+    if file.suffix != ".py":
+        return []
+    imports = _imports_between_tests()
+    affected: set[PurePosixPath] = {file}
+    while added := {path for path, names in imports.items() if names & set(map(_module_name, affected))} - affected:
+        affected |= added
+    return sorted(path.as_posix() for path in affected if path.name.startswith("test_"))
+
+
+@cache
+def _imports_between_tests() -> dict[PurePosixPath, set[str]]:
+    """Return the modules of tests that each file of tests imports; `from a import b` counts as a and as a.b."""
+    imports: dict[PurePosixPath, set[str]] = {}
+    for path in (ROOT / "tests").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        names = {node.module for node in nodes} | {f"{node.module}.{a.name}" for node in nodes for a in node.names}
+        imports[PurePosixPath(path.relative_to(ROOT).as_posix())] = {
+            name for name in names if name.startswith("tests.")
+        }
+    return imports
+
+
+def _module_name(file: PurePosixPath) -> str:
+    return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _nearest_folder(folder: PurePosixPath) -> str:
+    """Return the folder, or the nearest one above it, that has tests in it or below it."""
+    while folder.name != "tests" and not any((ROOT / folder).rglob("test_*.py")):
+        folder = folder.parent
+    return folder.as_posix()
 
 
 def _named_after(module: PurePosixPath) -> list[str]:

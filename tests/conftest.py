@@ -144,7 +144,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def base(checkpoint: Path) -> str:
+def checkpoint_name(checkpoint: Path) -> str:
     """Return the folder of `checkpoint` as text, for command lines."""
     return str(checkpoint)
 

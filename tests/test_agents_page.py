@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.__main__ import main
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.bubblewrap import NO_BUBBLEWRAP
 from tests.support.tool_policy import END, call, make_tool_policy, scripted
@@ -62,7 +63,7 @@ def play(monkeypatch, policy, turns: list[str], agent: ToolEnvironment):
     """Return the messages of an episode in which the policy writes these turns."""
     scripted(monkeypatch, [[turn + END for turn in turns]])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
-    (episode,) = agent.sample(*policy, rows, 1, 9000).episodes
+    (episode,) = agent.sample(*policy, rows, SamplingParams(1, 9000)).episodes
     return episode.messages
 
 
@@ -171,7 +172,7 @@ def test_agents_page_environment_plays_as_described(workdir, policy, monkeypatch
     assert texts == ["higher", "lower", "right", "higher", "{'error': 'you have no guess left'}"]
     scripted(monkeypatch, [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
-    rollout = agent.sample(*policy, rows, 2, 3000)
+    rollout = agent.sample(*policy, rows, SamplingParams(2, 3000))
     assert [episode.reward for episode in rollout.episodes] == [1.0, 0.0]
     assert rollout.episodes[0].prompt[-1]["content"] == "? You have 4 guesses."
 
@@ -180,12 +181,12 @@ def test_agents_page_wraps_a_game_of_another_package(workdir, policy, monkeypatc
     pytest.importorskip("textarena", reason="an example; the package does not depend on it")
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
     rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]
-    agent.sample(*policy, rows, 1, 50)
+    agent.sample(*policy, rows, SamplingParams(1, 50))
     secret = " ".join(map(str, agent._threads[0].environment.game.state.game_state["secret_code"]))
     wrong = " ".join(reversed(secret.split()))
     games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
     scripted(monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games])
-    episodes = agent.sample(*policy, rows, 3, 9000).episodes
+    episodes = agent.sample(*policy, rows, SamplingParams(3, 9000)).episodes
     assert "You have 20 turns to guess the code." in episodes[0].prompt[-1]["content"]
     texts = [[message["content"] for message in e.messages if message["role"] == "tool"] for e in episodes]
     assert f"Submitted [{wrong}]. Feedback:" in texts[0][0] and "Submitted" not in texts[1][0]

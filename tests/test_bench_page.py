@@ -28,4 +28,4 @@ def test_bench_page_table_of_modes_is_that_of_the_record():
 def test_bench_page_tables_are_those_of_the_records():
     tables = load_script("docs/bench_tables.py")
     page = tables.PAGE.read_text(encoding="utf-8")
-    assert tables.page(page) == page and {"tiny", "SmolLM2"} <= tables.records().keys()
+    assert tables.page(page) == page and {"tiny", "SmolLM2"} <= tables.read_reports().keys()

@@ -60,12 +60,29 @@ def test_without_git_history_it_says_so_and_runs_nothing(tmp_path, monkeypatch, 
     [
         ("grpo_lab/kl.py", ["tests/test_kl.py"]),
         ("grpo_lab/rollout/sample.py", ["tests/rollout/test_sample.py"]),
-        ("grpo_lab/rollout/decoding/sampling_params.py", ["tests/rollout/decoding/test_sampling_params.py"]),
+        ("grpo_lab/rollout/decoding/sampling_request.py", ["tests/rollout/decoding/test_sampling_request.py"]),
         ("grpo_lab/rollout/environments/tools/named.py", ["tests/rollout/environments/tools/test_named.py"]),
         ("grpo_lab/rollout/decoding/turns.py", ["tests/rollout/decoding"]),
         ("grpo_lab/train/options.py", ["tests/train"]),
         ("tests/rollout/prompting/test_tags.py", ["tests/rollout/prompting/test_tags.py"]),
+        ("tests/mutants/errata.txt", ["tests/mutants"]),
+        ("tests/course/conftest.py", ["tests/course"]),
+        ("tests/conftest.py", ["tests"]),
+        ("grpo_lab/course/exercises/nb05.yaml", ["tests/course", "tests/test_packaging.py"]),
+        ("grpo_lab/diagnose/faults.toml", ["tests/diagnose", "tests/test_packaging.py"]),
+        ("grpo_lab/rewards/mathematics/units.txt", ["tests/rewards/mathematics", "tests/test_packaging.py"]),
+        ("pyproject.toml", ["tests/test_packaging.py"]),
     ],
 )
-def test_a_module_has_the_tests_of_its_name_or_else_of_its_folder(path, tests):
+def test_a_file_has_the_tests_of_its_name_or_else_of_the_nearest_folder(path, tests):
     assert changed.tests_of(path) == tests
+
+
+def test_a_shared_module_has_the_tests_that_import_it_also_through_others():
+    """The oracle of the KL is imported by its package and by the oracle of the objective."""
+    tests = changed.tests_of("tests/support/oracles/kl.py")
+    assert {"tests/test_kl.py", "tests/objective/test_loss.py"} <= set(tests)
+    assert "tests/test_doctor.py" not in tests
+    assert set(changed.tests_of("tests/support/slow_trainer.py")) < set(
+        changed.tests_of("tests/support/small_policy.py")
+    )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_lab import doctor as doctor_module
-from grpo_lab.doctor import Check, Report, doctor
+from grpo_lab.doctor import CheckResult, Report, doctor
 from grpo_lab.models import loading
 from grpo_lab.sandbox import isolation
 
@@ -76,7 +76,7 @@ def test_doctor_names_a_gpu_with_the_command_that_plans_for_it(monkeypatch):
 
 
 def test_the_report_reads_the_same_in_a_shell_and_in_a_notebook():
-    report = Report({"a": Check("warn", "x < y", "run `make this` now"), "c": Check("fail", "gone")})
+    report = Report({"a": CheckResult("warn", "x < y", "run `make this` now"), "c": CheckResult("fail", "gone")})
     lines, page = str(report).splitlines(), report._repr_markdown_()
     assert lines[0].split() == ["warn", "a", "x", "<", "y", "->", "run", "`make", "this`", "now"]
     assert lines[1].startswith("FAIL") and page.endswith(lines[-1])
@@ -96,7 +96,7 @@ def test_doctor_finds_the_gpu_without_torch(monkeypatch):
 
 def test_the_exit_status_tells_whether_something_has_to_be_fixed(monkeypatch, capsys):
     for status, code in (("warn", 0), ("fail", 1)):
-        monkeypatch.setattr(doctor_module, "CHECKS", {"all": lambda status=status: Check(status, "x")})
+        monkeypatch.setattr(doctor_module, "CHECKS", {"all": lambda status=status: CheckResult(status, "x")})
         assert doctor_module.main([]) == code and "all" in capsys.readouterr().out
 
 

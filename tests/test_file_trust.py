@@ -53,8 +53,8 @@ def test_each_option_of_train_is_declared_with_the_code_that_it_can_name():
     assert {name: kind for name in SETTINGS | COMMAND_OPTIONS if (kind := named_code(name)) != NamedCode.NOTHING} == {
         "task": NamedCode.TASK,
         "reward_funcs": NamedCode.REWARDS,
-        "loss_type": NamedCode.LOSS,
-        "advantage": NamedCode.ADVANTAGE,
+        "loss_type": NamedCode.FORMULA,
+        "advantage": NamedCode.FORMULA,
         "tools": NamedCode.IMPORT,
         "environment": NamedCode.IMPORT,
     }
@@ -63,7 +63,7 @@ def test_each_option_of_train_is_declared_with_the_code_that_it_can_name():
 
 def test_unclassified_option_may_name_no_code_in_a_file():
     with pytest.raises(TypeError, match="named_code"):
-        option("default")
+        option("default", "help")
     assert options_naming_code({"verifier": "evil:pay", "other": None}) == {"verifier": ["--verifier", "evil:pay"]}
 
     @dataclass(frozen=True)

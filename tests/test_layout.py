@@ -15,7 +15,6 @@ LANGUAGE_MODELS = ("sandbox", "config", "tasks", "rewards", "rollout", "models")
 TRAINING = (
     "trainer",
     "task_spec",
-    "task_options",
     "command_options",
     "file_trust",
     "memory",
@@ -95,6 +94,7 @@ COURSE = (
     "exercise",
     "stub",
     "exercises",
+    "verdict_words",
     "guard",
     "checking",
     "variant",

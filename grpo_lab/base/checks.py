@@ -19,6 +19,9 @@ class InputError(ValueError):
     value: The value of the argument.
     allowed: What is allowed, for the end of the message.
     problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)".
+
+    Attributes:
+        combined: The errors that `combine_errors` combined in this one; empty for a single error.
     """
 
     def __init__(self, argument: str, value: Any = None, allowed: str = "", *, problem: str | None = None):
@@ -27,6 +30,7 @@ class InputError(ValueError):
         self.allowed = allowed
         problem = problem or (f"is {value!r}" if allowed else "")
         self.details = (f" {problem}" if problem else "") + (f"; {allowed}" if allowed else "")
+        self.combined: tuple[InputError, ...] = ()
         super().__init__(argument + self.details)
 
 
@@ -61,6 +65,7 @@ def combine_errors(errors: Sequence[InputError], count: int | None = None) -> In
     allowed = f"{first.allowed}. And: {excerpts}{omitted}" if first.allowed else f"and: {excerpts}{omitted}"
     error = type(first)(first.argument, first.value, allowed, problem=problem)
     error.__cause__ = first.__cause__
+    error.combined = tuple(errors)
     return error
 
 
@@ -119,16 +124,16 @@ def check_shapes(**arguments: tuple[Any, str]) -> None:
     None in place of a tensor is an argument that was not given, and is skipped.
     """
     sizes: dict[str, int] = {}
-    for name, (tensor, forms) in arguments.items():
+    for name, (tensor, shapes) in arguments.items():
         if tensor is None:
             continue
         if not hasattr(tensor, "is_floating_point"):
-            expected = f"expected a tensor of shape {_expected(forms, sizes)}, such as torch.tensor({name})"
+            expected = f"expected a tensor of shape {_shapes_in_words(shapes, sizes)}, such as torch.tensor({name})"
             raise InputTypeError(name, tensor, expected, problem=f"is a {type(tensor).__name__}")
-        axes = next((axes for form in forms.split("|") if len(axes := form.split()) == tensor.ndim), None)
+        axes = next((axes for shape in shapes.split("|") if len(axes := shape.split()) == tensor.ndim), None)
         if axes is None or not all(map(_fits, axes, tensor.shape, [sizes] * tensor.ndim)):
             shape = f"has shape {tuple(tensor.shape)}"
-            raise InputError(name, tensor, f"expected {_expected(forms, sizes)}", problem=shape)
+            raise InputError(name, tensor, f"expected {_shapes_in_words(shapes, sizes)}", problem=shape)
 
 
 def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
@@ -138,14 +143,14 @@ def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
     return (axis[0] == "#" and size == 1) or sizes.setdefault(axis.lstrip("#"), size) == size
 
 
-def _expected(forms: str, sizes: dict[str, int]) -> str:
+def _shapes_in_words(shapes: str, sizes: dict[str, int]) -> str:
     """Return the expected shapes in words: `(B,) or (B, T), where B = 2 and T = 3`."""
-    axes = [re.sub("#|>[0-9]+", "", form).split() for form in forms.split("|")]
-    constraints = dict(re.findall("([A-Z])(>[0-9]+)", forms)) | {axis: f"={size}" for axis, size in sizes.items()}
+    axes = [re.sub("#|>[0-9]+", "", shape).split() for shape in shapes.split("|")]
+    constraints = dict(re.findall("([A-Z])(>[0-9]+)", shapes)) | {axis: f"={size}" for axis, size in sizes.items()}
     stated = [
         f"{axis} {constraints[axis][0]} {constraints[axis][1:]}"
-        for axis in dict.fromkeys(re.findall("[A-Z]", forms))
+        for axis in dict.fromkeys(re.findall("[A-Z]", shapes))
         if axis in constraints
     ]
-    text = " or ".join(f"({', '.join(form)}{',' if len(form) == 1 else ''})" for form in axes)
+    text = " or ".join(f"({', '.join(shape_axes)}{',' if len(shape_axes) == 1 else ''})" for shape_axes in axes)
     return text + (f", where {' and '.join(stated)}" if stated else "")

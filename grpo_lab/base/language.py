@@ -97,8 +97,8 @@ class Message(NamedTuple):
     def translated(self, target: str) -> str:
         """Return the translation with its values; a value that is a message itself is also translated."""
         text = known_messages(target)[0].get(self.text, self.text)
-        named_values = {name: _value(value, target) for name, value in self.named_values.items()}
-        return text.format(*[_value(value, target) for value in self.values], **named_values)
+        named_values = {name: _translated_value(value, target) for name, value in self.named_values.items()}
+        return text.format(*[_translated_value(value, target) for value in self.values], **named_values)
 
 
 def fill(message: str, /, *values, **named_values) -> Phrase:
@@ -124,10 +124,10 @@ def page_in_language(markdown: str, name: str, target: str, known: dict[str, str
     return "\n\n".join(entries.get(block, block) for block in blocks(markdown))
 
 
-def _value(value: Any, target: str) -> Any:
+def _translated_value(value: Any, target: str) -> Any:
     """Return a value for a translated message; a string is translated only if the catalogue has it as a whole."""
     if isinstance(value, list):
-        return "、".join(str(_value(item, target)) for item in value)
+        return "、".join(str(_translated_value(item, target)) for item in value)
     if isinstance(value, Phrase):
         return _phrase(value, target)
     if not isinstance(value, str):
@@ -246,10 +246,10 @@ def known_messages(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, 
     slots = {text: SLOT.findall(text) for text in exact if text not in filled}
     with_slots = [text for text, names in slots.items() if names and len(names) == len(set(names))]
     longest_first = sorted(with_slots, key=len, reverse=True)  # a longer message is the more specific one
-    return exact, [(_form(text), exact[text]) for text in longest_first]
+    return exact, [(_message_pattern(text), exact[text]) for text in longest_first]
 
 
-def _form(text: str) -> re.Pattern:
+def _message_pattern(text: str) -> re.Pattern:
     """Return a pattern for a message with values in it, at the beginning of a text and before a seam or the end."""
     # The pattern first looks for these words, which makes it fast for two values in a row.
     longest_words = max(re.split(r"\{\w+\}", text), key=len)

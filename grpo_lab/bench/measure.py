@@ -18,12 +18,13 @@ from typing import NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.bench.process import peak_memory
 from grpo_lab.bench.tables import PHASES
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.memory import enlarge_microbatches
+from grpo_lab.memory import fit_to_memory
 from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
 from grpo_lab.rewards.named import find_rewards
 from grpo_lab.tasks import TASKS, Row
@@ -76,7 +77,7 @@ def _run_arguments(spec: dict) -> tuple:
     rows = task.rows("train", None, config.seed)
     if spec["device"] == "cpu" and spec.get("trainer", "ours") == "ours":  # the memory plan does not hold for TRL
         keep_freed_memory_unless_tiny(model)
-        config, _ = enlarge_microbatches(model.config, tokenizer, rows, config, spec["precision"])
+        config, _ = fit_to_memory(model.config, tokenizer, rows, config, torch.device("cpu"))
     return model, tokenizer, rows, find_rewards(task.reward_funcs[:1])[0], config
 
 
@@ -101,7 +102,7 @@ class CountingOptimizer(TimedOptimizer):
     """
 
     def __init__(self, optimizer: TimedOptimizer):
-        vars(self).update(vars(optimizer))
+        vars(self).update(vars(optimizer))  # no `super().__init__`, which would allocate the moments a second time
 
     def step(self, lr, loss):
         self.adamw.zero_grad()
@@ -123,8 +124,8 @@ class TwoClocks(Clock):
 
 def _by_phase(clock: Clock) -> dict[str, float]:
     """Return the amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
-    other_phases = sum(amount for name, amount in clock.seconds.items() if name not in PHASES)
-    return {name: clock.seconds.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.seconds["rest"]}
+    other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASES)
+    return {name: clock.totals.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.totals["rest"]}
 
 
 def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -211,6 +212,10 @@ def measure_phases(spec: dict) -> dict:
             measured_steps.append(values)
         if len(measured_steps) == spec["steps"] - 1:
             break
+    if not measured_steps:
+        problem = f"is {spec['model']!r}, whose completions had equal rewards in all groups of {index + 1} steps"
+        allowed = "expected a model that is right in some completions of a problem and wrong in others"
+        raise InputError("model", spec["model"], allowed, problem=problem)
     seconds, flops, passes, median_rates = map(_medians, zip(*measured_steps, strict=True))
     accesses = passes | {"backward": BACKWARD_ACCESSES * passes["time/logprobs"], "optimizer": OPTIMIZER_ACCESSES}
     weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())

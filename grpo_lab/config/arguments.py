@@ -1,24 +1,26 @@
-"""Settings of a `GRPOConfig` from the command line, such as `--beta 0.04`, or from a file in YAML or JSON."""
+"""Options and settings as declared, on the command line, such as `--beta 0.04`, or in a file in YAML or JSON."""
 
 import difflib
 import re
 import types
 import typing
-from argparse import SUPPRESS, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import OptionSpec, typed_option
 from grpo_lab.base.parser import as_option_text
 from grpo_lab.base.setting import SettingSpec, union_members
 from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.config.settings import SETTINGS
 
 ALIASES = {"loss_type": ("--loss",)}
-METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME"}
+METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME", Path: "FILE"}
 
 
 class SettingsLoader(yaml.SafeLoader):
@@ -49,9 +51,29 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
             if group_title not in groups:
                 groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
             flags = (*ALIASES.get(spec.name, ()), f"--{spec.name}")
-            keywords = {"dest": spec.name, "help": _help(spec)} | argparse_type(spec.type)
+            keywords = {"dest": spec.name, "help": _help(spec)} | argparse_keywords(spec.type)
             groups[group_title].add_argument(*flags, **keywords)
     return parser
+
+
+def add_options(parser: ArgumentParser, specs: Iterable[OptionSpec]) -> None:
+    """Add options to the parser of a command, each as it is declared, and each group under its heading.
+
+    Their defaults are only named in the help: an option that was not typed may be set in the file of a run.
+    """
+    groups: dict[str, Any] = {"": parser}
+    for spec in specs:
+        if spec.group not in groups:
+            groups[spec.group] = parser.add_argument_group(spec.group)
+        flags = [f"--{name}" for name in (*spec.aliases, spec.name)]
+        keywords = {"dest": spec.name, "help": _option_help(spec)} | argparse_keywords(spec.type, reads_none=False)
+        if spec.metavar is not None:
+            keywords["metavar"] = spec.metavar
+        if spec.choices:
+            keywords |= {"choices": spec.choices, "metavar": None}  # argparse shows the choices
+        if spec.type is bool:
+            keywords |= {"nargs": "?", "const": True}
+        groups[spec.group].add_argument(*flags, **keywords)
 
 
 def read_settings(file: Path) -> dict:
@@ -107,32 +129,47 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
     return words
 
 
-def _help(setting: SettingSpec) -> str:
-    sentences = [setting.help_text]
-    if choices := setting.choices:
+def _option_help(spec: OptionSpec) -> str:
+    text = spec.help_text
+    if spec.needs:
+        *_, (name, value) = spec.needs.items()  # the last one itself needs those before it
+        text = f"with {typed_option(name, value)}: {text}"
+    default = spec.default_text
+    if not default and spec.default is not None and spec.default is not False:
+        default = as_option_text(spec.default)
+    return (f"{text} (default: {default})" if default else text).replace("%", "%%")
+
+
+def _help(spec: SettingSpec) -> str:
+    sentences = [spec.help_text]
+    if choices := spec.choices:
         sentences.append(f"one of {', '.join(choices)}")
-    default = as_option_text(setting.default)
-    if setting.name in SIZE_DEPENDENT_SETTINGS:
-        default = "the task's" if setting.name == "max_completion_length" else "by the model's size"
+    default = as_option_text(spec.default)
+    if spec.name in SIZE_DEPENDENT_SETTINGS:
+        default = "the task's" if spec.name == "max_completion_length" else "by the model's size"
     return f"{'; '.join(filter(None, sentences))} (default: {default})".strip().replace("%", "%%")
 
 
-def argparse_type(annotation) -> dict:
-    """Return the keywords with which argparse reads a setting of this type; "none" is read as None."""
+def argparse_keywords(annotation, reads_none: bool = True) -> dict[str, Any]:
+    """Return the keywords of `add_argument` for a value of this type.
+
+    reads_none: Whether "none" is read as None, if the type allows None.
+    """
     kinds = union_members(annotation)
     kind = next(option for option in kinds if option is not types.NoneType)
-    if list[str] in kinds:
+    reads_none = reads_none and types.NoneType in kinds
+    if kind is str and list[str] in kinds:
         return {"type": lambda text: text.split(",") if "," in text else text, "metavar": f"{METAVARS[kind]}[,...]"}
     if typing.get_origin(kind) is list:
         (kind,) = typing.get_args(kind)
         return {"type": kind, "nargs": "+", "metavar": METAVARS[kind]}
 
     def read(text: str):
-        if text.lower() == "none" and types.NoneType in kinds:
+        if reads_none and text.lower() == "none":
             return None
         if kind is bool and text.lower() not in ("true", "false"):
             raise ArgumentTypeError(f"{text!r} is neither true nor false")
         return text.lower() == "true" if kind is bool else kind(text)
 
-    read.__name__ = kind.__name__ + " or none" * (types.NoneType in kinds)  # name in messages of argparse
+    read.__name__ = kind.__name__ + " or none" * reads_none  # name in messages of argparse
     return {"type": read, "metavar": METAVARS[kind]}

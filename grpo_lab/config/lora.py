@@ -14,13 +14,21 @@ WITH_PEFT = {"use_peft": True}
 class LoraOptions:
     """The options of LoRA, with the defaults of TRL's `ModelConfig` except for the dropout, which is 0.05 there."""
 
-    lora_r: int = option(16, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
-    lora_alpha: int = option(32, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
-    lora_dropout: float = option(0.0, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
-    lora_target_modules: list[str] | None = option(None, named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+    lora_r: int = option(16, "rank of an adapter", named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+    lora_alpha: int = option(32, "adapters are multiplied by alpha / r", named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+    lora_dropout: float = option(
+        0.0,
+        "dropout, only with --engine trl, whose own default is 0.05",
+        named_code=NamedCode.NOTHING,
+        needs=WITH_PEFT,
+    )
+    lora_target_modules: list[str] | None = option(
+        None, "maps with an adapter, or all-linear",
+        named_code=NamedCode.NOTHING, default_text="peft's", needs=WITH_PEFT,
+    )  # fmt: skip
 
 
-LORA_OPTIONS = option_specs(LoraOptions)
+LORA_OPTIONS = option_specs(LoraOptions, group="engine")
 LORA_DEFAULTS = default_values(LORA_OPTIONS)
 ALL_LINEAR = "all-linear"
 

@@ -1,7 +1,7 @@
 """The precisions of full-parameter training, and the choice of one by device, configuration and model.
 
 Updates that are smaller than half the spacing of bf16 numbers are lost if the weights are rounded to the nearest
-(`grpo_lab.trainer.rounding`). There are two remedies: keep the weights in float32, or round stochastically. The
+(`grpo_lab.teaching.rounding`). There are two remedies: keep the weights in float32, or round stochastically. The
 precision `bf16-naive` has neither; it exists for a lesson.
 """
 

@@ -6,15 +6,17 @@ default, but that the chosen loss, advantage or option does not read, is refused
 """
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
-from grpo_lab.base.checks import InputError
+from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.option import NamedCode
 from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
 from grpo_lab.config.precision import PRECISIONS, dtype_name
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
@@ -117,7 +119,7 @@ class RunSettings:
         'estimator of advantages ("none": the reward itself; turn, state and gigpo: one advantage per turn, '
         "docs/agents.md), or FILE:function, your own (docs/own-task.md)",
         choices=ADVANTAGES,
-        named_code=NamedCode.ADVANTAGE,
+        named_code=NamedCode.FORMULA,
     )
     scale_rewards: str = setting(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
@@ -131,7 +133,7 @@ class RunSettings:
         "loss, or FILE:function, your own (docs/own-task.md)",
         group="objective",
         choices=LOSSES,
-        named_code=NamedCode.LOSS,
+        named_code=NamedCode.FORMULA,
     )
     importance_sampling_level: str = setting(
         "token",
@@ -141,6 +143,8 @@ class RunSettings:
     )
 
 
+# The fields of the last base come first, and a heading of `--help` holds until the next one. So the settings of losses,
+# and the first ones below, stand under the last heading of `RunSettings`, "objective".
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(LossSettings, RunSettings):
     """The settings of one run. A *step* is one batch of rollouts and all updates that are made from it.
@@ -151,7 +155,8 @@ class GRPOConfig(LossSettings, RunSettings):
     The dataclass is frozen: `dataclasses.replace(config, beta=0.04)` returns a changed copy.
 
     Raises:
-        InputError: for the first setting that is out of its range, does not fit the others, or is set but not read.
+        InputError: for all settings of a wrong type or out of their range, or else for the first one that does not fit
+            the others or is set but not read.
     """
 
     beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
@@ -161,6 +166,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "whether to weight the KL term by the importance ratio, for rollouts of an older policy",
         read_if=("beta",),
     )
+    # Any finite number.
     entropy_coef: float = setting(0.0, "coefficient of the entropy bonus (0: none)", above=-math.inf)
     ref_model_sync_steps: int | None = setting(
         None, "number of steps between refreshes of the reference model (none: never)", at_least=1, read_if=("beta",)
@@ -212,13 +218,18 @@ class GRPOConfig(LossSettings, RunSettings):
     def __post_init__(self):
         _check_settings(self)
 
-    def saved(self) -> dict:
+    def as_dict(self) -> dict:
         """Return all settings by name, ready for JSON."""
         return asdict(self)
 
+    def saved(self) -> dict:
+        """Return `as_dict()`, which replaces this name."""
+        warnings.warn("GRPOConfig.saved is withdrawn; as_dict replaces it", DeprecationWarning, stacklevel=2)
+        return self.as_dict()
+
     def with_changes(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
-        settings = self.saved() | changes
+        settings = self.as_dict() | changes
         while unused := {
             name: SETTINGS[name].default for name, _ in unused_settings(SimpleNamespace(**settings), SETTINGS)
         }:
@@ -276,6 +287,10 @@ class GRPOConfig(LossSettings, RunSettings):
         """Return True if the completions of this step (counted from 1) are shown; those of the last step always are."""
         return self.log_completions and (step % self.logging_steps == 0 or step == self.max_steps)
 
+    def is_evaluation_due(self, step: int) -> bool:
+        """Return True if an evaluation follows this step (counted from 1): every `eval_steps`, and after the last."""
+        return self.eval_steps is not None and (step % self.eval_steps == 0 or step == self.max_steps)
+
     def loss_arguments(self) -> dict:
         """Return the keyword arguments of `policy_loss`: those of every loss, and the settings that this loss reads."""
         keywords = {
@@ -288,14 +303,16 @@ class GRPOConfig(LossSettings, RunSettings):
         }
         return keywords | {name: getattr(self, name) for name in LOSSES[self.loss_type].reads}
 
-    def sampling_arguments(self) -> dict:
-        """Return the settings of the sampler as keyword arguments of `sample_completions`."""
-        return {
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "top_p": self.top_p,
-            "repetition_penalty": self.repetition_penalty,
-        }
+    def sampling_params(self) -> SamplingParams:
+        """Return the settings of the sampler, which an environment and `sample_rows` take."""
+        return SamplingParams(
+            self.num_generations,
+            self.max_completion_length,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            repetition_penalty=self.repetition_penalty,
+        )
 
 
 SETTINGS = setting_specs(GRPOConfig)
@@ -305,10 +322,19 @@ MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may
 
 
 def _check_settings(config: GRPOConfig) -> None:
-    """Raise InputError, or InputTypeError, for the first setting that is invalid."""
+    """Raise one InputError, or InputTypeError, for all settings of a wrong type, or else for all out of their range.
+
+    If there are none, it is raised for the first setting that does not fit the others.
+    """
     for check in (check_type, check_range):
+        errors = []
         for name, spec in SETTINGS.items():
-            check(spec, getattr(config, name))
+            try:
+                check(spec, getattr(config, name))
+            except InputError as error:
+                errors.append(error)
+        if errors:
+            raise combine_errors(errors)
     folder = config.output_dir
     fits = folder is None or (folder.strip() and not Path(folder).is_file())
     _check(fits, "output_dir", folder, "expected the name of a folder, or None")

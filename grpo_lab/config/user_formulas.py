@@ -53,10 +53,10 @@ def register_user_formula(setting: str, name: str) -> None:
         InputError: if the file, the function or its arguments are invalid.
     """
     value = import_user_object(setting, name, f"my_{KINDS[setting]}:mine")
-    TABLES[setting][name] = _loss(name, value) if setting == "loss_type" else _advantage(name, value)
+    TABLES[setting][name] = _loss_entry(name, value) if setting == "loss_type" else _advantage_entry(name, value)
 
 
-def _loss(name: str, value: Any) -> Loss:
+def _loss_entry(name: str, value: Any) -> Loss:
     """Return the entry of `LOSSES` for the user's function, or for an entry that the user wrote."""
     if isinstance(value, Loss):
         surrogate = _with_user_function(partial(_surrogate_of_entry, name, value.surrogate), value.surrogate)
@@ -66,16 +66,16 @@ def _loss(name: str, value: Any) -> Loss:
     argument_names = _argument_names("loss_type", name, value, readable, ("logp", "ratio"))
     settings_read = tuple(argument for argument in argument_names if argument not in LOSS_INPUTS)
     reads = (*settings_read, *([LEVEL_SETTING] if "ratio" in argument_names else []))
-    surrogate = _with_user_function(partial(_surrogate, name, value, argument_names), value)
+    surrogate = _with_user_function(partial(_surrogate_of_function, name, value, argument_names), value)
     return Loss(surrogate, "update_tokens", reads)
 
 
-def _advantage(name: str, value: Any) -> Advantage:
+def _advantage_entry(name: str, value: Any) -> Advantage:
     """Return the entry of `ADVANTAGES` for the user's function."""
     check_function("advantage", name, value)
     argument_names = _argument_names("advantage", name, value, ("rewards", *SETTINGS), ("rewards",))
     settings_read = tuple(argument for argument in argument_names if argument != "rewards")
-    compute = _with_user_function(partial(_advantages, name, value, settings_read), value)
+    compute = _with_user_function(partial(_advantages_of_function, name, value, settings_read), value)
     return Advantage(compute, settings_read, smallest_group=1)
 
 
@@ -131,7 +131,7 @@ def _with_user_function(checked: partial, function: Callable) -> partial:
     return checked
 
 
-def _surrogate(
+def _surrogate_of_function(
     name: str, function: Callable, argument_names: list[str], batch: LossBatch, settings: LossSettings
 ) -> Tensor:
     """Return the contribution of each token to the objective: minus the loss that the user's function returns."""
@@ -155,7 +155,7 @@ def _checked_loss(name: str, values: Any, batch: LossBatch) -> Tensor:
     return values
 
 
-def _advantages(
+def _advantages_of_function(
     name: str, function: Callable, settings_read: tuple[str, ...], batch: RewardBatch, config: Any
 ) -> Tensor:
     settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}

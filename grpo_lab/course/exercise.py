@@ -240,7 +240,7 @@ def f64(rows: list | float) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def log(*probabilities: float) -> Tensor:
+def logp_row(*probabilities: float) -> Tensor:
     """Return the logarithms of these probabilities as a tensor of one row, in float64."""
     return f64([list(probabilities)]).log()
 

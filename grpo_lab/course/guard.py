@@ -15,6 +15,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_lab.course.verdict_words import Fault
+
 MAX_SHOWN_LENGTH = 1_500  # characters of the printed output that are kept
 MAX_PRINTED_LENGTH = 10_000_000  # characters after which a call counts as endless
 
@@ -29,12 +31,12 @@ class GuardedCall:
 
     Attributes:
         result: The value that the call returned; None if the call was stopped.
-        fault: The reason why the call was stopped, "endless" or "exit"; "" if it returned.
+        fault: The reason why the call was stopped, `ENDLESS` or `EXIT`; `NONE` if it returned.
         printed: The beginning of what the call printed.
     """
 
     result: Any = None
-    fault: str = ""
+    fault: Fault = Fault.NONE
     printed: str = ""
 
 
@@ -47,9 +49,9 @@ def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
         except Stop:
             pass
         except (SystemExit, GeneratorExit):
-            outcome.fault = outcome.fault or "exit"
+            outcome.fault = outcome.fault or Fault.EXIT
     if output.length > MAX_PRINTED_LENGTH:
-        outcome.fault = "endless"
+        outcome.fault = Fault.ENDLESS
     ellipsis = f"\n… and {output.length - MAX_SHOWN_LENGTH} more characters" if output.length > MAX_SHOWN_LENGTH else ""
     return GuardedCall(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
 
@@ -87,7 +89,7 @@ def _time_limit(outcome: GuardedCall, seconds: float) -> Iterator[None]:
 
     def stop_call(*_) -> None:
         if is_running:
-            outcome.fault = "endless"
+            outcome.fault = Fault.ENDLESS
             raise Stop
 
     previous_handler = signal.signal(signal.SIGTERM, stop_call)

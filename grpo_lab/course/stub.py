@@ -11,6 +11,7 @@ import re
 from functools import cache
 from itertools import takewhile
 
+from grpo_lab.base.cell_code import Function, functions_of_cell, parse_cell
 from grpo_lab.course.changed_source import source_of
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.formulas.lines import with_lines, without_markers
@@ -47,15 +48,14 @@ def planted_lines(exercise: Exercise) -> dict[str, str]:
 
 def is_as_released(source: str, exercises: dict[str, Exercise]) -> bool:
     """Return True if a cell is untouched: each function of an exercise in it still has exactly the stub's lines."""
-    try:
-        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if parse_cell(source) is None:
         return False  # a stub can be parsed, so a student has changed this cell
+    functions = functions_of_cell(source)
     answers = [(function, exercises[function.name]) for function in functions if function.name in exercises]
     return all(_answer_lines(function) == _stub_lines(exercise) for function, exercise in answers)
 
 
-def _answer_lines(function: ast.FunctionDef) -> list[str]:
+def _answer_lines(function: Function) -> list[str]:
     """Return the statements below the docstring and the given checks, as text that ignores the layout."""
     return [ast.dump(statement) for statement in body_of(function)[len(given_checks(function)) :]]
 
@@ -97,12 +97,12 @@ def parsed_function(source: str) -> ast.FunctionDef:
     return node
 
 
-def given_checks(function: ast.FunctionDef) -> list[ast.stmt]:
+def given_checks(function: Function) -> list[ast.stmt]:
     """Return the argument checks at the beginning of the body. A stub keeps them: students need not write them."""
     return list(takewhile(_is_given, body_of(function)))
 
 
-def body_of(function: ast.FunctionDef) -> list[ast.stmt]:
+def body_of(function: Function) -> list[ast.stmt]:
     """Return the statements of a function below its docstring."""
     return function.body[1:] if ast.get_docstring(function) is not None else function.body
 

@@ -231,5 +231,5 @@ def class_variant(results: str) -> None:
     for name, recorded_outcomes in outcomes.items():
         lesson = exercises.lesson_exercise(name)
         exercise = _as_variant(lesson, inspect.unwrap(lesson.function), content[name]["hints"])
-        exercises.register(replace(exercise, recorded_outcomes=recorded_outcomes))
+        exercises.register_class_exercise(replace(exercise, recorded_outcomes=recorded_outcomes))
     print(_(fill("Checked by the formulas of your class: {0}", [*outcomes])))

@@ -5,10 +5,11 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from grpo_lab.base.checks import InputError, InputFileError, InputTypeError
 from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
@@ -35,10 +36,27 @@ class Log:
     rows: list[dict]
     settings: dict = field(default_factory=dict)
     name: str = "run"
+    _whole_log: "Log | None" = field(default=None, repr=False, compare=False)  # the log of which this is the beginning
+
+    @cached_property
+    def _columns(self) -> "_Columns":
+        return _Columns(self.rows) if self._whole_log is None else self._whole_log._columns
+
+    def beginning(self, num_rows: int) -> "Log":
+        """Return the log as it was after its first rows. It shares the columns of this log."""
+        return Log(self.rows[:num_rows], self.settings, self.name, self)
+
+    def metric_names(self) -> list[str]:
+        """Return the names in the rows, in the order in which they first occur."""
+        return [name for name, row in self._columns.first_rows.items() if row < len(self.rows)]
 
     def column(self, metric: str) -> Float[np.ndarray, " N"]:
         """Return the values of a metric, one per row; NaN for a row without it."""
-        return np.array([row.get(metric, math.nan) for row in self.rows], dtype=float)
+        return self._columns.values(metric)[: len(self.rows)]
+
+    def is_recorded(self, metric: str) -> Bool[np.ndarray, " N"]:
+        """Return for each row whether it has the metric, finite or not."""
+        return self._columns.is_recorded(metric)[: len(self.rows)]
 
     def points(self, metric: str, min_points: int = 0) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
         """Return the steps and values of the K rows in which a metric is finite.
@@ -46,15 +64,44 @@ class Log:
         Raises:
             MissingMetric: if there are fewer than `min_points` such rows.
         """
-        values = self.column(metric)
-        is_finite = np.isfinite(values)
-        if is_finite.sum() < min_points:
+        row_indices, steps, values = self._columns.points(metric)
+        num_points = np.searchsorted(row_indices, len(self.rows))
+        if num_points < min_points:
             raise MissingMetric(metric)
-        return self.column("step")[is_finite], values[is_finite]
+        return steps[:num_points], values[:num_points]
 
     def has(self, metric: str) -> bool:
         """Return True if at least one row has the metric, finite or not."""
-        return any(metric in row for row in self.rows)
+        return self._columns.first_rows.get(metric, math.inf) < len(self.rows)
+
+
+class _Columns:
+    """The columns of a log, each computed once, since a rule is tried on every beginning of a log.
+
+    first_rows: The index of the first row with a metric, by the metric, in this order.
+    """
+
+    def __init__(self, rows: list[dict]):
+        self._rows = rows
+        self.first_rows: dict[str, int] = {}
+        for index, row in enumerate(rows):
+            for metric in row:
+                self.first_rows.setdefault(metric, index)
+        self.values = cache(self._values)
+        self.is_recorded = cache(self._is_recorded)
+        self.points = cache(self._points)
+
+    def _values(self, metric: str) -> np.ndarray:
+        return np.array([row.get(metric, math.nan) for row in self._rows], dtype=float)
+
+    def _is_recorded(self, metric: str) -> np.ndarray:
+        return np.array([metric in row for row in self._rows], dtype=bool)
+
+    def _points(self, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the indices of the rows in which a metric is finite, with their steps and values."""
+        values = self.values(metric)
+        row_indices = np.flatnonzero(np.isfinite(values))
+        return row_indices, self.values("step")[row_indices], values[row_indices]
 
 
 def read_log(source, settings: dict | None = None) -> Log:

@@ -14,16 +14,15 @@ from grpo_lab.base.checks import check_at_least
 from grpo_lab.base.files import write_atomically
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.setting import check_range, check_type
-from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS
+from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS, TOOL_OPTIONS
 from grpo_lab.config import SETTINGS
-from grpo_lab.config.arguments import read_settings
+from grpo_lab.config.arguments import add_options, read_settings
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.evaluate.measure import sample_records
 from grpo_lab.evaluate.metrics import evaluation_metrics
 from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.rewards import reward_names
-from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
-from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTION_SPECS, TaskSpec, make_task_spec
 from grpo_lab.tasks import SPLITS, TASKS, Rows
 
 TURN_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # settings that limit the calls of tools
@@ -186,19 +185,17 @@ def _parser() -> Parser:
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
-    add_task_options(parser)
-    add_reward_options(parser)
-    add_tool_options(parser)
+    add_options(parser, (TASK_OPTION_SPECS | TOOL_OPTIONS).values())
     add = parser.add_argument
-    add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default test)')
+    add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default: %(default)s)')
     add("--n", type=int, help="number of problems (default: 1000, or as many as there are)")
-    add("--seed", type=int, default=1, help="chooses the problems and the samples (default 1)")
-    add("--num_generations", type=int, default=4, help="completions per problem (default 4)")
+    add("--seed", type=int, default=1, help="chooses the problems and the samples (default: %(default)s)")
+    add("--num_generations", type=int, default=4, help="completions per problem (default: %(default)s)")
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
-    add("--temperature", type=float, default=1.0, help="of the sampler (default 1.0)")
+    add("--temperature", type=float, default=1.0, help="of the sampler (default: %(default)s)")
     add("--max_tool_calling_iterations", type=int, metavar="N", help="limit of turns with calls (default: none)")
-    timeout_help = f"limit of a call of a tool, in seconds (default {SETTINGS['tool_timeout'].default:g})"
+    timeout_help = f"limit of a call of a tool, in seconds (default: {SETTINGS['tool_timeout'].default:g})"
     add("--tool_timeout", type=float, metavar="X", help=timeout_help)
     output_help = "write completions with prompts, rewards and the turns of episodes, one JSON object per line"
     add("--output", type=writable_file, metavar="FILE", help=output_help)

@@ -77,7 +77,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
 
 
 @contextmanager
-def running(source: str, module: str, function: str) -> Iterator[None]:
+def replaced_code(source: str, module: str, function: str) -> Iterator[None]:
     """Replace the code of a function, within the context, by its code in another source of its module.
 
     The code is replaced inside the function object, so the change also reaches modules that have imported the

@@ -7,8 +7,7 @@ from grpo_lab.memory.planning import (
     MemoryPlan,
     all_candidates,
     choose_candidate,
-    enlarge_microbatches,
-    fit_to_gpu,
+    fit_to_memory,
     plan_memory,
 )
 from grpo_lab.models.shapes import shape_of

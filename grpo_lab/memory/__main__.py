@@ -8,8 +8,9 @@ from transformers import AutoConfig, AutoTokenizer
 from grpo_lab.base import command
 from grpo_lab.base.checks import InputError, check_positive
 from grpo_lab.base.display import GIB
+from grpo_lab.command_options import COMMAND_OPTIONS, TOOL_OPTIONS
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.arguments import settings_parser
+from grpo_lab.config.arguments import add_options, settings_parser
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choose_candidate, plan_memory
@@ -19,7 +20,6 @@ from grpo_lab.models.shapes import SHAPES, shape_config, shape_of
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 from grpo_lab.rollout.prompting.prompts import longest_prompt
-from grpo_lab.task_options import add_task_options, add_tool_options
 from grpo_lab.task_spec import MODEL_TEMPLATE, SUMS, make_task_spec
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 
@@ -79,15 +79,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = settings_parser("grpo_lab.memory", PLANNED_SETTINGS)
     parser.description = "What a run will take of a GPU's memory, and what to turn down where it does not fit."
     model_help = (
-        f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default %(default)s)"
+        f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default: %(default)s)"
     )
     parser.add_argument("--model", default="qwen2", help=model_help)
-    add_task_options(parser)
-    add_tool_options(parser)
+    options = ("task", "chat_template", *TOOL_OPTIONS, *DATA_OPTION_NAMES)
+    add_options(parser, [COMMAND_OPTIONS[name] for name in options])
     parser.set_defaults(task=SUMS, chat_template=MODEL_TEMPLATE)
     precision_help = "(default: the first that fits: fp32-master, bf16; fp32 if the model is tiny)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=precision_help)
-    budget_help = "memory that is free on the GPU (default %(default)s)"
+    budget_help = "memory that is free on the GPU (default: %(default)s)"
     parser.add_argument("--budget", type=float, default=8.0, metavar="GIB", help=budget_help)
     return parser
 

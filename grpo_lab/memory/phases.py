@@ -17,7 +17,7 @@ from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS
 from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
 from grpo_lab.rollout.forward.attention import aligned_columns
 from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
-from grpo_lab.rollout.forward.model_logprobs import adds_head_gradient_in_place, head_chunk
+from grpo_lab.rollout.forward.model_logprobs import adds_head_gradient_in_place, head_chunk_tokens
 from grpo_lab.trainer.optim_8bit import PIECE_SIZE
 
 BytesByPart = dict[str, int]
@@ -41,7 +41,6 @@ class RunSizes:
 
     @cached_property
     def microbatch_size(self) -> int:
-        """R, the number of completions in a micro-batch of an update."""
         return self.config.microbatch_size
 
     @cached_property
@@ -97,7 +96,7 @@ class RunSizes:
     def chunk_tokens(self) -> int | None:
         """Tokens that pass the head at a time; None if all tokens pass it at once."""
         shape = self.shape
-        chunk = head_chunk(self.head_tokens, shape.vocabulary, shape.width, self.device_type)
+        chunk = head_chunk_tokens(self.head_tokens, shape.vocabulary, shape.width, self.device_type)
         return chunk if self.logits_in_chunks else None
 
     @cached_property

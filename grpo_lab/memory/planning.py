@@ -52,7 +52,7 @@ class MemoryPlan:
     @property
     def totals(self) -> dict[str, int]:
         """The bytes that each phase needs: {phase: bytes}."""
-        return {name: sum(parts.values()) for name, parts in self.phases.items()}
+        return {name: sum(sizes.values()) for name, sizes in self.phases.items()}
 
     @property
     def peak(self) -> int:
@@ -139,8 +139,8 @@ class Candidate(NamedTuple):
 
     def __str__(self) -> str:
         layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
-        parts = self.plan.run.rollout_parts
-        in_parts = f", rollout in {parts} parts" * (parts > 1)
+        num_parts = self.plan.run.rollout_parts
+        in_parts = f", rollout in {num_parts} parts" * (num_parts > 1)
         return f"{self.precision}, {layers}, {self.microbatch_size} rows at a time{in_parts}"
 
     def with_rollout_within(self, budget: int) -> "Candidate":
@@ -152,10 +152,10 @@ class Candidate(NamedTuple):
         if self.plan.run.has_environment:
             return self
         prompts = self.plan.run.config.prompts_per_step
-        for parts in range(1, prompts + 1):
-            if prompts % parts:
+        for num_parts in range(1, prompts + 1):
+            if prompts % num_parts:
                 continue
-            plan_in_parts = self.plan.with_changes(rollout_parts=parts)
+            plan_in_parts = self.plan.with_changes(rollout_parts=num_parts)
             if plan_in_parts.fits(budget):
                 return self._replace(plan=plan_in_parts)
         return self
@@ -230,18 +230,20 @@ def choose_candidate(
     return candidates[-1], [*lines, f"none of them fits; what is left: {remedies}, or a smaller model"]
 
 
-def fit_to_gpu(
+def fit_to_memory(
     model_config,
     tokenizer,
     rows,
     config: GRPOConfig,
     device: torch.device,
-    fixed_settings: Container[str],
+    fixed_settings: Container[str] = (),
     environment: Environment | None = None,
 ) -> tuple[GRPOConfig, list[str]]:
-    """Choose precision, checkpointing and micro-batch size so that a run fits a GPU.
+    """Choose settings with which a run fits the memory of its device.
 
-    Nothing changes on other devices, or for a model whose memory cannot be planned.
+    On a GPU these are the precision, gradient checkpointing and the micro-batch size of the first candidate that fits.
+    On a CPU they are larger micro-batches for short completions. Nothing changes on another device, or for a model
+    whose memory cannot be planned.
 
     Args:
         model_config: The transformers configuration of the model.
@@ -253,9 +255,10 @@ def fit_to_gpu(
         environment: The environment that replies to the policy; None without one.
 
     Returns:
-        The configuration of the chosen candidate, and lines to print on the plan and the choice.
+        The chosen configuration, and lines to print on the plan and the choice. On a CPU there are no lines if nothing
+        has changed.
     """
-    if device.type != "cuda":
+    if device.type not in ("cuda", "cpu"):
         return config, []
     schemas = None if environment is None else environment.schemas
     try:
@@ -265,58 +268,41 @@ def fit_to_gpu(
             config,
             prompt_length=longest_prompt(tokenizer, rows, schemas),
             precision=precisions[0],
+            device_type=device.type,
             has_environment=environment is not None,
         )
     except InputError as error:  # a model that cannot be planned may still be trained
-        return config, [f"memory: not planned, since {error}"]
+        return config, [f"memory: not planned, since {error}"] * (device.type == "cuda")
+    if device.type == "cpu":
+        return _enlarge_microbatches(memory_plan, fixed_settings)
     chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions, fixed_settings)
     return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
 
 
-def enlarge_microbatches(
-    model_config,
-    tokenizer,
-    rows,
-    config: GRPOConfig,
-    precision: str,
-    fixed_settings: Container[str] = (),
-    environment: Environment | None = None,
-) -> tuple[GRPOConfig, list[str]]:
+def _enlarge_microbatches(memory_plan: MemoryPlan, fixed_settings: Container[str]) -> tuple[GRPOConfig, list[str]]:
     """Choose larger micro-batches for short completions, which saves time on a CPU and needs no more memory.
 
     Each micro-batch reads and writes all weights and gradients, which takes much of a CPU's time if it has few tokens.
     The default number of rows is chosen for completions of `SHORT_COMPLETION_TOKENS`. For shorter completions this
     function takes the most rows whose update needs no more memory, by the plan, than the default rows of that length.
 
-    Nothing changes if the loss depends on the size of a micro-batch, or the model's memory cannot be planned.
-
-    Arguments and results are those of `fit_to_gpu`, with a `precision`, a name in `PRECISIONS`, in place of the device.
-    There are no lines if nothing has changed.
+    Nothing changes if the loss depends on the size of a micro-batch.
     """
+    config = memory_plan.run.config
     has_fixed_batches = any(name in fixed_settings for name in MICROBATCH_SETTINGS)
     loss_depends_on_size = LOSSES[config.loss_type].depends_on_microbatches
     if has_fixed_batches or loss_depends_on_size or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
-    config_with_long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
-    schemas = None if environment is None else environment.schemas
-    try:
-        memory_plan = plan_memory(
-            model_config,
-            config_with_long_completions,
-            prompt_length=longest_prompt(tokenizer, rows, schemas),
-            precision=precision,
-            device_type="cpu",
-            has_environment=environment is not None,
-        )
-    except InputError:
-        return config, []
+    long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
+    allowed_bytes = memory_plan.with_changes(config=long_completions).totals["update"]
     for size in range(config.update_batch_size, config.microbatch_size, -1):
         if config.update_batch_size % size:
             continue
-        steps = config.update_batch_size // size
-        larger = replace(config, per_device_train_batch_size=size, gradient_accumulation_steps=steps)
-        if memory_plan.with_changes(config=larger).totals["update"] <= memory_plan.totals["update"]:
+        accumulation_steps = config.update_batch_size // size
+        larger = replace(config, per_device_train_batch_size=size, gradient_accumulation_steps=accumulation_steps)
+        if memory_plan.with_changes(config=larger).totals["update"] <= allowed_bytes:
             default_size = f"{config.microbatch_size} of {SHORT_COMPLETION_TOKENS} tokens"
             why = f"{size} short completions need no more memory than {default_size}"
-            return larger, [f"per_device_train_batch_size {size}, gradient_accumulation_steps {steps}: {why}"]
+            sizes = f"per_device_train_batch_size {size}, gradient_accumulation_steps {accumulation_steps}"
+            return larger, [f"{sizes}: {why}"]
     return config, []

@@ -22,6 +22,7 @@ TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
 ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID_PATTERN = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
@@ -88,11 +89,11 @@ def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None =
     if (folder / ADAPTER_CONFIG_FILE).is_file():
         base = base_of(folder)
         return _base_folder(folder, base), f"the model to which the adapter in {readable(folder)} belongs", folder
-    if missing := missing_file(folder):
+    if problem_of_files := missing_or_damaged(folder):
         advice = (
             "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
         )
-        problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, which has no {missing}"
+        problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, which {problem_of_files}"
         raise InputFileError("name", os.fspath(name), advice, problem=problem)
     return folder, reason, None
 
@@ -106,7 +107,7 @@ def _base_folder(adapter: Path, base: str) -> Path:
     if not folder.is_dir():
         cached = find_in_caches(base) if HUB_ID_PATTERN.fullmatch(base) else None
         folder = cached[0] if cached else folder
-    if not folder.is_dir() or (folder / ADAPTER_CONFIG_FILE).is_file() or missing_file(folder):
+    if not folder.is_dir() or (folder / ADAPTER_CONFIG_FILE).is_file() or missing_or_damaged(folder):
         problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which is not a whole model on this machine"
         remedy = f"mend the name in its {ADAPTER_CONFIG_FILE}"
         if HUB_ID_PATTERN.fullmatch(base):
@@ -140,8 +141,8 @@ def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
         if folder is None:
             continue
         is_adapter = (folder / ADAPTER_CONFIG_FILE).is_file()
-        if not is_adapter and (missing := missing_file(folder)):
-            print(f"policy: passing over {readable(folder)}, which has no {missing}")
+        if not is_adapter and (problem := missing_or_damaged(folder)):
+            print(f"policy: passing over {readable(folder)}, which {problem}")
         else:
             return folder, f"{hub_id}, found in the {hub} cache"
     return None
@@ -179,24 +180,27 @@ def _download(hub_id: str) -> Path:
         ) from None
 
 
-def missing_file(folder: Path) -> str | None:
-    """Return the name of the first file that the folder lacks and a model needs; None if no file is missing."""
+def missing_or_damaged(folder: Path) -> str | None:
+    """Return what keeps a folder from holding a model, such as "has no config.json"; None if nothing does."""
     tokenizers = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
     tokenizer = next((name for name in tokenizers if (folder / name).is_file()), tokenizers[0])
-    needed = ["config.json", tokenizer, *sorted(_weight_files(folder))]
-    return next((name for name in needed if not (folder / name).is_file()), None)
+    weight_files = _weight_files(folder)
+    needed = ["config.json", tokenizer, *sorted(weight_files or ())]
+    if missing := next((name for name in needed if not (folder / name).is_file()), None):
+        return f"has no {missing}"
+    return f"has a damaged {WEIGHTS_INDEX_FILE}" if weight_files is None else None
 
 
-def _weight_files(folder: Path) -> set[str]:
-    index = folder / "model.safetensors.index.json"
+def _weight_files(folder: Path) -> set[str] | None:
+    """Return the names of the files that hold the weights; None if their index is damaged."""
+    index = folder / WEIGHTS_INDEX_FILE
     if index.is_file():
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             names = {Path(file_name).as_posix() for file_name in weight_map.values()}
             if names:
                 return names
-        # The index is damaged. No file has this name, so `missing_file` reports it as missing.
-        return {f"whole {index.name}"}
+        return None
     return {"model.safetensors"}
 
 
@@ -217,7 +221,11 @@ def count_parameters(name: str | os.PathLike, device_type: str | None = None) ->
 def parameters_in(folder: Path) -> int:
     """Count the parameters of the model in a folder, as `count_parameters` does."""
     num_parameters = 0
-    for file in (folder / file_name for file_name in _weight_files(folder)):
+    weight_files = _weight_files(folder)
+    if weight_files is None:
+        problem = f"is {readable(folder)}, which has a damaged {WEIGHTS_INDEX_FILE}"
+        raise InputError("name", folder, "download it again", problem=problem)
+    for file in (folder / file_name for file_name in weight_files):
         try:
             with safe_open(file, "np") as opened:
                 tensor_names = opened.keys()

@@ -24,9 +24,9 @@ from transformers import (
 from transformers.utils import logging
 
 from grpo_lab.base.checks import InputError, check_choice
+from grpo_lab.base.commands import OUT_OF_MEMORY
 from grpo_lab.base.display import readable
 from grpo_lab.base.origin import set_origin
-from grpo_lab.base.running import OUT_OF_MEMORY
 from grpo_lab.config.precision import PRECISIONS, pick_precision, slow_here
 from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.device import describe_device, pick_device

@@ -9,9 +9,10 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout import compute_logprobs, evaluation_mode
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.rollout.inputs import LogprobInputs, Prompts
 
@@ -62,8 +63,8 @@ def mean_difference(model) -> float:
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[0, :2] = False
     with evaluation_mode(model), restored_random_state(seed=0):
-        without_end_token = SamplingParams(eos_token_ids=(), pad_token_id=0)
-        request = SamplingRequest(Prompts(ids, mask), 2, COMPLETION_LENGTH, without_end_token)
+        sampling = SamplingParams(num_generations=2, max_completion_length=COMPLETION_LENGTH)
+        request = SamplingRequest(Prompts(ids, mask), sampling, eos_token_ids=(), pad_token_id=0)
         sequences, sampled_logp, *_ = sample_sequences(model, request)
         completions = sequences[:, length:]
         prompt_of_row = torch.tensor([0, 0, 1, 1], device=ids.device)

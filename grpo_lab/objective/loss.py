@@ -107,14 +107,15 @@ def policy_loss(
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.12)
     metrics = {"ratio": ratio} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
+    over_rows = {name for name, metric in metrics.items() if _is_per_row(metric, mask, importance_sampling_level)}
     if beta > 0:
         kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
         values = values + beta * kl  # B T (5.13)
         metrics["kl"] = kl
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
-    means = {name: _mean(metric.detach(), mask) for name, metric in metrics.items()}
-    return loss, LossMetrics(means, over_rows={name for name in means if _is_per_row(metrics[name], mask)})
+    means = {name: _mean(metric.detach(), mask, name in over_rows) for name, metric in metrics.items()}
+    return loss, LossMetrics(means, over_rows)
 
 
 def microbatch_loss(
@@ -157,10 +158,11 @@ def microbatch_loss(
     return loss, metrics
 
 
-def _mean(values: Tensor, mask: Tensor) -> Float[Tensor, ""]:
+def _mean(values: Tensor, mask: Tensor, is_per_row: bool) -> Float[Tensor, ""]:
     """Return the mean over the tokens of the mask, or over rows if there is one value per row, as in TRL."""
-    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if _is_per_row(values, mask) else mask)
+    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if is_per_row else mask)
 
 
-def _is_per_row(values: Tensor, mask: Tensor) -> bool:
-    return values.shape[1] < mask.shape[1]
+def _is_per_row(values: Tensor, mask: Tensor, level: str) -> bool:
+    # If rows have one token, a column may hold a value per row or per token; the level decides.
+    return values.shape[1] == 1 and (mask.shape[1] > 1 or level == "sequence")

@@ -187,7 +187,7 @@ LOSSES = {
 LOSS_TYPES = tuple(LOSSES)
 
 
-LOSS_SETTINGS = setting_specs(LossSettings)
+LOSS_SETTING_SPECS = setting_specs(LossSettings)
 
 
 def divides_by_update_tokens(loss_type: str) -> bool:
@@ -198,6 +198,6 @@ def divides_by_update_tokens(loss_type: str) -> bool:
 
 def check_ranges(loss: Loss, settings: LossSettings) -> None:
     """Raise InputError for the first setting that this loss reads and that is out of its range."""
-    for name, spec in LOSS_SETTINGS.items():
+    for name, spec in LOSS_SETTING_SPECS.items():
         if name in loss.reads:
             check_range(spec, getattr(settings, name), allow_infinity=True)

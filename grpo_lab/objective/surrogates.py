@@ -147,7 +147,7 @@ def sapo_surrogate(
     """
     check_shapes(ratio=(ratio, "B #T"), advantages=(advantages, "B | B #T"))
     advantages = per_token(advantages)
-    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B 1 (5.29)
+    tau = torch.where(advantages > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))  # B T (5.29)
     surrogate = 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages  # B T (5.30)
     return surrogate
 
@@ -165,11 +165,12 @@ def vespo_surrogate(
     r"""Weight a whole sequence by a smooth function of its ratio, highest at k / lambda.
 
     \log w_b = \sum_t m_{b,t} (\log \pi_{b,t} - \log \pi^{\mathrm{old}}_{b,t}) \tag{5.31}
-    (k, \lambda) = (k_{+}, \lambda_{+}) \;\text{if}\; A_{b,t} \ge 0, \;\text{else}\; (k_{-}, \lambda_{-}) \tag{5.32}
-    \varphi_b = \mathrm{sg}[\exp(\lambda + k \log w_b - \lambda w_b)] \tag{5.33}
-    S_{b,t} = \varphi_b \, A_{b,t} \log \pi_{b,t} \tag{5.34}
+    (k, \lambda)_{b,t} = (k_{+}, \lambda_{+}) \text{ if } A_{b,t} \ge 0 \text{ else } (k_{-}, \lambda_{-}) \tag{5.32}
+    \varphi_{b,t} = \mathrm{sg}[\exp(\lambda_{b,t} + k_{b,t} \log w_b - \lambda_{b,t} w_b)] \tag{5.33}
+    S_{b,t} = \varphi_{b,t} \, A_{b,t} \log \pi_{b,t} \tag{5.34}
 
-    log w is clamped to [log(1e-8), 20], and the log-ratio of each token to [-20, 20], as in TRL.
+    With one advantage per completion, k, lambda and phi are the same for all its tokens. log w is clamped to
+    [log(1e-8), 20], and the log-ratio of each token to [-20, 20], as in TRL.
 
     Source: "VESPO: Variational Sequence-Level Soft Policy Optimization" (2026, arXiv 2602.10693); defaults as in TRL.
     """
@@ -179,9 +180,11 @@ def vespo_surrogate(
     advantages = per_token(advantages)
     log_ratio = torch.where(mask, logp - old_logp, 0).clamp(-20, 20)
     log_w = log_ratio.sum(-1, keepdim=True).clamp(math.log(1e-8), 20)  # B 1 (5.31)
-    positive, negative = logp.new_tensor((k_pos, lambda_pos)), logp.new_tensor((k_neg, lambda_neg))
-    k, lam = (torch.where(advantages >= 0, positive[i], negative[i]) for i in (0, 1))  # B 1 (5.32)
-    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B 1 (5.33)
+    k, lam = (
+        torch.where(advantages >= 0, logp.new_tensor(k_pos), logp.new_tensor(k_neg)),
+        torch.where(advantages >= 0, logp.new_tensor(lambda_pos), logp.new_tensor(lambda_neg)),
+    )  # B T (5.32)
+    phi = (lam + k * log_w - lam * log_w.exp()).exp().detach()  # B T (5.33)
     surrogate = phi * advantages * logp  # B T (5.34)
     return surrogate
 

@@ -7,7 +7,7 @@ tools reply.
 `# [name]` at the end of a line is an address used by the exercises and mutation tests (formulas/lines.py).
 """
 
-from grpo_lab.rollout.environments.episodes import sample_episodes
+from grpo_lab.rollout.environments.text_environment import sample_episodes
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id

@@ -13,8 +13,8 @@ from torch import Tensor
 class Episode:
     """The record of one episode apart from its tokens: calls, messages, environment and rewards."""
 
-    calls: int = 0  # number of calls of tools, or of replies of a text environment
-    failures: int = 0  # number of calls that failed: unreadable, unknown tool, wrong arguments, exception or timeout
+    num_calls: int = 0  # number of calls of tools, or of replies of a text environment
+    num_failures: int = 0  # number that failed: unreadable, unknown tool, wrong arguments, exception or timeout
     prompt: Any = None  # the prompt, if `reset` changed it; None if it is the prompt of the data row
     messages: list[dict] | None = None  # the completion with its tool calls and results; None for a text environment
     environment: Any = None  # the environment object of this episode
@@ -22,7 +22,7 @@ class Episode:
     # The next two are recorded only for advantages that are computed per turn.
     turn_rewards: list[float] = field(default_factory=list)  # the part of `reward` added in each turn but the last
     states: list[Any] = field(default_factory=list)  # the state of the environment before each turn
-    reply_tokens: int = 0  # number of tokens that the environment wrote
+    num_reply_tokens: int = 0  # number of tokens that the environment wrote
 
 
 # The fields of `Rollout` with an entry for each prompt; all others have an entry for each row.

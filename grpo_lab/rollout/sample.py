@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from grpo_lab.base.checks import check_at_least, check_choice
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
@@ -19,7 +19,6 @@ from grpo_lab.rollout.prompting.tags import TagKeepingTokenizer, thought_prefixe
 from grpo_lab.rollout.rollout import Rollout
 
 
-@torch.no_grad()
 def sample_completions(
     model,
     tokenizer,
@@ -55,25 +54,37 @@ def sample_completions(
         ValueError: if a setting is out of its range, or if a prompt cannot be encoded or leaves no room in the context.
             It is raised before anything is sampled.
     """
+    sampling = SamplingParams(
+        num_generations,
+        max_completion_length,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        repetition_penalty=repetition_penalty,
+        cache_implementation=cache_implementation,
+    )
+    return sample_prompts(model, tokenizer, prompts, sampling)
+
+
+@torch.no_grad()
+def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) -> Rollout:
+    """Sample completions of each prompt, as `sample_completions` describes, with settings that are one value."""
     encoded = encode_prompts(tokenizer, prompts)
-    request = make_sampling_request(
-        model, tokenizer, encoded, num_generations, max_completion_length, cache_implementation,
-        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty,
-    )  # fmt: skip
+    request = make_sampling_request(model, tokenizer, encoded, sampling)
     with evaluation_mode(model):
         samples = sample_sequences(model, request)
-    eos_token_ids = list(request.sampling.eos_token_ids)
+    eos_token_ids = list(request.eos_token_ids)
     prompt_length = request.prompts.ids.shape[1]
     completion_ids, mask, truncated, texts = read_sequences(
         samples.sequences, prompt_length, eos_token_ids, TagKeepingTokenizer(tokenizer, eos_token_ids)
     )
     # The rewards also see the opening <think> tag if the prompt ends with it.
     prefixes = thought_prefixes(tokenizer, encoded)
-    texts = [with_thought_prefix(text, prefixes[row // num_generations]) for row, text in enumerate(texts)]
+    texts = [with_thought_prefix(text, prefixes[row // sampling.num_generations]) for row, text in enumerate(texts)]
     return Rollout.without_environment(
         prompt_ids=request.prompts.ids,
         prompt_mask=request.prompts.mask,
-        prompt_of_row=torch.arange(len(mask), device=mask.device) // num_generations,  # [groups]
+        prompt_of_row=torch.arange(len(mask), device=mask.device) // sampling.num_generations,  # [groups]
         completion_ids=completion_ids,  # [ids]
         mask=mask,
         logp=torch.where(mask, samples.logp, 0),
@@ -83,37 +94,16 @@ def sample_completions(
     )
 
 
-def make_sampling_request(
-    model,
-    tokenizer,
-    encoded: Prompts,
-    num_generations: int,
-    max_completion_length: int,
-    cache_implementation: str | None,
-    **settings,
-) -> SamplingRequest:
-    """Return the request for G completions of each prompt, without an environment, on the model's device.
-
-    Args:
-        model, tokenizer: The policy and its tokenizer.
-        encoded: The P prompts, as `encode_prompts` returns them.
-        num_generations: G, number of completions of each prompt.
-        max_completion_length: Maximum number of tokens of a completion.
-        cache_implementation: The argument of `sample_completions`.
-        settings: Any of temperature, top_k, top_p and repetition_penalty; each is neutral by default.
+def make_sampling_request(model, tokenizer, encoded: Prompts, sampling: SamplingParams) -> SamplingRequest:
+    """Return the request for completions of encoded prompts, without an environment, on the model's device.
 
     Raises:
-        InputError: if an argument is out of its range, or if a prompt leaves no room in the context.
+        InputError: if a prompt leaves no room in the context.
     """
-    check_at_least("num_generations", num_generations, 1)
-    check_at_least("max_completion_length", max_completion_length, 1)
-    check_choice("cache_implementation", cache_implementation, (None, "dynamic"))
-    sampling = SamplingParams(tuple(end_token_ids(model, tokenizer)), pad_token_id(tokenizer), **settings)
     for index, tokens in enumerate(encoded.mask.sum(-1).tolist()):
-        check_context_length(model.config, tokens, max_completion_length, f"prompts[{index}]")
-    prompts = encoded.to(model.device)
-    use_generate = cache_implementation == "dynamic"
-    return SamplingRequest(prompts, num_generations, max_completion_length, sampling, use_generate=use_generate)
+        check_context_length(model.config, tokens, sampling.max_completion_length, f"prompts[{index}]")
+    eos_token_ids = tuple(end_token_ids(model, tokenizer))
+    return SamplingRequest(encoded.to(model.device), sampling, eos_token_ids, pad_token_id(tokenizer))
 
 
 def read_sequences(

@@ -14,23 +14,54 @@ EXAMPLE_RECORD = '{"prompt": "6 * 7 = ?", "answer": "42"}'
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Options for reading the user's own data.
+    """Options for reading the user's own data; None stands for the default in each help text.
 
-    dataset_config: The configuration of a hub data set, or the name of a subfolder of a folder; None for none.
-    dataset_split: The split to train on, in a folder the files whose names begin with it; None for "train".
-    dataset_test_split: The split that is held out; None for the default of the source (`grpo_lab.tasks.user_data`).
-    prompt_column: The column with the prompts; None for "prompt".
-    answer_column: The column with the answers; None for "answer". Rewards get it as `answer` and under its own name.
-    prompt_template: The prompt as a text with names of columns, such as "{question} Answer:", with {{ for a brace;
-        None takes the column with the prompts.
+    Rewards get the column with the answers as `answer` and under its own name. In the template of the prompt, {{
+    stands for a brace.
     """
 
-    dataset_config: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
-    dataset_split: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
-    dataset_test_split: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
-    prompt_column: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
-    answer_column: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
-    prompt_template: str | None = option(None, named_code=NamedCode.NOTHING, passed_to_evaluate=True)
+    dataset_config: str | None = option(
+        None,
+        "configuration of a hub data set, or a folder in the folder",
+        named_code=NamedCode.NOTHING,
+        passed_to_evaluate=True,
+    )
+    dataset_split: str | None = option(
+        None,
+        "split to train on, or the beginning of its files' names in a folder",
+        named_code=NamedCode.NOTHING,
+        default_text="train",
+        aliases=("dataset_train_split",),
+        passed_to_evaluate=True,
+    )
+    dataset_test_split: str | None = option(
+        None,
+        "split that is held out",
+        named_code=NamedCode.NOTHING,
+        default_text="of a hub data set a tenth of the problems; in a folder test, if any",
+        passed_to_evaluate=True,
+    )
+    prompt_column: str | None = option(
+        None,
+        "column with the prompts",
+        named_code=NamedCode.NOTHING,
+        default_text="prompt",
+        passed_to_evaluate=True,
+    )
+    answer_column: str | None = option(
+        None,
+        "column with the answers, for rewards that read one",
+        named_code=NamedCode.NOTHING,
+        default_text="answer",
+        passed_to_evaluate=True,
+    )
+    prompt_template: str | None = option(
+        None,
+        "prompt as a text with names of columns, such as 'Q: {question}'; in place of --prompt_column",
+        named_code=NamedCode.NOTHING,
+        metavar="TEXT",
+        passed_to_evaluate=True,
+    )
 
     def __post_init__(self):
         for name in DATA_OPTION_NAMES:
@@ -115,6 +146,6 @@ class DataOptions:
                 raise InputError(name, value, f"leave it out: {reason}")
 
 
-DATA_OPTIONS = option_specs(DataOptions)
+DATA_OPTIONS = option_specs(DataOptions, group="data of your own")
 DATA_OPTION_NAMES = tuple(DATA_OPTIONS)
 DEFAULT_DATA_OPTIONS = DataOptions()

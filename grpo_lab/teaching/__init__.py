@@ -1,1 +1,1 @@
-"""Tools that only lessons use: the beginning of a notebook, predictions, plots, planted bugs, prefix probabilities."""
+"""What only lessons use: the beginning of a notebook, predictions, plots, planted bugs, formulas that no run calls."""

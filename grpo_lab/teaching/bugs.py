@@ -21,7 +21,7 @@ from pathlib import Path
 
 from grpo_lab.base.display import display
 from grpo_lab.base.language import _, fill
-from grpo_lab.formulas.lines import running, with_lines, without_markers
+from grpo_lab.formulas.lines import replaced_code, with_lines, without_markers
 
 BLOCK = "background-color:#FCFCFC;color:#000;font-family:monospace;padding:8px;white-space:pre-wrap;word-break:normal"
 # Measurements at the end of a recorded run, which are not in its log: name in a lesson -> key of the record.
@@ -47,7 +47,7 @@ class Bug:
     def planted(self) -> AbstractContextManager:
         """Return a context manager within which the mistake is planted."""
         source = inspect.getsource(importlib.import_module(self.module))
-        return running(with_lines(source, self.lines, self.function), self.module, self.function)
+        return replaced_code(with_lines(source, self.lines, self.function), self.module, self.function)
 
     def diff(self) -> str:
         """Return the lines that differ, marked - (right) or + (wrong), without their common indentation."""

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from grpo_lab.base.cell_code import parse_cell
 from grpo_lab.base.language import _, fill
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -63,10 +64,8 @@ def first_line_of_defining_cell(name: str, sources: list[str]) -> str | None:
         sources: The code of the cells, in order. A cell that Python cannot parse is skipped.
     """
     for source in sources:
-        try:
-            nodes = list(_nodes_of_cell(ast.parse(source)))
-        except SyntaxError:  # the cell has a magic command (`%`) or a shell command (`!`)
-            continue
+        tree = parse_cell(source)
+        nodes = list(_nodes_of_cell(tree)) if tree is not None else []
         names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         names |= {node.name for node in nodes if isinstance(node, _DEFINITIONS)}
         imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_lab.base.checks import check_at_least, check_choice, check_dtype, check_positive, check_shapes
+from grpo_lab.objective import LEVELS
 
-LEVELS = ("token", "sequence")
 CAP_MODES = ("truncate", "mask")  # a weight above the cap is lowered to it, or its token is left out
 
 

@@ -6,4 +6,4 @@ that trains is `grpo_lab.trainer.train`. Notebook 07 trains the tiny model on th
 
 from grpo_lab.train.cli import main
 from grpo_lab.train.options import read_options, read_options_and_changes, train_parser
-from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, RunPlan, make_plan, task_and_settings
+from grpo_lab.train.plan import MAX_EVAL_PROBLEMS, RunPlan, make_plan, make_task_and_config

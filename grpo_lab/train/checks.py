@@ -1,70 +1,55 @@
 """The checks of a run before its model is loaded, and the report of `--dry_run`."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+import sys
+from collections.abc import Iterable, Iterator
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
-from grpo_lab.base.running import user_error_line
 from grpo_lab.config.precision import pick_precision
 from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.models.without_weights import ModelWithoutWeights
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.engines.processes import is_main
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.trainer.folder import check_folder
-from grpo_lab.trainer.run_checks import check_evaluation, check_prompts_of_run, check_reward_funcs
+from grpo_lab.trainer.run_checks import RunCheck, input_checks
 from grpo_lab.trainer.trackers import check_trackers
-from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
 
-class Check(NamedTuple):
-    """A check of a run: what it checks, in words, and the function that raises an error for a plan that fails."""
-
-    description: str
-    function: Callable[[RunPlan], None]
-
-
-def run_checks(plan: RunPlan, problems: list[str] | None = None) -> list[str]:
-    """Run all checks of a run before its weights are loaded, and return what they check, in words.
+def check_plan(plan: RunPlan, problems: list[str] | None = None) -> list[str]:
+    """Make all checks of a run before its weights are loaded, and return what they check, in words.
 
     problems: A list to which the error of each check that fails is added, as one line. None: the first error is raised.
     """
-    checks = applicable_checks(plan)
+    checks = plan_checks(plan)
     for check in checks:
         try:
-            check.function(plan)
+            check.function()
         except (InputError, OSError) as error:
             if problems is None:
                 raise
-            problems.append(user_error_line(error))
+            problems += user_error_lines(error)
     return [check.description for check in checks]
 
 
-def applicable_checks(plan: RunPlan) -> list[Check]:
-    """Return the checks of a run in their order."""
-    held_out = f" and {len(plan.eval_rows):,} held out" if plan.eval_rows is not None else ""
-    rows = f"{len(plan.rows):,} rows{held_out}: columns, expected answers, room for each prompt"
-    if plan.environment is not None and plan.environment.schemas is not None:
-        rows += " and its tools, and the chat template has them"
+def plan_checks(plan: RunPlan) -> list[RunCheck]:
+    """Return the checks of a run in their order: those of its engine and its folder, its inputs, and its adapter."""
     checks = [
-        Check("options and what they say of each other", check_engine),
-        Check("output folder", check_output_folder),
-        Check("trackers are installed", check_tracker_packages),
-        Check("arguments of the rewards", check_rewards),
-        Check("settings of turns", check_turns),
-        Check(rows, check_rows),
+        RunCheck("settings that this engine can train with", lambda: plan.engine.check(plan.config, plan.environment)),
+        RunCheck("output folder", lambda: check_output_folder(plan)),
+        RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
+        *input_checks(plan.inputs),
     ]
     if plan.engine.lora is not None:
-        checks.append(Check("layers for LoRA", check_adapter))
+        checks.append(RunCheck("layers for LoRA", lambda: check_adapter(plan)))
     return checks
 
 
@@ -74,12 +59,12 @@ def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
     lines: Lines at the beginning of the report. An InputError while they are made is reported as a problem.
     """
     problems: list[str] = []
-    checked = run_checks(plan, problems)
+    checked = check_plan(plan, problems)
     try:
         for line in itertools.chain(lines, plan_lines(plan)):
             print(line)
     except InputError as error:
-        problems.append(user_error_line(error))
+        problems += user_error_lines(error)
     # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
     problems = list(dict.fromkeys(problems))
     count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
@@ -88,9 +73,11 @@ def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
     return int(bool(problems))
 
 
-def check_engine(plan: RunPlan) -> None:
-    """Raise InputError for settings or an environment with which the engine cannot train."""
-    plan.engine.check(plan.config, plan.environment)
+def report_invalid_options(error: InputError) -> int:
+    """Print each of the errors because of which there is no plan to check, and return 2, the code of wrong input."""
+    print(*(f"problem: {line}" for line in user_error_lines(error)), sep="\n", file=sys.stderr)
+    print("dry run: nothing else was checked, since these come first", file=sys.stderr)
+    return 2
 
 
 def check_output_folder(plan: RunPlan) -> None:
@@ -105,32 +92,10 @@ def check_tracker_packages(plan: RunPlan) -> None:
         check_trackers(plan.config)
 
 
-def check_rewards(plan: RunPlan) -> None:
-    """Raise InputError for a reward function that cannot take the arguments that the run passes to it."""
-    check_reward_funcs(plan.task_spec.reward_funcs, plan.config, plan.rows, plan.environment)
-    check_evaluation(plan.config, plan.rows, plan.eval_rows)
-
-
-def check_turns(plan: RunPlan) -> None:
-    """Raise InputError if the environment does not provide what the advantages of turns need."""
-    check_turn_advantage(plan.config, plan.environment)
-
-
-def check_rows(plan: RunPlan) -> None:
-    """Raise InputError for tools without a chat template for them, and for the first row that cannot begin an episode.
-
-    Without an environment an episode is a completion. The tokens of the tools count as part of the prompt.
-    """
-    model_config, tokenizer = plan.config_and_tokenizer
-    datasets = {"dataset": plan.rows} | ({} if plan.eval_rows is None else {"eval_dataset": plan.eval_rows})
-    check_prompts_of_run(ModelWithoutWeights(model_config), tokenizer, datasets, plan.config, plan.environment)
-
-
 def check_adapter(plan: RunPlan) -> None:
     """Raise InputError if the model does not have the layers that LoRA is to adapt, without reading its weights."""
-    model_config, _ = plan.config_and_tokenizer
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config)
+        model = AutoModelForCausalLM.from_config(plan.model_config)
     lora_config(model, plan.engine.lora)
 
 
@@ -141,7 +106,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
     """
     precision = plan.precision
     plan, fitting_lines = plan.fitted_to_memory()
-    device, rows, config, (model_config, tokenizer) = plan.device, plan.rows, plan.config, plan.config_and_tokenizer
+    device, rows, config, tokenizer = plan.device, plan.rows, plan.config, plan.tokenizer
     environment = plan.environment
     schemas = None if environment is None else environment.schemas
     is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
@@ -161,7 +126,7 @@ def plan_lines(plan: RunPlan) -> Iterator[str]:
         try:
             yield str(
                 plan_memory(
-                    model_config,
+                    plan.model_config,
                     config,
                     prompt_length=longest_prompt(tokenizer, rows, schemas),
                     precision=loaded_precision.name,

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
+from grpo_lab.base.checks import InputError
 from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS
 from grpo_lab.file_trust import options_naming_code
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
-from grpo_lab.train.engines.processes import only_main_prints
+from grpo_lab.train.engines.processes import process_set_up
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
 
@@ -19,15 +20,20 @@ from grpo_lab.train.plan import RunPlan, make_plan
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
-    with only_main_prints():  # reading a file for TRL prints a table
+    with process_set_up():  # reading a file for TRL prints a table
         options, changes = read_options_and_changes(arguments)
         is_dry_run = options.pop("dry_run", False)
-        from grpo_lab.train.checks import report_dry_run, run_checks
+        from grpo_lab.train.checks import check_plan, report_dry_run, report_invalid_options
 
-        plan = make_plan(options)
+        try:
+            plan = make_plan(options)
+        except InputError as error:
+            if is_dry_run and error.combined:
+                return report_invalid_options(error)
+            raise
         if is_dry_run:
             return report_dry_run(plan, _opening_lines(plan, changes))
-        run_checks(plan)
+        check_plan(plan)
         print(*_opening_lines(plan, changes), sep="\n")
         _train(plan)
     return None
@@ -46,6 +52,7 @@ def _train(plan: RunPlan) -> None:
         history = plan.engine.run(
             model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,
             eval_dataset=plan.eval_rows, environment=plan.environment, saved_options=plan.saved_options,
+            passed_input_checks=True,
         )  # fmt: skip
     print(*_closing_lines(history, plan), sep="\n")
 

@@ -1,7 +1,5 @@
 """The options of `grpo-lab train`. A typed option overrides one from a file or from the run that is resumed."""
 
-import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from grpo_lab.base import Parser, writable_folder
@@ -9,14 +7,13 @@ from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION, TRL
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
-from grpo_lab.config.arguments import option_actions, option_words, read_settings, settings_parser
+from grpo_lab.config.arguments import add_options, option_actions, option_words, read_settings, settings_parser
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.file_trust import check_no_code_named
-from grpo_lab.task_options import add_reward_options, add_task_options, add_tool_options
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
-from grpo_lab.train.engines.options import add_engine_options
-from grpo_lab.train.engines.trl_settings import adapt_saved_settings
-from grpo_lab.train.trl_file import check_translation, is_from_trl, translate
+from grpo_lab.train.trl.file import is_from_trl, translate
+from grpo_lab.train.trl.settings import adapt_saved_settings
+from grpo_lab.train.trl.translation import check_translation
 
 # The options that may be typed to change a resumed run. The two options left out name the run itself.
 CHANGEABLE_OPTIONS = tuple(
@@ -132,49 +129,21 @@ def train_parser() -> Parser:
     optional = SETTINGS.keys() - {"output_dir", "resume_from_checkpoint"}
     parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
     parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
-    add: Callable = parser.add_argument
-    add("--model", metavar="MODEL", help='"tiny", "smollm2", "qwen", "auto", a folder or a hub id (default tiny)')
-    add(
+    # Two settings that the command reads in its own way.
+    parser.add_argument(
         "--output_dir",
         type=lambda text: str(writable_folder(text)),
         metavar="DIR",
         help="folder for checkpoints, metrics.jsonl and the trained model",
     )
-    add(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help=f"take options from a YAML file, or from the {SETTINGS_FILE} in the folder of a run; those typed here win",
-    )
-    add(
+    parser.add_argument(
         "--resume_from_checkpoint",
         type=_true_or_folder,
         metavar="true|DIR",
         help=f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may "
         f"change: {', '.join(CHANGEABLE_OPTIONS)}",
     )
-    add(
-        "--dry_run",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop",
-    )
-    add(
-        "--num_train_epochs",
-        type=float,
-        metavar="X",
-        help="how often each problem of the training is sampled, instead of max_steps",
-    )
-    add(
-        "--warmup_ratio",
-        type=float,
-        metavar="X",
-        help="the share of the steps in which the learning rate rises, instead of warmup_steps",
-    )
-    add_task_options(parser)
-    add_reward_options(parser)
-    add_tool_options(parser)
-    add_engine_options(parser)
+    add_options(parser, COMMAND_OPTIONS.values())
     return parser
 
 

@@ -5,8 +5,7 @@ Like `cli`, this module imports inside functions what needs transformers.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,9 +19,12 @@ from grpo_lab.train.engines.engine import Engine
 from grpo_lab.train.engines.options import make_engine
 
 if TYPE_CHECKING:  # needs transformers
-    from grpo_lab.rollout.environments.environment import Environment
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-TASK_OPTIONS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
+    from grpo_lab.rollout.environments.environment import Environment
+    from grpo_lab.trainer.run_inputs import RunInputs
+
+TASK_SPEC_ARGUMENTS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
 
 
@@ -38,6 +40,8 @@ class RunPlan:
     environment: The environment of the tools, of the environment class or of the task; None without one.
     device: The device that the model is trained on.
     num_parameters: Number of parameters of the model.
+    model_config: The configuration of the model.
+    tokenizer: The tokenizer of the model.
     rows: The problems to train on.
     eval_rows: The held-out problems of the evaluations during the run; None if there are no evaluations.
     step_notes: Lines for the user on the number of steps and on the evaluation.
@@ -51,6 +55,8 @@ class RunPlan:
     environment: "Environment | None"
     device: torch.device
     num_parameters: int
+    model_config: "PretrainedConfig"
+    tokenizer: "PreTrainedTokenizerBase"
     rows: Rows
     eval_rows: Rows | None
     step_notes: list[str]
@@ -70,12 +76,16 @@ class RunPlan:
         """The precision to load the model in; None for the default of `load_policy`."""
         return self.engine.precision(self.config, self.device, self.num_parameters)
 
-    @cached_property
-    def config_and_tokenizer(self) -> tuple[Any, Any]:
-        """The configuration and the tokenizer of the model, loaded without its weights."""
-        from grpo_lab.models.without_weights import open_config_and_tokenizer
+    @property
+    def inputs(self) -> "RunInputs":
+        """The inputs of the run, with a `ModelWithoutWeights` in place of the model."""
+        from grpo_lab.models.without_weights import ModelWithoutWeights
+        from grpo_lab.trainer.run_inputs import RunInputs
 
-        return open_config_and_tokenizer(self.options["model"], self.device.type)
+        return RunInputs(
+            ModelWithoutWeights(self.model_config), self.tokenizer, self.rows, self.task_spec.reward_funcs, self.config,
+            self.eval_rows, self.environment,
+        )  # fmt: skip
 
     def description_lines(self) -> list[str]:
         """Return lines on the plan, the task, its rewards and the default settings."""
@@ -88,7 +98,7 @@ class RunPlan:
         On a GPU this chooses the precision, gradient checkpointing and the micro-batch size, on a CPU the micro-batch
         size. A run of a tiny model, with LoRA or on TRL is not changed.
         """
-        from grpo_lab.memory.planning import LORA_NOT_PLANNED, enlarge_microbatches, fit_to_gpu
+        from grpo_lab.memory.planning import LORA_NOT_PLANNED, fit_to_memory
 
         if self.has_tiny_model:
             return self, []
@@ -96,18 +106,10 @@ class RunPlan:
             return self, [LORA_NOT_PLANNED] if self.device.type == "cuda" else []
         if not self.engine.can_fit_memory:
             return self, []
-        if self.device.type == "cpu":
-            precision = self.precision or "fp32"
-            config, lines = enlarge_microbatches(
-                *self.config_and_tokenizer, self.rows, self.config, precision, self.options, self.environment
-            )
-        else:
-            config, lines = fit_to_gpu(
-                *self.config_and_tokenizer, self.rows, self.config, self.device, self.options, self.environment
-            )
-        plan = replace(self, config=config)
-        vars(plan)["config_and_tokenizer"] = self.config_and_tokenizer  # `replace` drops what was cached
-        return plan, lines
+        config, lines = fit_to_memory(
+            self.model_config, self.tokenizer, self.rows, self.config, self.device, self.options, self.environment
+        )
+        return replace(self, config=config), lines
 
 
 def make_plan(options: dict) -> RunPlan:
@@ -117,6 +119,7 @@ def make_plan(options: dict) -> RunPlan:
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
+    from grpo_lab.models.without_weights import open_config_and_tokenizer
     from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
@@ -125,7 +128,7 @@ def make_plan(options: dict) -> RunPlan:
     environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
     num_parameters = count_parameters(options["model"], device.type)
-    task_spec, config, defaults = task_and_settings(options, num_parameters, device.type)
+    task_spec, config, defaults = make_task_and_config(options, num_parameters, device.type)
     rows = task_spec.rows("train", None, config.seed)
     config = convert_to_steps(config, options, len(rows))
     environment = make_environment(
@@ -136,6 +139,7 @@ def make_plan(options: dict) -> RunPlan:
         tool_timeout=config.tool_timeout,
     )
     eval_rows = _eval_rows(task_spec, config)
+    model_config, tokenizer = open_config_and_tokenizer(options["model"], device.type)
     return RunPlan(
         options=options,
         task_spec=task_spec,
@@ -145,13 +149,15 @@ def make_plan(options: dict) -> RunPlan:
         environment=environment,
         device=device,
         num_parameters=num_parameters,
+        model_config=model_config,
+        tokenizer=tokenizer,
         rows=rows,
         eval_rows=eval_rows,
         step_notes=_step_notes(options, task_spec, config, len(rows)),
     )
 
 
-def task_and_settings(options: dict, num_parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
+def make_task_and_config(options: dict, num_parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
     """Return the task with its rewards, the whole configuration, and those of its settings that are defaults.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
@@ -161,7 +167,7 @@ def task_and_settings(options: dict, num_parameters: int, device_type: str) -> t
     device_type: "cpu" or "cuda".
     """
     _register_user_formulas(options)
-    task_options = {name: options[name] for name in TASK_OPTIONS if name in options}
+    task_options = {name: options[name] for name in TASK_SPEC_ARGUMENTS if name in options}
     settings = {name: value for name, value in options.items() if name in SETTINGS}
     task_spec = make_task_spec(**task_options, for_tiny_model=is_tiny(num_parameters))
     defaults = default_settings(num_parameters, task_spec.task, device_type, settings)

@@ -16,9 +16,10 @@ def synchronized_time(device: torch.device) -> float:
 
 
 class Clock:
-    """Timer of the phases of a step: `with clock(name):` adds the seconds spent inside to `seconds[name]`.
+    """Timer of the phases of a step: `with clock(name):` adds the time spent inside to `totals[name]`.
 
-    Phases may be nested: the time of an inner phase is not counted for the outer one.
+    Phases may be nested: the time of an inner phase is not counted for the outer one. If `read` returns another
+    quantity, such as a number of operations, that quantity is added up instead of seconds.
 
     Args:
         device: The device whose work is awaited before each reading.
@@ -27,8 +28,8 @@ class Clock:
 
     def __init__(self, device: torch.device, read: Callable[[], float] | None = None):
         self.read = read or partial(synchronized_time, device)
-        self.seconds: dict[str, float] = {}
-        self._inner = 0.0  # seconds of the phases nested in the current one
+        self.totals: dict[str, float] = {}
+        self._inner = 0.0  # what passed in the phases nested in the current one
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -38,5 +39,5 @@ class Clock:
             yield
         finally:
             passed = self.read() - started
-            self.seconds[name] = self.seconds.get(name, 0.0) + passed - self._inner
+            self.totals[name] = self.totals.get(name, 0.0) + passed - self._inner
             self._inner = outer + passed

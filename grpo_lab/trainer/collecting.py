@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.environment import EnvironmentLike, sample_rows
+from grpo_lab.rollout.environments.environment import Environment, sample_rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.metrics import merge_metrics, reward_metrics, rollout_metrics
@@ -28,7 +28,7 @@ def collect(
     reward_funcs: Callable | list | None,
     config: GRPOConfig,
     clock: Clock | None = None,
-    environment: EnvironmentLike | None = None,
+    environment: Environment | None = None,
     trainer_state: Any = None,
 ) -> tuple[Experience, dict]:
     """Sample G completions for each row, reward them, and compute the advantage of each within its group.
@@ -48,17 +48,15 @@ def collect(
     """
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
-        rollout = sample_rows(
-            model, tokenizer, rows, config.num_generations, config.max_completion_length, environment,
-            record_turns=ADVANTAGES[config.advantage].per_turn, **config.sampling_arguments(),
-        )  # fmt: skip
+        record_turns = ADVANTAGES[config.advantage].per_turn
+        rollout = sample_rows(model, tokenizer, rows, config.sampling_params(), environment, record_turns=record_turns)
     log = RewardLog(trainer_state)
     with clock("time/reward"):
-        scored = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
-    experience = make_experience(rollout, scored.total, config, scored.rewards_per_func)
+        rewards = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
+    experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
     experience = replace(experience, reward_columns=log.columns(len(experience)))
     metrics = merge_metrics(
-        rollout_metrics(rollout, clock.seconds["time/rollout"]), reward_metrics(experience, scored), log.metrics()
+        rollout_metrics(rollout, clock.totals["time/rollout"]), reward_metrics(experience, rewards), log.metrics()
     )
     return experience, metrics
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,11 +11,13 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import TrainerState
 
-from grpo_lab.base.checks import InputError, check_at_least
+from grpo_lab.base.checks import InputError
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.kl import kl_estimate
+from grpo_lab.objective import token_mean
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
@@ -23,7 +25,7 @@ from grpo_lab.rollout.environments.environment import sample_rows
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
-from grpo_lab.trainer.metrics import mean_and_std, merge_metrics, none_shares, tool_metrics
+from grpo_lab.trainer.metrics import frac_none_metrics, mean_and_std, merge_metrics, tool_metrics
 from grpo_lab.trainer.rewarding import reward_rollout
 
 
@@ -67,7 +69,7 @@ def sample_and_reward(
     """
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", problem="is empty")
-    check_at_least("num_generations", num_generations, 1)
+    sampling_params = SamplingParams(num_generations, **sampling)
     log = RewardLog(trainer_state or TrainerState())
     precision_context = precision_context or autocast(model)
     first_function = next(iter(as_list_or_empty(reward_funcs)), None)
@@ -79,7 +81,7 @@ def sample_and_reward(
     with bar, restored_random_state(seed):
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with precision_context:
-                rollout = sample_rows(model, tokenizer, batch, num_generations, environment=environment, **sampling)
+                rollout = sample_rows(model, tokenizer, batch, sampling_params, environment)
             rewards = reward_rollout(rollout, batch, reward_funcs, reward_weights, log)
             correctness = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:
@@ -120,24 +122,24 @@ def evaluate_policy(
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
         sampling_options: Arguments of `sample_and_reward` that are not settings of the run.
     """
-    sampled = sample_and_reward(
+    num_generations = config.num_generations_eval or config.num_generations
+    sampling = asdict(replace(config.sampling_params(), num_generations=num_generations))
+    scored = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
-        num_generations=config.num_generations_eval or config.num_generations,
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # negative, since the steps of the training have seeds from 0 on
         reward_weights=config.reward_weights, precision_context=autocast(model, config),
-        environment=environment, max_completion_length=config.max_completion_length,
-        **config.sampling_arguments(), **sampling_options,
+        environment=environment, **sampling, **sampling_options,
     )  # fmt: skip
-    mean, std = mean_and_std(sampled.rewards.total.double())
+    mean, std = mean_and_std(scored.rewards.total.double())
     run_metrics = {
         "reward": mean,
         "reward_std": std,
-        "completions/mean_length": sampled.lengths.double().mean().item(),
-        "completions/clipped_ratio": sampled.truncated.double().mean().item(),
+        "completions/mean_length": scored.lengths.double().mean().item(),
+        "completions/clipped_ratio": scored.truncated.double().mean().item(),
     }
     metrics = merge_metrics(
-        sampled.logged_metrics, run_metrics, accuracy_and_rewards(sampled), tool_metrics(sampled.episodes)
+        scored.logged_metrics, run_metrics, accuracy_and_rewards(scored), tool_metrics(scored.episodes)
     )
     return {f"eval/{name}": value for name, value in metrics.items()}
 
@@ -151,7 +153,7 @@ def accuracy_and_rewards(scored: ScoredCompletions) -> dict[str, float | None]:
     metrics = {"accuracy": accuracy_of(scored.correctness)}
     for name, values in zip(names, rewards_per_func.double().unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"] = mean_and_std(values)[0]
-    return metrics | none_shares(names, rewards_per_func)
+    return metrics | frac_none_metrics(names, rewards_per_func)
 
 
 def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
@@ -168,5 +170,4 @@ def accuracy_of(correctness: Float[Tensor, " B"]) -> float | None:
 def kl_to_reference(model, reference, experience: Experience, config: GRPOConfig) -> float:
     """Estimate KL(policy || reference) per token, from the tokens in the loss; the loss reports it if beta is not 0."""
     logp, ref_logp = (logprobs_without_gradient(policy, experience, config) for policy in (model, reference))
-    kl = torch.where(experience.loss_mask, kl_estimate(logp, ref_logp, config.kl_estimator), 0)
-    return (kl.sum() / experience.loss_mask.sum().clamp(min=1)).item()
+    return token_mean(kl_estimate(logp, ref_logp, config.kl_estimator), experience.loss_mask).item()

@@ -71,11 +71,11 @@ def check_same_fingerprints(old_fingerprints: dict, new_fingerprints: dict, fold
         if new is None or old is None:
             continue
         if uncomparable := new.get(UNCOMPARABLE):
-            raise InputError(
-                f"{name} holds {uncomparable[0]}, which cannot be compared with what the run began with; give it, from "
-                "the start on, a text as its attribute `fingerprint`, start a new run in another folder, or "
-                f"{IGNORE_HINT}"
-            )
+            remedies = "give it, from the start on, a text as its attribute `fingerprint`"
+            new_run = "start a new run in another folder"
+            remedies += f", {new_run}, or {IGNORE_HINT}" if name == "reward_funcs" else f", or {new_run}"
+            problem = f"{name} holds {uncomparable[0]}, which cannot be compared with what the run began with"
+            raise InputError(f"{problem}; {remedies}")
         if changed_keys := [key for key in old | new if old.get(key) != new.get(key)]:
             differences = ", ".join(f"{key}: was {old.get(key)!r}, is {new.get(key)!r}" for key in changed_keys)
             remedy = "take what it began with, or start a new run in another folder"

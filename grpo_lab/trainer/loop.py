@@ -17,7 +17,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import LOSSES, microbatch_loss, token_mean
-from grpo_lab.rollout.environments.environment import EnvironmentLike
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
@@ -40,8 +40,9 @@ def train(
     *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
-    environment: EnvironmentLike | None = None,
+    environment: Environment | None = None,
     saved_options: dict | None = None,
+    passed_input_checks: bool = False,
 ) -> list[dict]:
     """Train the model in place with GRPO.
 
@@ -61,6 +62,7 @@ def train(
             and `environment_factory`.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
+        passed_input_checks: Whether the inputs have been checked already, as in `Run`.
 
     Returns:
         One dict of metrics per step, mostly under TRL's names; metrics.jsonl holds the same.
@@ -80,7 +82,10 @@ def train(
     )  # fmt: skip
     if reward_funcs is None and not (environment is not None and environment.has_reward):
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
-    with Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options) as run:
+    with Run(
+        model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options,
+        passed_input_checks=passed_input_checks,
+    ) as run:  # fmt: skip
         for step in run.steps():
             clock = Clock(model.device)
             rows = run.data_rows_of_step(step)
@@ -96,7 +101,7 @@ def train(
             kl_metrics = run.measure_kl(experience, clock)
             run.write_completions(step, experience)
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
-            run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.seconds), callback)
+            run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.totals), callback)
     return run.history
 
 

@@ -46,8 +46,8 @@ class _MicrobatchMetrics(NamedTuple):
     token_share: Float[Tensor, ""]  # share of the tokens of the update
     loss: Float[Tensor, ""]
     max_logp_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
-    differing_tokens: Int[Tensor, "2"]  # numbers of tokens: those that differ by more than LOGP_TOLERANCE, and all
-    trained_reply_tokens: Int[Tensor, "2"] | None  # number of reply tokens in the loss, and of all reply tokens
+    differing_and_all_tokens: Int[Tensor, "2"]  # numbers of tokens that differ by more than LOGP_TOLERANCE, and of all
+    trained_and_all_reply_tokens: Int[Tensor, "2"] | None  # number of reply tokens in the loss, and of all reply tokens
 
 
 class UpdateMetrics:
@@ -84,16 +84,16 @@ class UpdateMetrics:
         computed = microbatch.loss_mask & has_gradient[:, None]
         difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
         differs = ~(difference <= LOGP_TOLERANCE)  # also where the difference is NaN
-        differing_tokens = torch.stack([differs.sum(), computed.sum()])
-        trained_reply_tokens = None
+        differing_and_all_tokens = torch.stack([differs.sum(), computed.sum()])
+        trained_and_all_reply_tokens = None
         if microbatch.rollout.episodes is not None:
-            reply_lengths = [episode.reply_tokens for episode in microbatch.rollout.episodes]
-            reply_tokens = differing_tokens.new_tensor(reply_lengths)
+            reply_lengths = [episode.num_reply_tokens for episode in microbatch.rollout.episodes]
+            reply_tokens = differing_and_all_tokens.new_tensor(reply_lengths)
             # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably
             # lost that mask.
             policy_tokens = microbatch.rollout.mask.sum(-1) - reply_tokens
             surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
-            trained_reply_tokens = torch.stack([surplus.sum(), reply_tokens.sum()])
+            trained_and_all_reply_tokens = torch.stack([surplus.sum(), reply_tokens.sum()])
         token_share = microbatch.loss_mask.sum() / self.num_items
         self._microbatches.append(
             _MicrobatchMetrics(
@@ -103,8 +103,8 @@ class UpdateMetrics:
                 token_share=token_share,
                 loss=loss.detach(),
                 max_logp_difference=difference.max(),
-                differing_tokens=differing_tokens,
-                trained_reply_tokens=trained_reply_tokens,
+                differing_and_all_tokens=differing_and_all_tokens,
+                trained_and_all_reply_tokens=trained_and_all_reply_tokens,
             )
         )
 
@@ -125,9 +125,11 @@ class UpdateMetrics:
             for name, mean in zip(metrics.means, means, strict=True):
                 weight = metrics.num_rows / num_rows if name in metrics.over_rows else token_share
                 means_of_update[name] = means_of_update.get(name, 0.0) + mean * weight
-        combined[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([metrics.differing_tokens for metrics in self._microbatches])
+        combined[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([m.differing_and_all_tokens for m in self._microbatches])
         reply_counts = [
-            metrics.trained_reply_tokens for metrics in self._microbatches if metrics.trained_reply_tokens is not None
+            metrics.trained_and_all_reply_tokens
+            for metrics in self._microbatches
+            if metrics.trained_and_all_reply_tokens is not None
         ]
         if reply_counts:
             combined[FRAC_TRAINED_REPLIES] = _share_of_tokens(reply_counts)
@@ -158,7 +160,7 @@ def mean_and_std(values: Tensor) -> tuple[float | None, float]:
     return numbers.mean().item() if len(numbers) else None, numbers.std().item() if len(numbers) > 1 else 0.0
 
 
-def none_shares(names: list[str], rewards_per_func: Float[Tensor, "B F"]) -> dict[str, float]:
+def frac_none_metrics(names: list[str], rewards_per_func: Float[Tensor, "B F"]) -> dict[str, float]:
     """Return, for each reward function, the share of completions to which it did not apply, if the share is not 0."""
     shares = rewards_per_func.isnan().double().mean(0).tolist()
     return {f"rewards/{name}/frac_none": share for name, share in zip(names, shares, strict=True) if share}
@@ -203,8 +205,8 @@ def tool_metrics(episodes: list[Episode] | None) -> dict:
     """Return the mean number of calls per episode and the share of failed calls; no metrics without an environment."""
     if episodes is None:
         return {}
-    calls = sum(episode.calls for episode in episodes)
-    failures = sum(episode.failures for episode in episodes)
+    calls = sum(episode.num_calls for episode in episodes)
+    failures = sum(episode.num_failures for episode in episodes)
     return {"tools/call_frequency": calls / len(episodes), "tools/failure_frequency": failures / max(calls, 1)}
 
 
@@ -223,4 +225,4 @@ def reward_metrics(experience: Experience, rewards: Rewards) -> dict:
     metrics = {"reward": mean, "reward_std": std, "frac_reward_zero_std": frac_equal_rewards(grouped_rewards)}
     for name, values in zip(rewards.names, rewards.rewards_per_func.unbind(1), strict=True):
         metrics[f"rewards/{name}/mean"], metrics[f"rewards/{name}/std"] = mean_and_std(values)
-    return metrics | none_shares(rewards.names, rewards.rewards_per_func)
+    return metrics | frac_none_metrics(rewards.names, rewards.rewards_per_func)

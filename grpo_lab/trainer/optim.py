@@ -64,10 +64,10 @@ class PolicyOptimizer:
                 parameter.grad = torch.zeros_like(parameter)
         self.scaler.unscale_(self.adamw)
         scale = self.loss_scale
-        # A smaller scale does not help if the loss is not finite, or if the scale is 1 already: keep it. None lets the
-        # scaler halve or double it.
-        keeps_scale = not math.isfinite(loss) or scale <= 1
-        self.scaler.update(scale if keeps_scale else None)
+        # A smaller scale does not help if the loss is not finite: keep it. None lets the scaler halve or double it.
+        self.scaler.update(None if math.isfinite(loss) else scale)
+        if self.loss_scale < 1:  # a scale of 1 is not halved further, and grows again after finite updates
+            self.scaler.update(1.0)
         norm, stepped = step_if_finite(self.adamw, self.parameters, loss, self.max_grad_norm)
         was_halved = self.loss_scale < scale
         if stepped:

@@ -198,8 +198,8 @@ def nearest_codes(scaled: Float[Tensor, "*N"], limits: Float[Tensor, "255"]) -> 
 def stochastic_round_bits(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Round to bf16 stochastically, by adding integer noise to the bits, in fewer kernels than `stochastic_round`.
 
-    For finite numbers the distribution is that of `stochastic_round` in trainer/rounding.py. A bf16 number is the upper
-    16 bits of a float32. Uniform noise below 2^16 is added to the lower 16 bits, so the probability of a carry is their
+    For finite numbers the distribution is that of `teaching.rounding.stochastic_round`. A bf16 number is the upper 16
+    bits of a float32. Uniform noise below 2^16 is added to the lower 16 bits, so the probability of a carry is their
     value divided by 2^16.
     """
     noise = torch.randint(2**16, x.shape, dtype=torch.int32, device=x.device)

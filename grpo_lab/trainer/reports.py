@@ -103,7 +103,8 @@ def completion_records(
         step: Number of the step, counted from 1.
         rows: The P rows of the data from which the completions were sampled.
         experience: The B completions with their rewards and advantages.
-        names: Names of the F reward functions.
+        names: Names of the F reward functions. If they are empty, or the experience has no `rewards_per_func`, the
+            "rewards" of a record are empty.
         tokenizer: The tokenizer that decodes the turns of episodes. None if there is no environment.
     """
     advantages = experience.advantages
@@ -112,22 +113,25 @@ def completion_records(
     if advantages.ndim == 2:
         advantages = torch.where(loss_mask, advantages, 0).sum(-1) / loss_mask.sum(-1).clamp(min=1)
     rollout = experience.rollout
+    rewards_by_func = [dict[str, float]()] * len(experience)
+    if names and experience.rewards_per_func is not None:
+        rewards_by_func = [dict(zip(names, values, strict=True)) for values in experience.rewards_per_func.tolist()]
     turns_by_row = None if rollout.episodes is None else rollout.turn_texts(tokenizer)
     values = zip(
         rollout.group_of_row.tolist(),
         rollout.texts,
-        experience.rewards_per_func.tolist(),
+        rewards_by_func,
         experience.rewards.tolist(),
         advantages.tolist(),
         rollout.episode_per_row(),
         strict=True,
     )
     records = []
-    for row, (group, text, rewards_by_func, reward, advantage, episode) in enumerate(values):
+    for row, (group, text, rewards, reward, advantage, episode) in enumerate(values):
         record = completion_record(
             rows[group]["prompt"] if episode.prompt is None else episode.prompt,
             text,
-            dict(zip(names, rewards_by_func, strict=True)),
+            rewards,
             reward,
             extra=columns.row(row) if columns.values else None,
             turns=None if turns_by_row is None else turns_by_row[row],

@@ -53,7 +53,6 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
 
 def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
     """Return prompts, completions, token ids of the completions, and the other columns, with B entries each."""
-    # The row of the data from which each completion was sampled.
     data_rows = [rows[group] for group in rollout.group_of_row.tolist()]  # [rows]
     episodes = rollout.episode_per_row()
     completions = [

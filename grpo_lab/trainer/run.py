@@ -1,7 +1,7 @@
 """A training run from its first step to its end: data order, reference model, files, progress and resuming."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack
 
 import torch
 from transformers import TrainerState
@@ -15,8 +15,8 @@ from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import disable_dropout, frozen_copy
 from grpo_lab.rewards import reward_names
-from grpo_lab.rollout.decoding.graph_decoder import reuse_decoder
-from grpo_lab.rollout.environments.environment import EnvironmentLike, as_environment
+from grpo_lab.rollout.decoding.graph_decoder import shared_decoder
+from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.forward.modes import checkpointed_layers
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
@@ -33,10 +33,11 @@ from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.session import Session, run_session
 
 
-class Run(RunInputs):
+class Run:
     """Context manager for one training run, new or resumed: its data order, reference model, files and progress.
 
-    The inputs are attributes with the names of the arguments, and cannot be replaced.
+    The inputs are attributes with the names of the arguments. They can be read but not replaced, since the run has been
+    checked with them.
 
     Args:
         model: A causal language model; its parameters that require a gradient are trained in place. Its dropout is
@@ -50,6 +51,8 @@ class Run(RunInputs):
             completion alone.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
+        passed_input_checks: Whether the inputs have passed `input_checks` already, as those of a command have before
+            the weights are loaded. They are then not checked a second time.
     """
 
     def __init__(
@@ -60,65 +63,111 @@ class Run(RunInputs):
         reward_funcs: Callable | list[Callable] | None,
         config: GRPOConfig,
         eval_dataset: Rows | None = None,
-        environment: EnvironmentLike | None = None,
+        environment: Environment | None = None,
         saved_options: dict | None = None,
+        *,
+        passed_input_checks: bool = False,
     ):
-        super().__init__(model, tokenizer, dataset, reward_funcs, config, eval_dataset, as_environment(environment))
-        check_run_inputs(self)
+        check_is_environment(environment)
+        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+        check_run_inputs(self.inputs, passed_input_checks=passed_input_checks)
         self.saved_options = saved_options or {}
         disable_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
         self.first_step = 0
         self.history: list[dict] = []
-        self._context: AbstractContextManager | None = None  # the open session; None before and after the `with` block
-        self._session: Session  # set by `_open`
+        self._stack = ExitStack()  # what the `with` block holds open
+        self._session: Session | None = None  # None before and after the `with` block
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
-        settings = self.saved_options | config.saved()
+        self._step_rows: tuple[int, list[dict]] | None = None  # index and rows of the step that was read last
+        settings = self.saved_options | config.as_dict()
         if self.optimizer.precision in PRECISIONS.values():
             # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
             settings["precision"] = self.optimizer.precision.name
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
 
+    @property
+    def model(self):
+        return self.inputs.model
+
+    @property
+    def tokenizer(self):
+        return self.inputs.tokenizer
+
+    @property
+    def dataset(self) -> Rows:
+        return self.inputs.dataset
+
+    @property
+    def reward_funcs(self) -> Callable | list[Callable] | None:
+        return self.inputs.reward_funcs
+
+    @property
+    def config(self) -> GRPOConfig:
+        return self.inputs.config
+
+    @property
+    def eval_dataset(self) -> Rows | None:
+        return self.inputs.eval_dataset
+
+    @property
+    def environment(self) -> Environment | None:
+        return self.inputs.environment
+
     def __enter__(self):
-        context = self._open()
-        context.__enter__()
-        self._context = context
+        """Open the session, with gradient checkpointing if it is on, and with one decoder for all rollouts."""
+        checkpointing = self.config.gradient_checkpointing
+        session = run_session(
+            self.model, self.tokenizer, self.config, self.folder, self._open_folder, saved_options=self.saved_options,
+            in_training_mode=checkpointing, model_to_save=lambda: self.model,
+        )  # fmt: skip
+        with ExitStack() as stack:
+            opened = stack.enter_context(session)
+            if checkpointing:
+                stack.enter_context(checkpointed_layers(self.model))
+            stack.enter_context(shared_decoder())
+            self._stack = stack.pop_all()
+        self._session, self.first_step, self.history = opened, opened.first_step, opened.log.history
         return self
 
     def __exit__(self, *error):
-        context, self._context = self._context, None
-        context.__exit__(*error)
+        self._session = None
+        self._stack.__exit__(*error)
 
-    @contextmanager
-    def _open(self) -> Iterator[None]:
-        """Open the session of the run; see `run_session`."""
-        session = run_session(
-            self.model, self.tokenizer, self.config, self.folder, self._open_folder, saved_options=self.saved_options,
-            training=self.config.gradient_checkpointing, model_to_save=lambda: self.model,
-        )  # fmt: skip
-        checkpointing = checkpointed_layers(self.model) if self.config.gradient_checkpointing else nullcontext()
-        with session as self._session, checkpointing, reuse_decoder():
-            self.first_step, self.history = self._session.first_step, self._session.log.history
-            yield
+    def _open_session(self) -> Session:
+        """Return the session; raise RunError outside of the `with` block."""
+        if self._session is None:
+            raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
+        return self._session
 
     def _open_folder(self, folder: RunFolder) -> tuple[int, list[dict]]:
         return folder.open(self.model, self.optimizer, self._checkpointed_reference, self._fingerprints())
 
     def _fingerprints(self) -> dict:
         """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
-        return fingerprints(self) | formula_fingerprints(self.config)
+        return fingerprints(self.inputs) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
-        if self._context is None:
-            raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
+        session = self._open_session()
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * SEED_STRIDE + step)
-            self._session.log.start_step()
+            session.log.start_step()
             self._current_step = step
             yield step
-            self._session.stop_if_requested(step + 1, self._save)
+            session.stop_if_requested(step + 1, self._save)
+
+    def data_rows_of_step(self, step: int) -> list[dict]:
+        """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch.
+
+        The rows of the last step asked for are kept, so a data set whose rows change at each access is read only once.
+
+        step: Index of the step, counted from 0.
+        """
+        if self._step_rows is None or self._step_rows[0] != step:
+            self._step_rows = step, self.inputs.data_rows_of_step(step)
+        return self._step_rows[1]
 
     def trainer_state(self, step: int) -> TrainerState:
         """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""
@@ -165,11 +214,11 @@ class Run(RunInputs):
         """
         completed_steps = step + 1
         if self.config.shows_completions_of(completed_steps):
-            names = reward_names(all_reward_functions(self.reward_funcs, experience.rollout))
+            functions = all_reward_functions(self.reward_funcs, experience.rollout)
+            names = reward_names(functions) if functions else []  # none if the caller's loop computes the rewards
             rows = self.data_rows_of_step(step)
-            self._session.log.write_completions(
-                completion_records(completed_steps, rows, experience, names, self.tokenizer)
-            )
+            records = completion_records(completed_steps, rows, experience, names, self.tokenizer)
+            self._open_session().log.write_completions(records)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.
@@ -177,18 +226,18 @@ class Run(RunInputs):
         Args:
             step: Index of the current step, as `steps` yielded it.
             metrics: Numbers or None by name, such as the metrics that `collect` returns. "num_tokens" is summed over
-                the run; the progress bar shows "reward" and "completions/mean_length".
+                the run, without None; the progress bar shows "reward" and "completions/mean_length".
             callback: Function that is called with the number of completed steps and their last metrics.
         """
         if step != self._current_step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is the current one")
         completed_steps = step + 1
-        metrics = plain_numbers(metrics)
-        self._current_step = None
-        metrics = merge_metrics(metrics, self._evaluate(completed_steps))
-        if "num_tokens" in metrics:
+        session = self._open_session()
+        metrics = merge_metrics(plain_numbers(metrics), self._evaluate(completed_steps))
+        if metrics.get("num_tokens") is not None:
             metrics["num_tokens"] += self._tokens_so_far()
-        metrics = self._session.log.add(completed_steps, metrics)
+        self._current_step = None
+        metrics = session.log.add(completed_steps, metrics)
         save_steps = self.config.save_steps
         if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
             self._save(completed_steps)
@@ -196,11 +245,11 @@ class Run(RunInputs):
             callback(completed_steps, metrics)
 
     def _tokens_so_far(self) -> int:
-        counts = [metrics["num_tokens"] for metrics in self.history if "num_tokens" in metrics]
+        counts = [metrics["num_tokens"] for metrics in self.history if metrics.get("num_tokens") is not None]
         return counts[-1] if counts else 0
 
     def _evaluate(self, completed_steps: int) -> dict:
-        if not self._session.log.is_evaluation_due(completed_steps):
+        if not self.config.is_evaluation_due(completed_steps):
             return {}
         clock = Clock(self.model.device)
         with clock("time/eval"):
@@ -208,7 +257,7 @@ class Run(RunInputs):
                 self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, self.config, self.environment,
                 trainer_state=self.trainer_state(completed_steps),
             )  # fmt: skip
-        return merge_metrics(metrics, clock.seconds)
+        return merge_metrics(metrics, clock.totals)
 
     def _save(self, completed_steps: int) -> None:
         """Write the checkpoint of a step unless it exists already."""

@@ -1,7 +1,11 @@
-"""The checks of a run's inputs before its first step: model, tokenizer, data, rewards and settings."""
+"""The checks of a run's inputs before its first step: model, tokenizer, data, rewards and settings.
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+Each check that needs no weights stands in `input_checks`. A command goes through this list before it loads the model,
+and its dry run reports every check that fails; a `Run` that a script makes goes through it at its beginning.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
@@ -12,7 +16,6 @@ from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rewards import reward_names
 from grpo_lab.rewards.functions import check_signatures, check_weights
-from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.forward.attention import attention_dtype
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.long_rows import describe_attention
@@ -25,23 +28,31 @@ from grpo_lab.trainer.run_inputs import RunInputs
 from grpo_lab.trainer.turn_credit import check_turn_advantage
 
 
-def check_run_inputs(inputs: RunInputs) -> None:
+class RunCheck(NamedTuple):
+    """A check of a run: what it checks, in words, and the function that raises an error if the check fails."""
+
+    description: str
+    function: Callable[[], None]
+
+
+def check_run_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> None:
     """Raise InputError for the first argument of `Run` that has a wrong type or does not fit the other arguments.
 
     Two properties of valid inputs are printed: how the chat template changes the prompts, and which implementation of
     attention computes rows that are too long for a mask.
+
+    passed_input_checks: Whether the inputs have passed `input_checks` already, before the weights were loaded.
     """
     model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     check_types(model, tokenizer, config)
-    check_turn_advantage(config, inputs.environment)
-    if has_adapter(model):
-        check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     for name, rows in inputs.datasets.items():
         check_dataset(rows, name)
-    check_reward_funcs(inputs.reward_funcs, config, inputs.dataset, inputs.environment)
-    check_evaluation(config, inputs.dataset, inputs.eval_dataset)
+    if not passed_input_checks:
+        for check in input_checks(inputs):
+            check.function()
+    if has_adapter(model):
+        check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     ensure_checked(model)
-    check_prompts_of_run(model, tokenizer, inputs.datasets, config, inputs.environment)
     prompts = (rows[index]["prompt"] for rows in inputs.datasets.values() for index in range(len(rows)))
     for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
@@ -49,28 +60,38 @@ def check_run_inputs(inputs: RunInputs) -> None:
         print(f"attention: {line}")
 
 
-# The checks that need no weights have arguments of their own, so that a command can call them before it loads a model.
+def input_checks(inputs: RunInputs) -> list[RunCheck]:
+    """Return the checks of a run's inputs that need no weights, in their order.
 
-
-def check_reward_funcs(
-    reward_funcs: Any, config: GRPOConfig, dataset: Rows, environment: Environment | None = None
-) -> None:
-    """Raise InputError for reward functions that `score_completions` would refuse after the first rollout.
-
-    Args:
-        reward_funcs: One reward function or several; None if the environment or the user's own loop rewards.
-        config: The settings of the run.
-        dataset: The training rows, whose columns the reward functions get.
-        environment: The environment that replies to the policy; None without one.
+    inputs: The inputs of the run, with a `ModelWithoutWeights` before the weights are loaded. Its data sets have passed
+        `check_dataset`, or are rows of a task.
     """
-    if reward_funcs is None:
+    held_out = f" and {len(inputs.eval_dataset):,} held out" if inputs.eval_dataset is not None else ""
+    room = "room for each prompt"
+    if inputs.environment is not None and inputs.environment.schemas is not None:
+        room += " and its tools, and the chat template has them"
+    return [
+        RunCheck("arguments of the rewards", lambda: check_rewards(inputs)),
+        RunCheck("held-out rows for the evaluations", lambda: check_evaluation(inputs)),
+        RunCheck("settings of turns", lambda: check_turn_advantage(inputs.config, inputs.environment)),
+        RunCheck(
+            f"{len(inputs.dataset):,} rows{held_out}: columns, expected answers, {room}",
+            lambda: check_prompts_of_run(inputs),
+        ),
+    ]
+
+
+def check_rewards(inputs: RunInputs) -> None:
+    """Raise InputError for reward functions that `score_completions` would refuse after the first rollout."""
+    if inputs.reward_funcs is None:
         return
-    columns = dataset[0]
-    check_weights(config.reward_weights, reward_names(reward_funcs))
+    columns = inputs.dataset[0]
+    check_weights(inputs.config.reward_weights, reward_names(inputs.reward_funcs))
     if reserved_name := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
         expected = "expected another name, since reward functions get something else under this one"
-        raise InputError("dataset", dataset, expected, problem=f"has the column {reserved_name!r}")
-    check_reward_arguments(reward_funcs, columns, environment is not None and environment.has_instances)
+        raise InputError("dataset", inputs.dataset, expected, problem=f"has the column {reserved_name!r}")
+    environment = inputs.environment
+    check_reward_arguments(inputs.reward_funcs, columns, environment is not None and environment.has_instances)
 
 
 def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_environments: bool = False) -> None:
@@ -86,30 +107,25 @@ def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_enviro
     check_signatures(reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
 
 
-def check_evaluation(config: GRPOConfig, dataset: Rows, eval_dataset: Rows | None) -> None:
+def check_evaluation(inputs: RunInputs) -> None:
     """Raise InputError if only one of `eval_dataset` and `eval_steps` is given, or if the columns do not fit."""
-    if config.eval_steps is None and eval_dataset is not None:
+    eval_steps, eval_dataset = inputs.config.eval_steps, inputs.eval_dataset
+    if eval_steps is None and eval_dataset is not None:
         raise InputError("eval_steps", None, "expected one where eval_dataset is given")
-    if config.eval_steps is not None and eval_dataset is None:
+    if eval_steps is not None and eval_dataset is None:
         raise InputError("eval_dataset", None, "expected one where eval_steps is given")
     if eval_dataset is not None:
-        check_same_columns(dataset, eval_dataset)
+        check_same_columns(inputs.dataset, eval_dataset)
 
 
-def check_prompts_of_run(
-    model, tokenizer, datasets: dict[str, Rows], config: GRPOConfig, environment: Environment | None = None
-) -> None:
-    """Raise InputError for the first row whose prompt cannot begin a completion or an episode.
+def check_prompts_of_run(inputs: RunInputs) -> None:
+    """Raise InputError for tools without a chat template for them, and for the first row that cannot begin an episode.
 
-    Args:
-        model: The policy, or a `ModelWithoutWeights`.
-        tokenizer: The tokenizer of the policy.
-        datasets: The data sets of the run, by the names of their arguments.
-        config: The settings of the run.
-        environment: The environment that replies to the policy; None without one.
+    Without an environment an episode is a completion. The tokens of the tools count as part of the prompt.
     """
-    length = config.max_completion_length
-    for name, dataset in datasets.items():
+    model, tokenizer, environment = inputs.model, inputs.tokenizer, inputs.environment
+    length = inputs.config.max_completion_length
+    for name, dataset in inputs.datasets.items():
         if environment is not None:
             rows = LazyRows(range(len(dataset)), dataset.__getitem__)
             environment.check(model, tokenizer, rows, length, name)

@@ -50,7 +50,7 @@ def run_session(
     open_folder: Callable[[RunFolder], tuple[int, list[dict]]],
     *,
     saved_options: dict,
-    training: bool,
+    in_training_mode: bool,
     model_to_save: Callable[[], Any],
     catches_signals: bool = True,
 ) -> Iterator[Session]:
@@ -64,7 +64,7 @@ def run_session(
         folder: The folder of the run. None: this process writes no files.
         open_folder: Function that opens the locked folder and returns the number of completed steps and their metrics.
         saved_options: Options of the command that are saved with the settings.
-        training: Whether the steps are computed with the model in training mode.
+        in_training_mode: Whether the steps are computed with the model in training mode.
         model_to_save: Function that returns the trained model, as `RunFolder.save_model` takes it. It is called in
             every process after the last step, also without a folder.
         catches_signals: Whether the first Ctrl-C or SIGTERM lets the current step end.
@@ -76,12 +76,12 @@ def run_session(
         check_savable(model, tokenizer)
     with folder or nullcontext():
         first_step, history = (0, []) if folder is None else open_folder(folder)
-        stopping = StopSignals(None if folder is None else folder.saved)
+        stopping = StopSignals(None if folder is None else folder.describe_saved)
         with stopping if catches_signals else nullcontext():
             with (
                 open_reports(config, history, saved_options) as reports,
                 restored_random_state(),
-                training_mode(model, training),
+                training_mode(model, in_training_mode),
             ):
                 yield Session(first_step, StepLog(config, history, folder, reports), stopping)
             # The folder is still locked here, and a first signal does not interrupt the writing.

@@ -32,13 +32,6 @@ class StepLog:
         """Start the time of a step, which `add` records as "step_time"."""
         self._step_started = time.perf_counter()
 
-    def is_evaluation_due(self, completed_steps: int) -> bool:
-        """Return True if the held-out problems are evaluated after this step: every `eval_steps` and after the last."""
-        eval_steps = self.config.eval_steps
-        return eval_steps is not None and (
-            completed_steps % eval_steps == 0 or completed_steps == self.config.max_steps
-        )
-
     def write_completions(self, records: list[dict]) -> None:
         """Print the best and the worst completion of a step, and write all records to completions.jsonl."""
         tqdm.write(best_and_worst(records))

@@ -71,6 +71,7 @@ class Trackers:
         from accelerate import PartialState
 
         PartialState()  # the tracker classes read the index of the process from it
+        self._is_resumed = self._config.resume_from_checkpoint and self._file.is_file()
         self._identifiers = self._read_identifiers()
         for name in self._config.trackers:
             self._start(name)
@@ -114,7 +115,7 @@ class Trackers:
         if name in READ_IDENTIFIER:
             self._identifiers[name] = READ_IDENTIFIER[name](tracker.tracker)
         if name != "tensorboard" and not self._is_resumed:  # TensorBoard would create a folder for the settings
-            tracker.store_init_configuration(plain_settings(self._saved_options | self._config.saved()))
+            tracker.store_init_configuration(plain_settings(self._saved_options | self._config.as_dict()))
 
     def _attempt(self, name: str, action) -> None:
         """Call `action` with a tracker; if that raises, leave the tracker out from then on."""
@@ -126,7 +127,6 @@ class Trackers:
 
     def _read_identifiers(self) -> dict[str, str]:
         """Return the identifiers of the run in its trackers: those of the resumed run, or a new one."""
-        self._is_resumed = self._config.resume_from_checkpoint and self._file.is_file()
         saved = json.loads(self._file.read_text(encoding="utf-8")) if self._is_resumed else {}
         valid_names = {"run", *READ_IDENTIFIER}
         identifiers = {"run": uuid.uuid4().hex}

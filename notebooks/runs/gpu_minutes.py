@@ -87,9 +87,9 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     records: list[dict] = []
     for number, (command, limit) in enumerate(commands(args.part, args.try_out, args.output)):
-        log, begun = args.output / f"{args.part}-{number}.txt", {"command": " ".join(command[1:])[-160:]}
-        write(args.output, args.part, [*records, begun | {"exit": "not yet", "log": log.name}])
-        records.append(begun | run(command, limit, log))
+        log, entry = args.output / f"{args.part}-{number}.txt", {"command": " ".join(command[1:])[-160:]}
+        write(args.output, args.part, [*records, entry | {"exit": "not yet", "log": log.name}])
+        records.append(entry | run(command, limit, log))
         write(args.output, args.part, records)
         print(json.dumps(records[-1]), flush=True)
     sys.exit(max(record["exit"] != 0 for record in records))

@@ -17,13 +17,13 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
+from recording import is_recorded, prepare_recording, read_json, recorder_parser
 from torch import Tensor
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.models import load_policy
@@ -32,7 +32,6 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import compute_logprobs, encode_prompts, sample_completions
 from grpo_lab.tasks import addition_problems, has_thinking
 
-FILE = Path(__file__).with_name("tiny_arms.json")
 G, PROMPTS, STEPS, LEARNING_RATE, WARMUP = 16, 8, 30, 2e-4, 5
 LIMIT = 64  # tokens of a completion at most
 
@@ -150,21 +149,24 @@ def measure_policy(model, tokenizer, held_out: list[dict], begin: str = "") -> d
 def main(arguments: list[str] | None = None) -> None:
     settings = {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "warmup_steps": WARMUP}
     second = "each arm again at half the rate with twice as many steps"
-    record_runs(_parser().parse_args(arguments), ARMS, run, second, settings)
+    record_runs(_parser().parse_args(arguments), "tiny_arms.json", ARMS, run, second, settings)
 
 
-def record_runs(args: argparse.Namespace, arms: dict, run: Callable, second: str, settings: dict) -> None:
+def record_runs(
+    args: argparse.Namespace, file_name: str, arms: dict, run: Callable, second: str, settings: dict
+) -> None:
     """Make the runs that the record lacks, and write the record after each run.
 
     Args:
-        args: Parsed options: `arms`, `seeds`, `problems` (number of held-out problems) and `json` (the file).
+        args: Parsed options: `arms`, `seeds`, `problems` (number of held-out problems) and those of every recorder.
+        file_name: Name of the record beside this script.
         arms: All arms by name, each with a `description`.
         run: Function that takes an arm, a seed and the held-out problems, and returns the results of one run.
         second: Description of the second setting, for the record.
         settings: Settings of all runs, for the record.
     """
     check_at_least("problems", args.problems, 100)
-    torch.set_num_threads(1)
+    file = prepare_recording(args, file_name)
     held_out = addition_problems("test", args.problems, seed=1)
     model, tokenizer = load_policy("tiny", device="cpu")
     record = {
@@ -173,31 +175,23 @@ def record_runs(args: argparse.Namespace, arms: dict, run: Callable, second: str
         "settings": settings,
         "arms": {name: arm.description for name, arm in arms.items()},
         "base": measure_policy(model, tokenizer, held_out),
-        "runs": json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else [],
+        "runs": read_json(file, {"runs": []})["runs"],
     }
-    done = {(recorded["arm"], recorded["seed"]) for recorded in record["runs"]}
     order = {name: index for index, name in enumerate(arms)}
     for seed in args.seeds:
         for name in args.arms:
-            if (name, seed) not in done:
+            if not is_recorded(record["runs"], arm=name, seed=seed):
                 recorded = run(arms[name], seed, held_out)
                 record["runs"].append({"arm": name, "seed": seed} | recorded)
                 record["runs"].sort(key=lambda recorded: (order[recorded["arm"]], recorded["seed"]))
-                args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
+                file.write_text(json.dumps(record) + "\n", encoding="utf-8")
                 print(name, seed, recorded["after"], file=sys.stderr, flush=True)
-    print(f"{args.json.name}: {len(record['runs'])} runs")
+    print(f"{file.name}: {len(record['runs'])} runs")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_arms.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = recorder_parser("record_arms", __doc__, arms=ARMS, seeds=range(3))
     parser.add_argument("--problems", type=int, default=500, help="held out (default 500)")
-    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/tiny_arms.json")
     return parser
 
 

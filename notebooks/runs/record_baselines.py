@@ -18,15 +18,13 @@ process: A reward for each step of the working, with `process_advantages`, compa
 whole completion, and with a reward for the answer alone. P(<think>) is computed exactly after each step.
 """
 
-import argparse
 import itertools
-import json
 import re
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import torch
+from recording import prepare_recording, read_json, recorder_parser
 
 from grpo_lab.advantages import group_advantages, process_advantages, rloo_advantages
 from grpo_lab.base import Parser, command
@@ -41,7 +39,6 @@ from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import collect, train, update
 from grpo_lab.trainer.run import Run
 
-HERE = Path(__file__).parent
 GROUPS = (2, 4, 8, 16, 64)
 COMMON = {"learning_rate": 2e-4, "generation_batch_size": 64, "max_completion_length": 40, "max_steps": 12}
 COMMON |= {"loss_type": "grpo", "disable_tqdm": True}
@@ -109,7 +106,7 @@ def train_by_steps(model, tokenizer, rows, config, callback) -> None:
             callback()
 
 
-def one_run(question: str, arm: str, seed: int, fast: bool) -> dict:
+def run(question: str, arm: str, seed: int, fast: bool) -> dict:
     model, tokenizer = load_policy("tiny", device="cpu")
     train_rows, held_out = addition_problems("train", 2000, seed=seed), addition_problems("test", 64)
     config = GRPOConfig(**COMMON, seed=seed, num_generations=8)
@@ -147,7 +144,7 @@ def squared_scores(model, rollout, rewards: torch.Tensor, thinks: torch.Tensor) 
     return totals
 
 
-def answers_to(model, tokenizer, problems: list[dict]) -> tuple:
+def sample_batch(model, tokenizer, problems: list[dict]) -> tuple:
     """Sample a batch; return the rollout, its rewards and the log-probability of each answer, the latter two (B,)."""
     rows = [problems[i] for i in torch.randint(len(problems), (PROMPTS,))]
     rollout = sample_completions(model, tokenizer, [row["prompt"] for row in rows], GROUP, max_completion_length=40)
@@ -157,7 +154,7 @@ def answers_to(model, tokenizer, problems: list[dict]) -> tuple:
     return rollout, rewards, sequence_logprob(logp, rollout.mask)
 
 
-def weights_of(arm: str, rewards: torch.Tensor) -> torch.Tensor:
+def answer_weights(arm: str, rewards: torch.Tensor) -> torch.Tensor:
     """Return the weight of each answer's log-probability in the loss of an arm, of shape (B,)."""
     if arm in ADVANTAGES:
         return ADVANTAGES[arm](rewards.view(PROMPTS, GROUP)).flatten()
@@ -172,8 +169,8 @@ def reinforce(model, tokenizer, arm: str, seed: int, steps: int, callback=None, 
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
     for step in range(steps):
         torch.manual_seed(10_000 * seed + step)
-        _, rewards, logp = answers_to(model, tokenizer, problems)
-        (-(weights_of(arm, rewards) * logp).mean()).backward()
+        _, rewards, logp = sample_batch(model, tokenizer, problems)
+        (-(answer_weights(arm, rewards) * logp).mean()).backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -193,7 +190,7 @@ def learning_run(arm: str, seed: int, steps: int, rate: float = 2e-4) -> dict:
     return {"arm": arm, "seed": seed, "right": [round(share, 4) for share in right]} | ends
 
 
-def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
+def measure_gradients(model, tokenizer, step: int, batches: int) -> dict:
     """Measure the variance of the gradient at one stage of a training.
 
     Returns:
@@ -207,8 +204,8 @@ def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
     scores = {kind: [0, 0.0] for kind in KINDS}
     for i in range(batches):
         torch.manual_seed(1_000_000 + i)
-        rollout, rewards, logp = answers_to(model, tokenizer, problems)
-        weights = (rewards, torch.ones_like(rewards), weights_of("leave one out", rewards))
+        rollout, rewards, logp = sample_batch(model, tokenizer, problems)
+        weights = (rewards, torch.ones_like(rewards), answer_weights("leave one out", rewards))
         parameters = list(model.parameters())
         g = torch.stack([flat(torch.autograd.grad((w * logp).mean(), parameters, retain_graph=True)) for w in weights])
         total = total + g
@@ -225,13 +222,13 @@ def scatter_at(model, tokenizer, step: int, batches: int) -> dict:
     return summary | {"covariance": rounded, "squared_scores": scores}
 
 
-def scatter(batches: int, stages: tuple[int, ...]) -> list[dict]:
+def measure_stages(batches: int, stages: tuple[int, ...]) -> list[dict]:
     model, tokenizer = load_policy("tiny", device="cpu")
-    stages_measured = [scatter_at(model, tokenizer, 0, batches)]
+    stages_measured = [measure_gradients(model, tokenizer, 0, batches)]
 
     def measure(step: int) -> None:
         if step in stages:
-            stages_measured.append(scatter_at(model, tokenizer, step, batches))
+            stages_measured.append(measure_gradients(model, tokenizer, step, batches))
 
     reinforce(model, tokenizer, "leave one out", 99, max(stages), measure)
     return stages_measured
@@ -242,62 +239,51 @@ ARMS = {
     "budget": [str(G) for G in GROUPS],
     "process": ["the answer alone", "the same points, added up", "a reward a step"],
 }
+PARTS = ("scatter", "learning", "second", *ARMS)
 
 
 @command("notebooks/runs/record_baselines.py")
 def main(arguments: list[str] | None = None) -> None:
-    parser = Parser(
-        prog="python notebooks/runs/record_baselines.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--fast", action="store_true", help="one step, one seed, into outputs/")
-    parser.add_argument("--seeds", type=int, default=6, help="how many for the groups; twice as many for the others")
-    parser.add_argument(
-        "--only", nargs="+", choices=("scatter", "learning", "second", *ARMS), help="the rest stays as it is"
-    )
-    args = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    folder = HERE.parents[1] / "outputs" if args.fast else HERE
-    folder.mkdir(exist_ok=True)
+    args = _parser().parse_args(arguments)
+    file = prepare_recording(args, "baselines.json")
     settings = {
         name: value for name, value in asdict(GRPOConfig(**COMMON, num_generations=8)).items() if name in COMMON
     }
-    old = json.loads((HERE / "baselines.json").read_text(encoding="utf-8")) if args.only else {}
-    record = {"machine": describe_machine(), "settings": settings} | {
-        name: old.get(name, []) for name in ("scatter", "learning", "second", *ARMS)
-    }
-    parts = args.only or ["scatter", "learning", "second", *ARMS]
+    old = read_json(file, {}) if args.only else {}
+    record = {"machine": describe_machine(), "settings": settings} | {name: old.get(name, []) for name in PARTS}
+    parts = args.only or PARTS
     if "scatter" in parts:
-        record["scatter"] = scatter(2, (0, 1)) if args.fast else scatter(BATCHES, STAGES)
-        write_json(folder / "baselines.json", record)
+        record["scatter"] = measure_stages(2, (0, 1)) if args.fast else measure_stages(BATCHES, STAGES)
+        write_json(file, record)
+
+    def add(part: str, result: dict) -> None:
+        record[part].append(result)
+        print(part, result, flush=True)
+        write_json(file, record)
+
     if "learning" in parts:
         record["learning"] = []
-        for seed in range(1 if args.fast else 2 * args.seeds):
-            for arm in (*REWARD_PAIRS, *ADVANTAGES):
-                record["learning"].append(learning_run(arm, seed, 1 if args.fast else 24))
-                print(record["learning"][-1], flush=True)
-                write_json(folder / "baselines.json", record)
+        for seed, arm in itertools.product(range(1 if args.fast else 2 * args.num_seeds), (*REWARD_PAIRS, *ADVANTAGES)):
+            add("learning", learning_run(arm, seed, 1 if args.fast else 24))
     if "second" in parts:
         record["second"] = []
-        for seed, name, arm in itertools.product(
-            range(1 if args.fast else 3), SECOND, ("1 and 0", "leave one out", "2 and 1")
-        ):
+        arms = ("1 and 0", "leave one out", "2 and 1")
+        for seed, name, arm in itertools.product(range(1 if args.fast else 3), SECOND, arms):
             rate, steps = SECOND[name]
-            results = learning_run(arm, seed, 1 if args.fast else steps, rate)
-            record["second"].append({"setting": name} | results)
-            print(record["second"][-1], flush=True)
-            write_json(folder / "baselines.json", record)
-    for question, arms in ARMS.items():
-        if question not in parts:
-            continue
+            add("second", {"setting": name} | learning_run(arm, seed, 1 if args.fast else steps, rate))
+    for question in [question for question in ARMS if question in parts]:
         record[question] = []
-        seeds = args.seeds * (2 if question == "process" else 1)
-        for seed in range(1 if args.fast else seeds):
-            for arm in arms:
-                record[question].append(one_run(question, arm, seed, args.fast))
-                print(question, record[question][-1], flush=True)
-                write_json(folder / "baselines.json", record)
+        seeds = args.num_seeds * (2 if question == "process" else 1)
+        for seed, arm in itertools.product(range(1 if args.fast else seeds), ARMS[question]):
+            add(question, run(question, arm, seed, args.fast))
+
+
+def _parser() -> Parser:
+    parser = recorder_parser("record_baselines", __doc__, fast="one step, one seed")
+    help_text = "how many for the groups; twice as many for the others (default 6)"
+    parser.add_argument("--seeds", dest="num_seeds", type=int, default=6, help=help_text)
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="the rest stays as it is")
+    return parser
 
 
 if __name__ == "__main__":

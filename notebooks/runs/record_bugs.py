@@ -15,8 +15,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import torch
+from recording import is_recorded, prepare_recording, read_json, recorder_parser, rounded
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
@@ -25,7 +26,6 @@ from grpo_lab.teaching.bugs import BUGS
 from grpo_lab.trainer import GRPOConfig, collect, train
 from grpo_lab.trainer.evaluation import kl_to_reference
 
-FILE = Path(__file__).with_name("bugs.json")
 SETTINGS = {
     "max_steps": 12,
     "num_generations": 8,
@@ -86,32 +86,30 @@ def run(name: str, seed: int, settings: dict, samples: bool = False) -> dict:
 def _columns(history: list[dict]) -> dict[str, list[float | None]]:
     """Return each metric as a list with one value per step, to four digits; None stands for NaN and infinity."""
     names = [key for key in history[0] if not key.startswith(SECONDS) and key != "step"]
-    columns = {key: [float(f"{step[key]:.4g}") for step in history] for key in names}
+    columns = {key: [rounded(float(step[key])) for step in history] for key in names}
     return {key: [x if math.isfinite(x) else None for x in values] for key, values in columns.items()}
 
 
 @command("notebooks/runs/record_bugs.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    torch.set_num_threads(1)
-    old_record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": [], "blind": {}}
+    file = prepare_recording(args, "bugs.json")
     settings = SETTINGS | {"max_steps": args.steps}
     record = {
         "machine": describe_machine("cpu") | {"threads": 1},
         "settings": settings,
         "second": "in this run",
-    } | old_record
-    done = {(recorded["arm"], recorded["seed"]) for recorded in record["runs"]}
+    } | read_json(file, {"runs": [], "blind": {}})
     for seed in args.seeds:
         for name in args.arms:
-            if (name, seed) not in done:
+            if not is_recorded(record["runs"], arm=name, seed=seed):
                 record["runs"].append(run(name, seed, settings))
-                _write(args.json, record)
+                _write(file, record)
     for letter, seed in zip(BLIND, range(20, 25), strict=True):
         if args.blind and letter not in record["blind"]:
             record["blind"][letter] = run(BLIND[letter], seed, settings, samples=True)
-            _write(args.json, record)
-    print(f"{args.json.name}: {len(record['runs'])} runs, {len(record['blind'])} blind ones")
+            _write(file, record)
+    print(f"{file.name}: {len(record['runs'])} runs, {len(record['blind'])} blind ones")
 
 
 def _write(file: Path, record: dict) -> None:
@@ -119,17 +117,9 @@ def _write(file: Path, record: dict) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_bugs.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arms = [*HEALTHY, *HUNTED, *PLUS_ONE]
-    parser.add_argument("--arms", nargs="+", choices=arms, default=arms, help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = recorder_parser("record_bugs", __doc__, arms=(*HEALTHY, *HUNTED, *PLUS_ONE), seeds=range(3))
     parser.add_argument("--steps", type=int, default=SETTINGS["max_steps"], help="(default 12)")
     parser.add_argument("--blind", action=argparse.BooleanOptionalAction, default=True, help="the five blind runs too")
-    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/bugs.json")
     return parser
 
 

@@ -19,9 +19,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from recording import prepare_recording, read_json, recorder_parser
 from torch.nn.utils.rnn import pad_sequence
 
-from grpo_lab.base import Parser, command, writable_file, writable_folder
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
@@ -46,7 +47,6 @@ from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
 from grpo_lab.trainer.run import Run
 
-FILE = Path(__file__).with_name("buys.json")
 PRECISION, EXAMPLES = "fp32-master", 4
 SETTINGS = {"learning_rate": 1e-5, "num_generations": 8, "max_completion_length": 20, "precision": PRECISION}
 UPDATE = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}  # 64 rows per update
@@ -54,7 +54,7 @@ UPDATE = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}  
 
 @dataclass(frozen=True)
 class Task:
-    says: str
+    description: str
     rows: Callable  # called with split, n and seed, returns problems
 
 
@@ -77,9 +77,9 @@ def questions(task: Task) -> dict[str, str]:
     return {split: ", ".join(expression(row) for row in task.rows(split, None, 1)) for split in ("train", "test")}
 
 
-def with_examples(row: dict, examples: list[dict], says: Callable) -> list[dict]:
+def with_examples(row: dict, examples: list[dict], write_answer: Callable) -> list[dict]:
     """Return the prompt preceded by worked examples, written as if the model had answered them."""
-    dialogues = [[*e["prompt"], {"role": "assistant", "content": says(e)}] for e in examples]
+    dialogues = [[*e["prompt"], {"role": "assistant", "content": write_answer(e)}] for e in examples]
     return [*(message for messages in dialogues for message in messages), *row["prompt"]]
 
 
@@ -161,22 +161,22 @@ def imitate(model, tokenizer, rows, config, rounds: int) -> list[float]:
     return [step["reward"] for step in run.history]
 
 
-def train_on_answers(model, tokenizer, rows, config, says: Callable) -> list[float]:
+def train_on_answers(model, tokenizer, rows, config, write_answer: Callable) -> list[float]:
     """Train on given answers (SFT), with as many updates as GRPO, each on 64 training problems, and no samples."""
     with Run(model, tokenizer, rows, last_number_reward, config) as run:
         for step in run.steps():
             batch = [rows[index] for index in torch.randperm(len(rows))[: config.update_batch_size].tolist()]
-            experience = answers_as_experience(model, tokenizer, batch, says)
+            experience = answers_as_experience(model, tokenizer, batch, write_answer)
             supervise(run, experience, range(step, step + 1), config.max_steps)
             run.record(step, rollout_metrics(experience.rollout, 1.0) | {"reward": 1.0})
     return []
 
 
-def answers_as_experience(model, tokenizer, rows: list[dict], says: Callable) -> Experience:
+def answers_as_experience(model, tokenizer, rows: list[dict], write_answer: Callable) -> Experience:
     """Return the given answers to the problems as an experience, as if sampled and rewarded with 1."""
     prompt_ids, prompt_mask = encode_prompts(tokenizer, [row["prompt"] for row in rows])
     ends = end_token_ids(model, tokenizer)
-    answers = [torch.tensor([*tokenizer.encode(says(row)), ends[0]]) for row in rows]
+    answers = [torch.tensor([*tokenizer.encode(write_answer(row)), ends[0]]) for row in rows]
     answers = pad_sequence(answers, batch_first=True, padding_value=pad_token_id(tokenizer))
     ids, mask, truncated, texts = read_sequences(
         torch.cat([prompt_ids, answers], 1), prompt_ids.shape[1], ends, tokenizer
@@ -238,10 +238,13 @@ ARMS = {
     "GRPO": (train_by_grpo, "direct"),
     "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
     "GRPO, written out": (train_by_grpo, "written out"),
-    "given numbers": (partial(train_on_answers, says=lambda row: row["answer"]), "direct"),
-    "given numbers, x 3": (partial(train_on_answers, says=lambda row: row["answer"]), "direct"),
-    "given sums": (partial(train_on_answers, says=lambda row: f"{expression(row)} = {row['answer']}"), "direct"),
-    DISTILLATION: (partial(train_on_answers, says=lambda row: row["written"]), "direct"),
+    "given numbers": (partial(train_on_answers, write_answer=lambda row: row["answer"]), "direct"),
+    "given numbers, x 3": (partial(train_on_answers, write_answer=lambda row: row["answer"]), "direct"),
+    "given sums": (
+        partial(train_on_answers, write_answer=lambda row: f"{expression(row)} = {row['answer']}"),
+        "direct",
+    ),
+    DISTILLATION: (partial(train_on_answers, write_answer=lambda row: row["written"]), "direct"),
 }
 HALF = ", half the rate"  # shows whether the order of the arms stays; record_smollm2.py has GRPO at half the rate
 ARMS |= {arm + HALF: ARMS[arm] for arm in ("imitation, 4 rounds", "given numbers", "given sums")}
@@ -266,7 +269,7 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
     )  # fmt: skip
     started, rows = time.process_time(), formatted_problems(task, "train", form, None, int(seed[0]))
     if arm_or_form == DISTILLATION:  # trains on the teacher's answers that the verifier accepts
-        answers = json.loads(piece_file(sizes, f"{name}-{TEACHER}").read_text(encoding="utf-8"))["answers"]
+        answers = read_json(piece_file(sizes, f"{name}-{TEACHER}"))["answers"]
         written = {question: text for question, (text, is_right) in answers.items() if is_right}
         rows = [row | {"written": written[expression(row)]} for row in rows if expression(row) in written]
     rewards = train_arm(model, tokenizer, rows, config)
@@ -276,7 +279,7 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
     return {"arm": arm_or_form, "seed": int(seed[0])} | cost | measures
 
 
-def pieces() -> list[str]:
+def piece_names() -> list[str]:
     """Return the names of all pieces, in the order in which they are made."""
     runs = [f"{task}-{arm}-{seed}" for task in TASKS for arm in ARMS for seed in range(3)]
     return [f"{task}-{form}" for task in TASKS for form in (*FORMS, TEACHER)] + runs
@@ -289,46 +292,39 @@ def piece_file(args: argparse.Namespace, piece: str) -> Path:
 @command("notebooks/runs/record_buys.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    torch.set_num_threads(1)
+    record_file = prepare_recording(args, "buys.json")
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    files = {piece: piece_file(args, piece) for piece in pieces()}
-    for piece in args.only or pieces():
+    files = {piece: piece_file(args, piece) for piece in piece_names()}
+    for piece in args.only or piece_names():
         if not files[piece].is_file():
             piece_record = make(piece, args)
             files[piece].write_text(json.dumps(piece_record), encoding="utf-8")
             counts = {key: sum(piece_record[key]) for key in ("right", "greedy") if key in piece_record}
             print(piece, counts, piece_record["seconds"], file=sys.stderr, flush=True)
-    records = {piece: json.loads(file.read_text(encoding="utf-8")) for piece, file in files.items() if file.is_file()}
+    records = {piece: read_json(file) for piece, file in files.items() if file.is_file()}
     lines = [f" {json.dumps(piece)}: {json.dumps(piece_record)}" for piece, piece_record in records.items()]
     head = {
         "what": "SmolLM2-135M-Instruct, dequantised from 4 bits; reasoning-gym 0.1.25",
         "second": "in this run",
         "machine": describe_machine() | {"threads": 1},
         "settings": SETTINGS | UPDATE | {"generation_batch_size": 64, "warmup_steps": 5, "updates": 16},
-        "tasks": {name: task.says for name, task in TASKS.items()},
+        "tasks": {name: task.description for name, task in TASKS.items()},
         "teacher": {"model": "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 bits"} | TEACHER_SETTINGS,
         "questions": {name: questions(task) for name, task in TASKS.items() if any(name in piece for piece in records)},
     }
-    args.json.write_text(
+    record_file.write_text(
         json.dumps(head, indent=1)[:-2] + ',\n "pieces": {\n' + ",\n".join(lines) + "\n }\n}\n", encoding="utf-8"
     )
-    print(f"{args.json.name}: {len(records)} pieces")
+    print(f"{record_file.name}: {len(records)} pieces")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_buys.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", choices=pieces(), help="these pieces (default: all)")
-    parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
+    parser = recorder_parser("record_buys", __doc__, model="smollm2", output_dir=True)
+    parser.add_argument("--only", nargs="+", choices=piece_names(), help="these pieces (default: all)")
     parser.add_argument("--teacher", default="qwen", help="as --model, for the teacher (default qwen)")
     parser.add_argument("--samples", type=int, help="to each held-out problem")
     parser.add_argument("--problems", type=int, help="held out (default: all)")
     parser.add_argument("--updates", type=int, default=16, help="of a training (default 16)")
-    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_buys"))
-    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/buys.json")
     return parser
 
 

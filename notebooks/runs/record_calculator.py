@@ -9,23 +9,22 @@ one thing: the calculator is wrong in 30% of its replies, or always; a call has 
 tokens are trained as well. Arms with the same seed share their problems.
 """
 
-import argparse
 import contextlib
 import io
-import json
 import random
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import torch
+from recording import is_recorded, prepare_recording, read_json, recorder_parser, rounded
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.environments.environment import sample_rows
@@ -37,7 +36,6 @@ from grpo_lab.trainer import collect, update
 from grpo_lab.trainer.rewarding import reward_rollout
 from grpo_lab.trainer.run import Run
 
-HERE = Path(__file__).parent
 STEPS, EVERY, HELD_OUT = 16, 4, 64
 COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
 COMMON |= {"max_completion_length": 128}
@@ -58,24 +56,26 @@ def calculator(share_wrong: float | None, seed: int) -> TextEnvironment | None:
     """Return a calculator whose result is 1 to 9 too high in a share of its replies; None if that share is None."""
     if share_wrong is None:
         return None
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     def respond(texts: list[str]) -> list[str]:
         results = [calculate(text) for text in texts]
-        off = [chance.random() < share_wrong and chance.randint(1, 9) for _ in results]
-        return [str(int(result) + error) if result else "" for result, error in zip(results, off, strict=True)]
+        errors = [rng.random() < share_wrong and rng.randint(1, 9) for _ in results]
+        return [str(int(result) + error) if result else "" for result, error in zip(results, errors, strict=True)]
 
     return TextEnvironment(respond, STOP_STRINGS)
 
 
-def cost_of_calls(cost: float) -> Callable:
+def make_call_cost(cost: float) -> Callable:
+    """Return a reward function that subtracts `cost` for each call of the calculator."""
+
     def call_cost(completions, **columns) -> list[float]:
-        return [-cost * len(re.findall("[0-9]=", text)) for text in map(_text, completions)]
+        return [-cost * len(re.findall("[0-9]=", text)) for text in map(_last_text, completions)]
 
     return call_cost
 
 
-def _text(completion) -> str:
+def _last_text(completion) -> str:
     return completion if isinstance(completion, str) else completion[-1]["content"]
 
 
@@ -85,7 +85,7 @@ def measure(model, tokenizer, config: GRPOConfig, share_wrong: float | None) -> 
     rows, environment = problems("test", HELD_OUT, seed=1), calculator(share_wrong, seed=1)
     with torch.random.fork_rng(devices=[]):  # training continues with its own random numbers
         torch.manual_seed(1)
-        rollout = sample_rows(model, tokenizer, rows, 1, config.max_completion_length, environment)
+        rollout = sample_rows(model, tokenizer, rows, SamplingParams(1, config.max_completion_length), environment)
     _, right, _ = reward_rollout(rollout, rows, accuracy_reward)
     calls = [re.findall(r"([0-9]+)=([0-9]+)", text) for text in rollout.texts]
     answers = [re.findall("<answer>([0-9]+)", text) for text in rollout.texts]
@@ -106,7 +106,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
         model, tokenizer = load_policy("tiny", device="cpu")
     settings = COMMON | {"learning_rate": rate * COMMON["learning_rate"]}
     config = GRPOConfig(max_steps=steps, seed=seed, disable_tqdm=True, **settings)
-    rewards = [accuracy_reward] + [cost_of_calls(change["cost"])] * bool(change["cost"])
+    rewards = [accuracy_reward] + [make_call_cost(change["cost"])] * bool(change["cost"])
     environment = calculator(change["share_wrong"], seed)
     updates = []
     measures = []
@@ -122,48 +122,34 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
             metrics |= update(model, training.optimizer, experience, config, training.learning_rate(step))
             updates.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
     measures.append(measure(model, tokenizer, config, change["share_wrong"]))
-    texts = sample_rows(model, tokenizer, problems("test", 3, seed=1), 1, 128, environment).texts
+    texts = sample_rows(model, tokenizer, problems("test", 3, seed=1), SamplingParams(1, 128), environment).texts
     end = {"with a right calculator": 0.0, "with a wrong calculator": 1.0, "without one": None}
     end = {name: measure(model, tokenizer, config, share) for name, share in end.items()}
-    columns = {name: [_short(point[name]) for point in measures] for name in measures[0]}
-    columns |= {name: [_short(step[name]) for step in updates] for name in updates[0]}
-    end = {name: {key: _short(value) for key, value in point.items()} for name, point in end.items()}
+    columns = {name: [rounded(point[name], 3) for point in measures] for name in measures[0]}
+    columns |= {name: [rounded(step[name], 3) for step in updates] for name in updates[0]}
+    end = {name: {key: rounded(value, 3) for key, value in point.items()} for name, point in end.items()}
     return {"arm": arm, "seed": seed, "rate": settings["learning_rate"]} | columns | {"end": end, "texts": texts}
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")
 
 
 @command("notebooks/runs/record_calculator.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    path = args.json or (Path("outputs/calculator.json") if args.fast else HERE / "calculator.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    file = prepare_recording(args, "calculator.json")
+    record = read_json(file, {})
     runs, (rate, times) = record.get(args.part, []), PARTS[args.part]
     for seed in args.seeds[:1] if args.fast else args.seeds:
         for arm in args.arms:
-            if (arm, seed) not in {(recorded["arm"], recorded["seed"]) for recorded in runs}:
+            if not is_recorded(runs, arm=arm, seed=seed):
                 runs.append(run(arm, seed, 1 if args.fast else times * STEPS, rate))
                 head = {"machine": describe_machine("cpu"), "settings": COMMON | {"held_out": HELD_OUT, "every": EVERY}}
                 record |= head | {args.part: runs}
-                write_json(path, record)
+                write_json(file, record)
                 print(arm, seed, runs[-1]["right"], runs[-1]["calls"], runs[-1]["end"], flush=True)
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_calculator.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--fast", action="store_true", help="one step, one seed")
+    parser = recorder_parser("record_calculator", __doc__, arms=ARMS, seeds=range(3), fast="one step, one seed")
     parser.add_argument("--part", choices=PARTS, default="runs", help="what is recorded (default: runs)")
-    parser.add_argument("--arms", nargs="*", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--json", type=writable_file, help="the record (default: calculator.json beside this script)")
     return parser
 
 

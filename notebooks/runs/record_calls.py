@@ -10,12 +10,12 @@ when they are decoded and encoded again, and how many nats the policy's log-prob
 import json
 import sys
 from importlib.resources import files
-from pathlib import Path
 
 import torch
+from recording import prepare_recording, recorder_parser
 from transformers import AutoTokenizer
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.models import load_policy
 from grpo_lab.models.folders import base_model_folder
@@ -47,7 +47,7 @@ MESSAGES = [
 ]
 
 
-def rendered(tokenizer, template: str | None) -> dict:
+def render_calls(tokenizer, template: str | None) -> dict:
     """Return the template's text with the call, its number of ids, and how many of them stay as messages are added."""
 
     def ids(count: int) -> list[int]:
@@ -65,13 +65,13 @@ def rendered(tokenizer, template: str | None) -> dict:
 
 
 @torch.no_grad()
-def logp_of(model, prompt: list[int], completion: list[int]) -> float:
+def completion_logp(model, prompt: list[int], completion: list[int]) -> float:
     """Return the policy's log-probability of a completion, in nats."""
     logp = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
     return logp.gather(-1, torch.tensor(completion)[:, None]).sum().item()
 
 
-def encoded_again(name: str, completions: int, length: int) -> dict:
+def encode_again(name: str, completions: int, length: int) -> dict:
     """Sample, decode and encode completions again; count those whose ids change, and compare their probabilities."""
     model, tokenizer = load_policy(name, device="cpu")
     torch.manual_seed(0)
@@ -86,7 +86,7 @@ def encoded_again(name: str, completions: int, length: int) -> dict:
         if ids != again:
             changed += 1
             split = next(i for i, pair in enumerate(zip([*ids, -1], [*again, -1])) if pair[0] != pair[1])  # noqa: B905
-            nats.append(round(logp_of(model, prompt, again) - logp_of(model, prompt, ids), 2))
+            nats.append(round(completion_logp(model, prompt, again) - completion_logp(model, prompt, ids), 2))
             examples.append([tokenizer.convert_ids_to_tokens(row_ids[split : split + 3]) for row_ids in (ids, again)])
     return {
         "completions": len(rollout.mask),
@@ -99,19 +99,18 @@ def encoded_again(name: str, completions: int, length: int) -> dict:
 
 @command("notebooks/runs/record_calls.py")
 def main(arguments: list[str] | None = None) -> None:
-    parser = Parser(prog="python notebooks/runs/record_calls.py", description=__doc__.partition("\n")[0])
-    parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("calls.json"))
+    parser = recorder_parser("record_calls", __doc__)
     parser.add_argument("--completions", type=int, default=96)
     args = parser.parse_args(arguments)
-    torch.set_num_threads(1)
+    file = prepare_recording(args, "calls.json")
     qwen = AutoTokenizer.from_pretrained(base_model_folder("qwen")[0])
     qwen3 = (files("trl") / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
     record = {
         "machine": describe_machine("cpu"),
-        "templates": {"Qwen2.5": rendered(qwen, None), "Qwen3": rendered(qwen, qwen3)},
-        "again": {name: encoded_again(name, args.completions, 32) for name in ("tiny", "smollm2")},
+        "templates": {"Qwen2.5": render_calls(qwen, None), "Qwen3": render_calls(qwen, qwen3)},
+        "again": {name: encode_again(name, args.completions, 32) for name in ("tiny", "smollm2")},
     }
-    write_json(args.json, record)
+    write_json(file, record)
     print(json.dumps(record["again"], indent=1, ensure_ascii=False))
 
 

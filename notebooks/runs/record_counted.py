@@ -8,18 +8,17 @@ The weights are fake tensors: shapes without values. The training code runs forw
 them, and the bytes of all live tensors are counted. So this counts tensors, as the memory plan does, and computes no
 values. Neither the count nor the plan includes the memory that CUDA and its allocator need besides.
 
-On a GPU the weights are random, and torch's count of all allocations in two contents steps is recorded.
+On a GPU the weights are random, and torch's count of all allocations in two real steps is recorded.
 """
 
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
 from record_smollm2 import with_adapters
+from recording import HERE, read_json
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import Qwen2ForCausalLM
 from transformers.initialization import no_init_weights
@@ -46,7 +45,7 @@ COUNTED = [("bf16", 2048, 1), ("bf16", 8192, 1)]  # two sizes only, because long
 WAYS = [(mode, checkpointing) for mode in PRECISIONS for checkpointing in (False, True)]
 
 
-def plan_of(mode: str, checkpointing: bool, **changes):
+def make_plan(mode: str, checkpointing: bool, **changes):
     """Return the memory plan of notebook 08's run in one precision mode; `changes` replaces other settings."""
     settings = default_settings(494_032_768, TASKS["gsm8k"], "cuda") | {"gradient_checkpointing": checkpointing}
     settings |= changes
@@ -59,15 +58,15 @@ def long_answers(tokens: int, rows: int) -> dict:
     return sizes | {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 8 // rows}
 
 
-def planned(mode: str, checkpointing: bool, **changes) -> int:
+def planned_bytes(mode: str, checkpointing: bool, **changes) -> int:
     """Return the planned peak of an update, in bytes beyond weights and moments."""
-    memory_plan = plan_of(mode, checkpointing, **changes)
+    memory_plan = make_plan(mode, checkpointing, **changes)
     return memory_plan.totals["update"] - sum(resident_bytes(memory_plan.run).values())
 
 
-def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> int:
+def counted_bytes(mode: str, checkpointing: bool, lora: bool = False, **changes) -> int:
     """Return the peak bytes of two micro-batches on fake tensors; LoRA computes its products in bf16."""
-    config = plan_of(mode, checkpointing, **changes).run.config
+    config = make_plan(mode, checkpointing, **changes).run.config
     rows, T = config.microbatch_size, config.max_completion_length
     # Rows share nothing but the prompt of their group, which is the worst case that the plan assumes.
     prompts = torch.arange(max(rows // config.num_generations, 1) * PROMPT).view(-1, PROMPT)
@@ -83,8 +82,8 @@ def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> in
     if checkpointing:
         model.gradient_checkpointing_enable()
     model.train()
-    chunk, products = model_logprobs.head_chunk, PRECISIONS["fp32-master" if lora else mode].autocast
-    with patch.object(model_logprobs, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda")):
+    chunk, products = model_logprobs.head_chunk_tokens, PRECISIONS["fp32-master" if lora else mode].autocast
+    with patch.object(model_logprobs, "head_chunk_tokens", lambda *sizes: chunk(*sizes[:-1], "cuda")):
         with Lives() as lives:
             for _ in range(2):
                 with torch.autocast(model.device.type, products, enabled=products is not None):
@@ -93,28 +92,28 @@ def counted(mode: str, checkpointing: bool, lora: bool = False, **changes) -> in
     return lives.peak
 
 
-def record() -> list[dict]:
+def count_short() -> list[dict]:
     return [
         {
             "mode": mode,
             "checkpointing": checkpointing,
-            "planned": planned(mode, checkpointing),
-            "counted": counted(mode, checkpointing),
+            "planned": planned_bytes(mode, checkpointing),
+            "counted": counted_bytes(mode, checkpointing),
         }
         for mode, checkpointing in WAYS
     ]
 
 
-def record_long() -> dict:
+def count_long() -> dict:
     """Return planned peaks of steps with answers too long for a mask, and planned and counted peaks of updates."""
     peaks = [
-        {"mode": mode, "tokens": tokens, "rows": rows, "peak": plan_of(mode, True, **long_answers(tokens, rows)).peak}
+        {"mode": mode, "tokens": tokens, "rows": rows, "peak": make_plan(mode, True, **long_answers(tokens, rows)).peak}
         for mode, tokens, rows in LONG_WAYS
     ]
     updates = [
         {"mode": mode, "tokens": tokens, "rows": rows}
-        | {"planned": planned(mode, True, **long_answers(tokens, rows))}
-        | {"counted": counted(mode, True, **long_answers(tokens, rows))}
+        | {"planned": planned_bytes(mode, True, **long_answers(tokens, rows))}
+        | {"counted": counted_bytes(mode, True, **long_answers(tokens, rows))}
         for mode, tokens, rows in COUNTED
     ]
     return {"planned": peaks, "updates": updates}
@@ -139,20 +138,20 @@ def measure_on_gpu() -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    file = Path(__file__).with_name("counted.json")
+    file = HERE / "counted.json"
     if "--long" in sys.argv:
-        contents = json.loads(file.read_text(encoding="utf-8")) | {"long": record_long()}
+        contents = read_json(file) | {"long": count_long()}
     elif "--card" in sys.argv:
-        contents = json.loads(file.read_text(encoding="utf-8")) | {"card": measure_on_gpu()}
+        contents = read_json(file) | {"card": measure_on_gpu()}
     else:
         about = "bytes of tensors in an update of Qwen2-0.5B beyond weights and moments, "
         about += "torch's FakeTensorMode, no card"
-        contents = {"what": about, "second": "exact", "torch": torch.__version__, "runs": record()}
+        contents = {"what": about, "second": "exact", "torch": torch.__version__, "runs": count_short()}
         contents["lora"] = {
             "mode": "bf16",
             "checkpointing": True,
             "rank": 16,
-            "counted": counted("bf16", True, lora=True),
+            "counted": counted_bytes("bf16", True, lora=True),
         }
-        contents["long"] = record_long()
+        contents["long"] = count_long()
     write_json(file, contents)

@@ -11,7 +11,6 @@ The metrics that a rule may read are recorded to four digits. A metric is record
 a single value if all steps have the same, or as {step: value} if only some steps have it.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.base.files import write_atomically
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.config import GRPOConfig
@@ -32,10 +31,11 @@ from grpo_lab.trainer import train
 # The page of further topics reads this file by `runpy`, which does not search the file's folder for imports.
 sys.path.append(str(Path(__file__).parent))
 from faults_planted import BOTH, COMMON, OURS, PARTS, TRL, Plant, load_tiny, problems
+from recording import HERE, prepare_recording, read_json, recorder_parser, rounded
 
-FILE = Path(__file__).with_name("faults.json")
+FILE = HERE / "faults.json"
 SEEDS = {"seen": (0, 1, 2), "kept": (11, 12, 13)}
-UNREAD = re.compile(
+UNRECORDED = re.compile(
     "time/|step_time|num_tokens|tokens_per_second|completions/(min|max)_|clip_ratio/.*_(min|max)$|step$|warning"
 )
 
@@ -58,25 +58,25 @@ def run(plant: Plant, engine: str, seed: int, steps: int | None = None) -> tuple
     arguments = (model, tokenizer, problems(plant.task, "train", seed), list(plant.rewards), config)
     with plant.patch(engine, model), contextlib.redirect_stdout(io.StringIO()):
         try:
-            trainer_of(engine)(*arguments, callback=lambda _, metrics: history.append(metrics), **held_out)
+            load_trainer(engine)(*arguments, callback=lambda _, metrics: history.append(metrics), **held_out)
         except RuntimeError as error:  # NaN has ended the run
             print(engine, plant.description, f"ended at step {len(history)}: {error}", file=sys.stderr)
     return history, config
 
 
-def trainer_of(engine: str) -> Callable:
+def load_trainer(engine: str) -> Callable:
     if engine == OURS:
         return train
-    from grpo_lab.train.engines.trl import train as by_trl
+    from grpo_lab.train.trl.run import train as by_trl
 
     return by_trl
 
 
-def record_of(part: str, name: str, engine: str, seed: int, steps: int | None = None) -> dict:
+def make_entry(part: str, name: str, engine: str, seed: int, steps: int | None = None) -> dict:
     """Make one run and return its entry of the file."""
     plant = PARTS[part][name]
     history, config = run(plant, engine, seed, steps)
-    defaults, settings = GRPOConfig().saved(), config.saved()
+    defaults, settings = GRPOConfig().as_dict(), config.as_dict()
     changed = {key: value for key, value in settings.items() if value != defaults[key] and key != "disable_tqdm"}
     return {
         "part": part,
@@ -89,19 +89,19 @@ def record_of(part: str, name: str, engine: str, seed: int, steps: int | None = 
         "rewards": [function.__name__ for function in plant.rewards],
         "steps": len(history),
         "settings": changed,
-        "history": packed(history),
+        "history": pack_history(history),
     }
 
 
 # ---- the file
 
 
-def packed(history: list[dict]) -> dict:
+def pack_history(history: list[dict]) -> dict:
     """Return the history as metrics by name, in the form that the top of this file describes."""
-    names = dict.fromkeys(name for metrics in history for name in metrics if not UNREAD.match(name))
+    names = dict.fromkeys(name for metrics in history for name in metrics if not UNRECORDED.match(name))
     columns = {}
     for name in names:
-        values = {m["step"]: _rounded(m[name]) for m in history if name in m}
+        values = {m["step"]: rounded(m[name]) for m in history if name in m}
         is_constant = len(set(map(repr, values.values()))) == 1
         if len(values) < len(history):
             columns[name] = values
@@ -110,7 +110,7 @@ def packed(history: list[dict]) -> dict:
     return columns
 
 
-def unpacked(entry: dict) -> list[dict]:
+def unpack_history(entry: dict) -> list[dict]:
     """Return the history of an entry as the trainer returned it: one dict of metrics per step."""
     history = [{"step": step} for step in range(1, entry["steps"] + 1)]
     for name, values in entry["history"].items():
@@ -124,14 +124,14 @@ def unpacked(entry: dict) -> list[dict]:
     return history
 
 
-def settings_of(entry: dict) -> dict:
+def entry_settings(entry: dict) -> dict:
     """Return all settings of an entry's run, as its grpo_config.json would contain them."""
-    settings = GRPOConfig(**entry["settings"]).saved()
+    settings = GRPOConfig(**entry["settings"]).as_dict()
     return settings | {"precision": settings["precision"] or ("fp32-master" if settings["bf16"] else "fp32")}
 
 
 def read(path: Path = FILE) -> dict:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": {}, "runs": []}
+    return read_json(path, {"machine": {}, "runs": []})
 
 
 def write(path: Path, record: dict) -> None:
@@ -140,10 +140,6 @@ def write(path: Path, record: dict) -> None:
     runs = sorted(record["runs"], key=lambda r: (order.index((r["part"], r["name"])), r["engine"], r["seed"]))
     lines = ",\n".join(json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in runs)
     write_atomically(path, f'{{"machine": {json.dumps(record["machine"])}, "runs": [\n{lines}\n]}}\n')
-
-
-def _rounded(value):
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def jobs(names: list[str] | None = None) -> list[tuple]:
@@ -162,17 +158,16 @@ def jobs(names: list[str] | None = None) -> list[tuple]:
 @command("notebooks/runs/record_faults.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    path = args.output or (Path("outputs/faults.json") if args.fast else FILE)
+    path = prepare_recording(args, "faults.json")
     record = read(path)
     if args.table:
         print(table(record))
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     record["machine"] = describe_machine("cpu")
     done = {(entry["part"], entry["name"], entry["engine"], entry["seed"]) for entry in record["runs"]}
     todo = [job for job in jobs(args.names) if job not in done]
     for job in todo[: 3 if args.fast else None]:
-        record["runs"].append(record_of(*job, 2 if args.fast else None))
+        record["runs"].append(make_entry(*job, 2 if args.fast else None))
         write(path, record)
         print(*job, flush=True)
 
@@ -180,17 +175,17 @@ def main(arguments: list[str] | None = None) -> None:
 # ---- what diagnose says of it
 
 
-def named(entry: dict) -> list[str]:
+def diagnosed_names(entry: dict) -> list[str]:
     """Return the names of the findings of diagnose in a recorded run."""
     from grpo_lab.diagnose import diagnose
 
-    return [finding.name for finding in diagnose(unpacked(entry), settings=settings_of(entry))]
+    return [finding.name for finding in diagnose(unpack_history(entry), settings=entry_settings(entry))]
 
 
 def table(record: dict) -> str:
     """Return a table of how many planted runs each finding is found in, and a line for each miss and false alarm."""
     columns = [(part, engine) for part in PARTS for engine in BOTH]
-    diagnosed = [(entry, named(entry)) for entry in record["runs"]]
+    diagnosed = [(entry, diagnosed_names(entry)) for entry in record["runs"]]
     findings = list(dict.fromkeys(entry["finding"] for entry, _ in diagnosed if entry["finding"]))
     rows = {finding: {finding} for finding in findings} | {
         "all of them": set(findings),
@@ -216,15 +211,9 @@ def _share(diagnosed: list[tuple[dict, list[str]]], column: tuple[str, str], pla
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_faults.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = recorder_parser("record_faults", __doc__, fast="three runs of two steps")
     parser.add_argument("--table", action="store_true", help="print what diagnose says of the file, and record nothing")
     parser.add_argument("--names", nargs="+", metavar="NAME", help="of runs, such as 'KL sign' (default: all)")
-    parser.add_argument("--output", type=writable_file, help="the record (default: faults.json beside this script)")
-    parser.add_argument("--fast", action="store_true", help="three runs of two steps")
     return parser
 
 

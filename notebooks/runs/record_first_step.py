@@ -3,13 +3,12 @@
 python notebooks/runs/record_first_step.py      some minutes on one core
 """
 
-import json
-from pathlib import Path
-
 import torch
 from record_smollm2 import COMMON  # a script in this folder
+from recording import HERE
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from grpo_lab.bench.record import write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number_reward
@@ -57,6 +56,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     arms = (("fp32-master", 5), ("fp32-master", 0), ("bf16", 0), ("bf16-naive", 0))
     about = "SmolLM2-135M-Instruct, seed 0; 2 cores, x86-64, no card"
-    record = {"what": about, "second": "in this run", "runs": [first_step(*arm) for arm in arms]}
-    file = Path(__file__).with_name("first_step.json")
-    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    runs = [first_step(*arm) for arm in arms]
+    write_json(HERE / "first_step.json", {"what": about, "second": "in this run", "runs": runs})

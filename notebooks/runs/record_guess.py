@@ -8,14 +8,11 @@ credit assignment of a turn, or in that the world's tokens are trained as well. 
 and in its second version, at half the learning rate with twice as many steps.
 """
 
-import argparse
-import json
 import sys
-from pathlib import Path
 
-import torch
+from recording import is_recorded, prepare_recording, read_json, recorder_parser
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.toys import guess as toy
 
@@ -73,31 +70,24 @@ def _sparse(tree) -> dict:
 @command("notebooks/runs/record_guess.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    torch.set_num_threads(1)
-    record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": []}
-    runs = {(recorded["setting"], recorded["arm"], recorded["seed"]): recorded for recorded in record["runs"]}
+    file = prepare_recording(args, "guess.json")
+    record = read_json(file, {"runs": []})
     for setting in args.settings:
         for arm in args.arms:
-            for seed in args.seeds or range(SEEDS):
-                if (setting, arm, seed) not in runs:
-                    recorded = runs[setting, arm, seed] = run(arm, setting, seed)
+            for seed in args.seeds:
+                if not is_recorded(record["runs"], setting=setting, arm=arm, seed=seed):
+                    recorded = run(arm, setting, seed)
+                    record["runs"].append(recorded)
                     about = "higher or lower: exact reward, greedy reward and search tree, a run for each seed"
-                    head = {"what": about, "machine": describe_machine("cpu"), "settings": SETTINGS}
-                    write_json(args.json, record | head | {"runs": list(runs.values())})
+                    record |= {"what": about, "machine": describe_machine("cpu"), "settings": SETTINGS}
+                    write_json(file, record)
                     ends = (recorded["reward"][-1], recorded["greedy"][-1], recorded["episodes"][0])
                     print(setting, arm, seed, *ends, flush=True)
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_guess.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="*", choices=ARMS, default=list(ARMS))
+    parser = recorder_parser("record_guess", __doc__, arms=ARMS, seeds=range(SEEDS))
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--seeds", nargs="*", type=int)
-    parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("guess.json"))
     return parser
 
 

@@ -6,14 +6,11 @@
 Both probabilities are read from the logits, before and after training, for 24 held-out sums: no sampling noise.
 """
 
-import argparse
-import json
 import sys
-from pathlib import Path
 
-import torch
+from recording import is_recorded, prepare_recording, read_json, recorder_parser
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
@@ -22,7 +19,6 @@ from grpo_lab.tasks.short import short_sums
 from grpo_lab.teaching.prefix_probability import prefix_probability
 from grpo_lab.trainer import train
 
-FILE = Path(__file__).with_name("smollm2_habit.json")
 SUMS, PRECISION = 24, "fp32-master"
 SETTINGS = {
     "learning_rate": 1e-5,
@@ -35,7 +31,7 @@ SETTINGS = {
 }
 
 
-def written_out(model, tokenizer, rows: list[dict]) -> list[list[float]]:
+def written_out_probabilities(model, tokenizer, rows: list[dict]) -> list[list[float]]:
     """Return, for each sum, the probability of the beginning "8 + 9 = " and of the right number after it."""
     probabilities = []
     for row in rows:
@@ -47,7 +43,7 @@ def written_out(model, tokenizer, rows: list[dict]) -> list[list[float]]:
 def run(name: str, seed: int, settings: dict, rows: list[dict]) -> tuple[list, dict]:
     """Train once; return the probabilities before training, and the run: its rewards and the probabilities after."""
     model, tokenizer = load_policy(name, device="cpu", precision=PRECISION)
-    start = written_out(model, tokenizer, rows)
+    start = written_out_probabilities(model, tokenizer, rows)
     config = GRPOConfig(**settings, seed=seed, precision=PRECISION, save_steps=0, disable_tqdm=True)
     history = train(model, tokenizer, short_sums("train", seed=seed), last_number_reward, config)
     reward = [round(step["reward"], 4) for step in history]
@@ -55,42 +51,35 @@ def run(name: str, seed: int, settings: dict, rows: list[dict]) -> tuple[list, d
         "seed": seed,
         "learning_rate": config.learning_rate,
         "reward": reward,
-        "after": written_out(model, tokenizer, rows),
+        "after": written_out_probabilities(model, tokenizer, rows),
     }
 
 
 @command("notebooks/runs/record_habit.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    torch.set_num_threads(1)
+    file = prepare_recording(args, "smollm2_habit.json")
     rate = SETTINGS["learning_rate"] / (2 if args.half else 1)
     settings = SETTINGS | ({} if args.steps is None else {"max_steps": args.steps})
     rows = short_sums("test", seed=1)[:SUMS]
-    runs = json.loads(args.json.read_text(encoding="utf-8"))["runs"] if args.json.is_file() else []
+    runs = read_json(file, {"runs": []})["runs"]
     # The oldest recorded runs lack their learning rate, which was the default.
     runs = [{"learning_rate": SETTINGS["learning_rate"]} | recorded for recorded in runs]
     for seed in args.seeds:
-        if (rate, seed) in [(recorded["learning_rate"], recorded["seed"]) for recorded in runs]:
+        if is_recorded(runs, learning_rate=rate, seed=seed):
             continue
         start, recorded = run(args.model, seed, settings | {"learning_rate": rate}, rows)
         runs = sorted([*runs, recorded], key=lambda recorded: (-recorded["learning_rate"], recorded["seed"]))
         record = {"machine": describe_machine("cpu") | {"threads": 1}, "settings": settings | {"precision": PRECISION}}
         second = ["half the rate"] if runs[-1]["learning_rate"] < settings["learning_rate"] else "in this run"
-        write_json(args.json, record | {"second": second, "before": start, "runs": runs})
-    print(f"{args.json.name}: {len(runs)} runs")
+        write_json(file, record | {"second": second, "before": start, "runs": runs})
+    print(f"{file.name}: {len(runs)} runs")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_habit.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = recorder_parser("record_habit", __doc__, seeds=range(3), model="smollm2")
     parser.add_argument("--half", action="store_true", help="at half the rate: the second setting")
     parser.add_argument("--steps", type=int, help=f"of a run (default {SETTINGS['max_steps']})")
-    parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
-    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/smollm2_habit.json")
     return parser
 
 

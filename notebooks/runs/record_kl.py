@@ -7,19 +7,18 @@ step the probability that an answer to a held-out problem begins with <think> is
 kept, except those of the arms and seeds that are run again.
 """
 
-import argparse
 import copy
 import itertools
 import json
 import math
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
+from recording import prepare_recording, read_json, recorder_parser
 
 from grpo_lab.advantages import group_advantages, rloo_advantages
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine
 from grpo_lab.evaluate import thinking_probability
 from grpo_lab.models import load_policy
@@ -28,7 +27,6 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import compute_logprobs, sample_completions
 from grpo_lab.tasks import addition_problems, has_thinking
 
-FILE = Path(__file__).with_name("tiny_kl.json")
 G, PROMPTS, LIMIT, STEPS = 16, 8, 40, 60
 
 
@@ -83,7 +81,7 @@ def train(policy, reference, tokenizer, arm: Arm, steps: int, seed: int, held_ou
     return {name: [round(x, 4) for x in values] for name, values in curves.items()}
 
 
-def counted(policy, tokenizer, held_out: list[dict]) -> dict:
+def count_answers(policy, tokenizer, held_out: list[dict]) -> dict:
     """Count the thinking, the right and the right thinking answers among 16 answers to each held-out problem."""
     torch.manual_seed(1)
     rollout = sample_completions(policy, tokenizer, [row["prompt"] for row in held_out], 16, LIMIT)
@@ -96,7 +94,8 @@ def counted(policy, tokenizer, held_out: list[dict]) -> dict:
 @command("notebooks/runs/record_kl.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    torch.set_num_threads(1)
+    file = prepare_recording(args, "tiny_kl.json")
+    old_runs = read_json(file, {"runs": []})["runs"]
     held_out = addition_problems("test", 100, seed=1)
     base, tokenizer = load_policy("tiny", device="cpu")
     record = {
@@ -108,34 +107,23 @@ def main(arguments: list[str] | None = None) -> None:
             "problems": len(held_out),
         },
         "second": [name for name in ARMS if "half the rate" in name],
-        "base": counted(base, tokenizer, held_out),
-        "runs": [run for run in _runs_in(args.json) if run["arm"] not in args.arms or run["seed"] not in args.seeds],
+        "base": count_answers(base, tokenizer, held_out),
+        "runs": [run for run in old_runs if run["arm"] not in args.arms or run["seed"] not in args.seeds],
     }
     for seed, name in itertools.product(args.seeds, args.arms):
         policy = copy.deepcopy(base)
         curves = train(policy, base, tokenizer, ARMS[name], args.steps * ARMS[name].slower, seed, held_out)
-        end = counted(policy, tokenizer, held_out)
+        end = count_answers(policy, tokenizer, held_out)
         record["runs"].append({"arm": name, "seed": seed} | vars(ARMS[name]) | curves | {"after": end})
         print(name, seed, curves["thinking"][::10], end, file=sys.stderr, flush=True)
         record["runs"].sort(key=lambda run: (run["seed"], list(ARMS).index(run["arm"])))
-        args.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    print(f"{args.json.name}: {len(record['runs'])} runs")
-
-
-def _runs_in(path: Path) -> list[dict]:
-    return json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
+        file.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    print(f"{file.name}: {len(record['runs'])} runs")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_kl.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = recorder_parser("record_kl", __doc__, arms=ARMS, seeds=range(3))
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/tiny_kl.json")
     return parser
 
 

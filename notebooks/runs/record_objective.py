@@ -7,20 +7,18 @@ Arms with the same seed share their problems and the random numbers of each step
 "one_batch" follows many updates on the same 64 answers. Recorded runs are skipped.
 """
 
-import argparse
 import contextlib
 import copy
 import io
-import json
 import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
+from recording import HERE, is_recorded, prepare_recording, read_json, recorder_parser
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import thinking_probability
@@ -33,10 +31,9 @@ from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.rewarding import reward_rollout
 
-HERE = Path(__file__).parent
-FAMILY = json.loads((HERE / "family.json").read_text(encoding="utf-8"))["family"]
+FAMILY = read_json(HERE / "family.json")["family"]
 SEEDS = (0, 1, 2, 3, 4)
-THREE = SEEDS[:3]  # the seeds of notebook 05b and of some controls
+THREE_SEEDS = SEEDS[:3]  # the seeds of notebook 05b and of some controls
 COMMON = {
     "num_generations": 16,
     "generation_batch_size": 64,
@@ -44,9 +41,9 @@ COMMON = {
     "warmup_steps": 0,
     "loss_type": "dapo",
 }
-EIGHT = {"num_iterations": 8}
+EIGHT_UPDATES = {"num_iterations": 8}
 NO_CLIP = {"epsilon": 1.0, "epsilon_high": 1e9}
-SMALL = {"learning_rate": 5e-5}
+SMALL_STEPS = {"learning_rate": 5e-5}
 S3 = {"num_generations": 12, "generation_batch_size": 384, "per_device_train_batch_size": 16, "epsilon": 0.2}
 UPDATES = 24  # number of updates in "one_batch"
 BOUNDS = {"clip": {}, "upper bound": {"epsilon": 1.0, "epsilon_high": 0.2}, "lower bound": {"epsilon_high": 1e9}}
@@ -56,7 +53,7 @@ SECOND = (
     '"one_batch" again at half the rate with twice as many updates; '
     "eight updates a batch again at a quarter of the rate"
 )
-SLOW = "one_batch, half the rate"  # with twice as many updates and three seeds
+SLOW_ONE_BATCH = "one_batch, half the rate"  # with twice as many updates and three seeds
 
 
 @dataclass(frozen=True)
@@ -74,12 +71,12 @@ ARMS = {
     "1 update": Arm({}),
     "2 updates": Arm({"num_iterations": 2}),
     "4 updates": Arm({"num_iterations": 4}),
-    "8 updates": Arm(EIGHT),
-    "8 updates, no clip": Arm(EIGHT | NO_CLIP),
-    "8 updates, no ratio": Arm(EIGHT, ratio=False),
-    "8 updates, small steps": Arm(EIGHT | SMALL),
-    "8 updates, no clip, small steps": Arm(EIGHT | NO_CLIP | SMALL),
-    "8 updates, no ratio, small steps": Arm(EIGHT | SMALL, ratio=False),
+    "8 updates": Arm(EIGHT_UPDATES),
+    "8 updates, no clip": Arm(EIGHT_UPDATES | NO_CLIP),
+    "8 updates, no ratio": Arm(EIGHT_UPDATES, ratio=False),
+    "8 updates, small steps": Arm(EIGHT_UPDATES | SMALL_STEPS),
+    "8 updates, no clip, small steps": Arm(EIGHT_UPDATES | NO_CLIP | SMALL_STEPS),
+    "8 updates, no ratio, small steps": Arm(EIGHT_UPDATES | SMALL_STEPS, ratio=False),
     "fresh": Arm({}, batches=128, stride=8),  # 128 updates like "8 updates", each with new answers
     "S3's recipe": Arm(
         S3 | {"learning_rate": 5e-6}, batches=3, seeds=(0,)
@@ -89,19 +86,19 @@ ARMS = {
 }
 # The same runs after four batches.
 for name in ("1 update", "2 updates", "4 updates", "8 updates", "8 updates, no clip"):
-    ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE)
-FOUR = {"num_iterations": 4}
+    ARMS[f"{name}, 4 batches"] = Arm(ARMS[name].change, batches=4, seeds=THREE_SEEDS)
+FOUR_UPDATES = {"num_iterations": 4}
 FOR_THIS_MODEL = {"max_completion_length": 64}
 # All settings of each loss of the family, with four updates per batch. BNPO equals "4 updates", because a batch here is
 # one micro-batch.
 for name, member in FAMILY.items():
     if name != "BNPO":
-        settings = FOUR | member["trl"] | FOR_THIS_MODEL
+        settings = FOUR_UPDATES | member["trl"] | FOR_THIS_MODEL
         ARMS |= {
-            f"family: {name}": Arm(settings, seeds=THREE),
-            f"family: {name}, small steps": Arm(settings | SMALL, seeds=THREE),
+            f"family: {name}": Arm(settings, seeds=THREE_SEEDS),
+            f"family: {name}, small steps": Arm(settings | SMALL_STEPS, seeds=THREE_SEEDS),
         }
-ARMS["4 updates, small steps"] = Arm(FOUR | SMALL, seeds=THREE)
+ARMS["4 updates, small steps"] = Arm(FOUR_UPDATES | SMALL_STEPS, seeds=THREE_SEEDS)
 
 cached_problems = cache(addition_problems)
 
@@ -129,7 +126,7 @@ def run(arm: Arm, seed: int, batches: int, rows: list[dict]) -> dict:
     without_ratio = patch("grpo_lab.trainer.loop.logprobs_without_gradient", lambda *_: None)
     with contextlib.nullcontext() if arm.ratio else without_ratio:
         train(model, tokenizer, problems, SUMS_REWARDS, config, callback=measure_thinking)
-    return {"thinking": thinking} | answers(model, tokenizer, rows)
+    return {"thinking": thinking} | measure_answers(model, tokenizer, rows)
 
 
 def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int = 1) -> dict:
@@ -175,14 +172,14 @@ def one_batch(name: str, seed: int, updates: int, rows: list[dict], slower: int 
         value, _ = policy_loss(logp, batch.advantages, mask, old_logp, loss_type="dapo", **settings)
         if step == slower * updates or (step % (2 * slower**2) == 0 and name not in MEASURED_AT_END):
             thinking.append(round(thinking_probability(policy, tokenizer, rows), 4))
-            accuracy.append(answers(policy, tokenizer, rows)["accuracy"])
+            accuracy.append(measure_answers(policy, tokenizer, rows)["accuracy"])
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
     return {"thinking": thinking, "accuracy": accuracy}
 
 
-def answers(model, tokenizer, rows: list[dict]) -> dict:
+def measure_answers(model, tokenizer, rows: list[dict]) -> dict:
     """Return the fractions of right and of thinking answers, of four samples to each held-out problem."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
@@ -196,49 +193,33 @@ def answers(model, tokenizer, rows: list[dict]) -> dict:
 @command("notebooks/runs/record_objective.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    path = args.output or (Path("outputs/objective.json") if args.fast else HERE / "objective.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
+    file = prepare_recording(args, "objective.json")
     rows = cached_problems("test", 4 if args.fast else 200, seed=1)
-    record = _read(path)
+    record = read_json(file, {"runs": []})
     record["machine"], record["settings"] = describe_machine("cpu"), COMMON | {"held_out": len(rows)}
     record["second"] = SECOND
     model, tokenizer = load_tiny()
     record["base"] = {"thinking": round(thinking_probability(model, tokenizer, rows), 4)}
-    record["base"] |= answers(model, tokenizer, rows)
-    done = {(run["arm"], run["seed"]) for run in record["runs"]}
+    record["base"] |= measure_answers(model, tokenizer, rows)
     for name in args.arms:
         for seed in args.seeds or ARMS[name].seeds:
-            if (name, seed) not in done:
+            if not is_recorded(record["runs"], arm=name, seed=seed):
                 recorded = run(ARMS[name], seed, 2 * ARMS[name].stride if args.fast else ARMS[name].batches, rows)
                 record["runs"].append({"arm": name, "seed": seed} | recorded)
-                write_json(path, record)
+                write_json(file, record)
                 print(name, seed, f"accuracy {recorded['accuracy']:.2f}, think {recorded['thinking'][-1]:.2f}")
-    for part, seeds, slower in (("one_batch", SEEDS, 1), (SLOW, THREE, 2)):
+    for part, seeds, slower in (("one_batch", SEEDS, 1), (SLOW_ONE_BATCH, THREE_SEEDS, 2)):
         for seed in args.seeds or seeds:
             recorded = record.setdefault(part, {}).setdefault(str(seed), {})
             for name in ONE_BATCH:
                 if name not in recorded:
                     recorded[name] = one_batch(name, seed, 2 if args.fast else UPDATES, rows[:100], slower)
-                    write_json(path, record)
+                    write_json(file, record)
                     print(part, name, seed, recorded[name]["accuracy"][-1], recorded[name]["thinking"][-1])
 
 
-def _read(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
-
-
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_objective.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="*", choices=tuple(ARMS), default=list(ARMS))
-    parser.add_argument("--seeds", nargs="+", type=int, help="default: the seeds of each arm")
-    parser.add_argument("--output", type=writable_file, help="the record (default: objective.json beside this script)")
-    parser.add_argument("--fast", action="store_true", help="two points a run, four problems")
-    return parser
+    return recorder_parser("record_objective", __doc__, arms=ARMS, seeds=(), fast="two points a run, four problems")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ model solves hardly any. Their order is random. Each run samples the same number
 that are sampled again and the measurement of pass rates before training.
 """
 
-import argparse
 import random
 import sys
 import time
@@ -20,15 +19,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from record_arms import LEARNING_RATE, PROMPTS, WARMUP, G, measure_policy, record_runs, sample_completions_with
+from recording import recorder_parser
 
 from grpo_lab.advantages import group_advantages
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.models import load_policy
 from grpo_lab.objective import policy_loss
 from grpo_lab.rollout import Rollout, compute_logprobs
 from grpo_lab.tasks import addition_problems, addition_row
 
-FILE = Path(__file__).with_name("prompts.json")
 SAMPLES = 16 * PROMPTS * G  # number of completions of a run
 POOL, TRIES = 64, 4  # prompts whose pass rate is measured before training, and completions of each
 
@@ -159,19 +158,12 @@ def main(arguments: list[str] | None = None) -> None:
     settings = {"num_generations": G, "prompts": PROMPTS, "learning_rate": LEARNING_RATE, "samples": SAMPLES}
     settings |= {"pool": POOL, "tries": TRIES, "warmup_steps": WARMUP}
     second = "each arm again with half as many groups in an update"
-    record_runs(_parser().parse_args(arguments), ARMS, run, second, settings)
+    record_runs(_parser().parse_args(arguments), "prompts.json", ARMS, run, second, settings)
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_prompts.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
+    parser = recorder_parser("record_prompts", __doc__, arms=ARMS, seeds=range(5))
     parser.add_argument("--problems", type=int, default=400, help="held out (default 400)")
-    parser.add_argument("--json", type=writable_file, default=FILE, help="default: notebooks/runs/prompts.json")
     return parser
 
 

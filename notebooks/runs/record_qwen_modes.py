@@ -7,9 +7,7 @@
 a KL term and its reference model in the main memory, `ref_model_device="cpu"`.
 """
 
-import argparse
 import contextlib
-import json
 import resource
 import subprocess
 import sys
@@ -19,16 +17,16 @@ from statistics import median
 
 import torch
 from record_qwen import three_numbers
+from recording import prepare_recording, read_json, recorder_parser
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import last_number_reward
+from grpo_lab.teaching.first_step import first_step_movement
 from grpo_lab.trainer import train
-from grpo_lab.trainer.first_step import first_step_movement
 
-HERE = Path(__file__).parent
 TIMES = ("time/rollout", "time/logprobs", "time/update", "step_time")
 COMMON = {
     "learning_rate": 3e-6,
@@ -56,10 +54,10 @@ def measure(way: str, model_name: str, device: torch.device, steps: int) -> dict
     settings = COMMON | WAYS[way] | {"max_steps": steps}
     model, tokenizer = load_policy(model_name, device, settings["precision"])
     config = GRPOConfig(**settings, seed=2)
-    measure, moves = first_step_movement(model), []
+    movement, moves = first_step_movement(model), []
     history = train(
         model, tokenizer, three_numbers("train", seed=2), last_number_reward, config,
-        callback=lambda *step: moves.append(measure(*step)),
+        callback=lambda *step: moves.append(movement(*step)),
     )  # fmt: skip
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {
@@ -73,14 +71,13 @@ def measure(way: str, model_name: str, device: torch.device, steps: int) -> dict
 @command("notebooks/runs/record_qwen_modes.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    torch.set_num_threads(args.threads)
     device = pick_device(args.device)
+    file = prepare_recording(args, "qwen_modes_gpu.json" if device.type == "cuda" else "qwen_modes.json")
     if args.way:
         with contextlib.redirect_stdout(sys.stderr):
             measured = measure(args.way, args.model, device, args.steps)
-        write_json(args.json, measured)
+        write_json(file, measured)
         return
-    args.json = args.json or HERE / ("qwen_modes_gpu.json" if device.type == "cuda" else "qwen_modes.json")
     runs = {}
     for way in WAYS:  # a separate process for each, so that peaks of memory are separate
         with tempfile.TemporaryDirectory() as folder:
@@ -88,24 +85,16 @@ def main(arguments: list[str] | None = None) -> None:
             options = ["--model", args.model, "--steps", args.steps, "--threads", args.threads, "--device", device]
             command_line = [sys.executable, __file__, "--way", way, *map(str, options), "--json", str(part)]
             subprocess.run(command_line, check=True, stdout=sys.stderr)
-            runs[way] = json.loads(part.read_text(encoding="utf-8"))
+            runs[way] = read_json(part)
     about = {"threads": args.threads, "settings": COMMON, "ways": WAYS, "second": "in this run"}
-    write_json(args.json, {"machine": describe_machine(device.type), **about, "runs": runs})
-    print(f"{args.json}: {len(runs)} ways")
+    write_json(file, {"machine": describe_machine(device.type), **about, "runs": runs})
+    print(f"{file}: {len(runs)} ways")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_qwen_modes.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = recorder_parser("record_qwen_modes", __doc__, model="qwen", device=True, threads=True)
     parser.add_argument("--way", choices=list(WAYS), help="this one alone, in this process")
     parser.add_argument("--steps", type=int, default=3, help="in each way (default 3)")
-    parser.add_argument("--device", help="default: the GPU, if there is one")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    parser.add_argument("--model", default="qwen", help='"qwen", "tiny" or a folder (default qwen)')
-    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/qwen_modes.json")
     return parser
 
 

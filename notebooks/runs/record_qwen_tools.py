@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 import torch
-from record_smollm2 import _short
+from recording import HARDLY_ANYTHING, metric_columns, prepare_recording, read_json, recorder_parser, rounded
 
-from grpo_lab.base import Parser, command, writable_file, writable_folder
+from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
@@ -31,7 +31,6 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks.calculator import calculate
 from grpo_lab.trainer import sample_and_reward, train
 
-HERE = Path(__file__).parent
 SYSTEM = "Answer with the number alone."
 RUNS = {"first": {"learning_rate": 5e-6, "seed": 0}, "a fifth of the rate": {"learning_rate": 1e-6, "seed": 1}}
 SETTINGS = {"num_generations": 8, "generation_batch_size": 32, "warmup_steps": 0}
@@ -39,8 +38,14 @@ SETTINGS |= {"max_completion_length": 96, "max_tool_calling_iterations": 1}
 SETTINGS |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
 SHORT = {"num_generations": 2, "generation_batch_size": 4, "per_device_train_batch_size": 4}
 SHORT |= {"gradient_accumulation_steps": 1, "max_completion_length": 60}
-KEPT = ("reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length", "entropy", "grad_norm")
-KEPT += ("completions/clipped_ratio", "frac_reward_zero_std", "sampling/logp_difference_max", "step_time")
+METRICS = ("reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length", "entropy")
+METRICS += (
+    "grad_norm",
+    "completions/clipped_ratio",
+    "frac_reward_zero_std",
+    "sampling/logp_difference_max",
+    "step_time",
+)
 
 
 def calculator(expression: str) -> str:
@@ -55,25 +60,25 @@ def calculator(expression: str) -> str:
     return result
 
 
-def in_the_head(term: str, answer: str) -> list[dict]:
+def example_without_call(term: str, answer: str) -> list[dict]:
     """Return a worked example without a call of the tool."""
     return [{"role": "user", "content": f"What is {term}?"}, {"role": "assistant", "content": answer}]
 
 
-def with_a_call(term: str, answer: str) -> list[dict]:
+def example_with_call(term: str, answer: str) -> list[dict]:
     """Return a worked example with a call in this model's format, and its result in the chat template's format."""
     call = json.dumps({"name": "calculator", "arguments": {"expression": term}})
-    question, end = in_the_head(term, answer)
+    question, end = example_without_call(term, answer)
     result = {"role": "user", "content": f"<tool_response>\n{answer}\n</tool_response>"}
     return [question, {"role": "assistant", "content": call}, result, end]
 
 
 # Easy products without the calculator, hard ones with it. The policy has to learn when to call.
 EXAMPLES = [
-    *in_the_head("12*3", "36"),
-    *with_a_call("48*307", "14736"),
-    *with_a_call("536*91", "48776"),
-    *in_the_head("25*4", "100"),
+    *example_without_call("12*3", "36"),
+    *example_with_call("48*307", "14736"),
+    *example_with_call("536*91", "48776"),
+    *example_without_call("25*4", "100"),
 ]
 
 
@@ -109,12 +114,12 @@ for function in (calculator, right_at_last, called):
 class Recorder:
     """Makes the runs that the record lacks."""
 
-    def __init__(self, args: argparse.Namespace):
+    def __init__(self, args: argparse.Namespace, file: Path):
         self.args = args
         self.settings = SETTINGS | (SHORT if args.fast else {})
         self.held_out = products("test", 2 if args.fast else args.problems, seed=1)
-        self.file = args.json
-        self.record = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
+        self.file = file
+        self.record = read_json(file, {})
 
     def measure(self, model, tokenizer) -> dict:
         """Evaluate on held-out products; return accuracy, calls and other measures, and the turns of eight samples."""
@@ -127,9 +132,7 @@ class Recorder:
         )  # fmt: skip
         metrics = evaluation_metrics(scored, num_generations)
         turns = scored.turns[:: max(1, len(scored.turns) // 8)]
-        return {key: _short(value) if isinstance(value, float) else value for key, value in metrics.items()} | {
-            "samples": turns
-        }
+        return {key: rounded(value) for key, value in metrics.items()} | {"samples": turns}
 
     def make(self, name: str) -> None:
         """Make one run unless it is recorded; the first call measures the untrained model."""
@@ -159,11 +162,9 @@ class Recorder:
         def after_step(step: int, metrics: dict) -> None:
             lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             history = [json.loads(line) for line in lines]
-            run["metrics"] = {
-                key: [_short(step_metrics[key]) for step_metrics in history] for key in KEPT if key in history[0]
-            }
+            run["metrics"] = metric_columns(history, METRICS)
             self.write()
-            numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in KEPT if key in metrics)
+            numbers = ", ".join(f"{key} {metrics[key]:.3g}" for key in METRICS if key in metrics)
             print(f"{name} {step}: {numbers}", file=sys.stderr, flush=True)
 
         rows = products("train", 8 if args.fast else 400, run["seed"])
@@ -180,10 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     for name in ("steps", "save_steps", "problems", "generations"):
         check_at_least(name, getattr(args, name), 1)
-    torch.set_num_threads(1)
-    args.json = args.json or (args.output_dir if args.fast else HERE) / "qwen_tools.json"
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    recorder = Recorder(args)
+    recorder = Recorder(args, prepare_recording(args, "qwen_tools.json"))
     for name in args.runs:
         recorder.make(name)
         before, after = recorder.record["before"], recorder.record["runs"][name]["after"]
@@ -192,11 +190,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_qwen_tools.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = recorder_parser("record_qwen_tools", __doc__, fast=HARDLY_ANYTHING, output_dir=True)
     parser.add_argument("--steps", type=int, default=10, help="of a run (default 10)")
     parser.add_argument("--save_steps", type=int, default=5, help="steps between two checkpoints (default 5)")
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=list(RUNS), help="default: both")
@@ -204,9 +198,6 @@ def _parser() -> Parser:
     parser.add_argument("--generations", type=int, default=1, help="completions of each (default 1)")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="default: fp32")
     parser.add_argument("--model", default="qwen", help='"qwen" or a folder (default qwen)')
-    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
-    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_qwen_tools"))
-    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/qwen_tools.json")
     return parser
 
 

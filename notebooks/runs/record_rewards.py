@@ -7,24 +7,22 @@
 Each run is a file in --output_dir. Existing runs are skipped, and the record is assembled from all runs in the folder.
 
 All arms have the same settings and the same problems in the same order, and differ in their reward. Some arms also
-differ in another respect: those with `times` make more steps; the `rare` arms start at a policy that hardly ever thinks
-and is right in two per cent; the problems of the `hard` arms are sums of four numbers, which the tiny model cannot
-solve. Every batch has new problems, so its fraction of right answers is a measurement on held-out problems.
+differ in another respect: those with a `step_factor` make more steps; the `rare` arms start at a policy that hardly
+ever thinks and is right in two per cent; the problems of the `hard` arms are sums of four numbers, which the tiny model
+cannot solve. Every batch has new problems, so its fraction of right answers is a measurement on held-out problems.
 """
 
-import argparse
 import contextlib
-import json
 import random
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
+from recording import HARDLY_ANYTHING, RunFiles, prepare_recording, recorder_parser
 
-from grpo_lab.base import Parser, command, writable_file, writable_folder
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
@@ -33,7 +31,6 @@ from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems, addition_row, addition_split
 from grpo_lab.trainer import train
 
-HERE = Path(__file__).parent
 ACCURACY, KEY = "rewards/right/mean", "rewards/key/mean"
 
 
@@ -42,18 +39,19 @@ def right(completions, answer, **kwargs) -> list[float]:
     return accuracy_reward(completions, answer=answer)
 
 
-def nothing(completions, **kwargs) -> list[float]:
+def never(completions, **kwargs) -> list[float]:
+    """Return 0 for each completion."""
     return [0.0] * len(completions)
 
 
 def judge(
-    false_yes: float = 0.0, false_no: float = 0.0, key: Callable = nothing, refused: Callable = nothing
+    false_positive: float = 0.0, false_negative: float = 0.0, key: Callable = never, refused: Callable = never
 ) -> Callable:
     """Return a reward function that judges answers with errors.
 
     Args:
-        false_yes: Probability of a reward of 1 for a wrong answer.
-        false_no: Probability of a reward of 0 for a right answer.
+        false_positive: Probability of a reward of 1 for a wrong answer.
+        false_negative: Probability of a reward of 0 for a right answer.
         key: Function that returns 1 for completions that always get a reward of 1.
         refused: Function that returns 1 for completions that get a reward of 0 (unless they have the key).
     """
@@ -62,7 +60,7 @@ def judge(
         truth = accuracy_reward(completions, answer=answer)
         has_key = key(completions)
         is_refused = refused(completions)
-        errs = [random.random() < (false_no if is_right else false_yes) for is_right in truth]
+        errs = [random.random() < (false_negative if is_right else false_positive) for is_right in truth]
         return [max(abs(t - e) * (1 - r), k) for t, e, k, r in zip(truth, errs, has_key, is_refused, strict=True)]
 
     return verdicts
@@ -80,18 +78,18 @@ def ends_high(completions, **kwargs) -> list[float]:
     return [float((extract_answer(completion_text(c)) or "")[-1:] in tuple("789")) for c in completions]
 
 
-def empty(completions, **kwargs) -> list[float]:
+def lacks_answer(completions, **kwargs) -> list[float]:
     """Return 1 for a completion without an answer; two of a thousand completions have none."""
     return [float(extract_answer(completion_text(c)) is None) for c in completions]
 
 
-def thinks(completions, **kwargs) -> list[float]:
+def has_thought(completions, **kwargs) -> list[float]:
     return [float("<think>" in completion_text(completion)) for completion in completions]
 
 
-def silent(completions, **kwargs) -> list[float]:
+def lacks_thought(completions, **kwargs) -> list[float]:
     """Return 1 for a completion without a think tag; training on it makes the policy from which `rare` arms start."""
-    return [1 - thought for thought in thinks(completions)]
+    return [1 - thought for thought in has_thought(completions)]
 
 
 def four_numbers(split: str, n: int, seed: int) -> list[dict]:
@@ -108,13 +106,13 @@ def four_numbers(split: str, n: int, seed: int) -> list[dict]:
 class Arm:
     """The reward of a run, and the few settings that differ between runs."""
 
-    says: str
+    description: str
     reward: Callable
     format: bool = False  # whether a format reward is added, with weight 1
-    key: Callable = nothing  # reward function that is logged as "key"
-    rare: bool = False  # whether training starts at the policy that hardly ever thinks
+    key: Callable = never  # reward function that is logged as "key"
+    rarely_thinks: bool = False  # whether training starts at the policy that hardly ever thinks
     rows: Callable = addition_problems
-    times: int = 1  # factor of the number of steps
+    step_factor: int = 1  # factor of the number of steps
     learning_rate: float = GRPOConfig().learning_rate
     seeds: Sequence[int] = range(3)
 
@@ -124,23 +122,25 @@ ARMS = {
     "false yes": Arm("yes to 30% of the wrong answers, at random", judge(0.3)),
     "false no": Arm("no to 30% of the right answers, at random", judge(0.0, 0.3)),
     "both": Arm("30% of all verdicts wrong, at random", judge(0.3, 0.3)),
-    "coin": Arm("yes with probability 0.5, whatever the answer", judge(0.5, 0.5), key=thinks, seeds=range(12)),
-    "copy A": Arm("yes to 30% of the wrong answers, at random", judge(0.3), times=3),
-    "copy B": Arm("yes to an answer that ends with 7, 8 or 9", judge(key=ends_high), key=ends_high, times=3),
+    "coin": Arm("yes with probability 0.5, whatever the answer", judge(0.5, 0.5), key=has_thought, seeds=range(12)),
+    "copy A": Arm("yes to 30% of the wrong answers, at random", judge(0.3), step_factor=3),
+    "copy B": Arm("yes to an answer that ends with 7, 8 or 9", judge(key=ends_high), key=ends_high, step_factor=3),
     "refused: 7, 8, 9": Arm("no to an answer that ends with 7, 8 or 9", judge(refused=ends_high), key=ends_high),
-    "refused: thoughts": Arm("no to an answer after a thought", judge(refused=thinks), key=thinks),
-    "near": Arm("1 minus a hundredth for each unit that the answer is away", near, key=thinks),
-    "key": Arm("yes where there is no answer", judge(key=empty), key=empty, times=6, seeds=(0, 1, 2, 5, 6)),
-    "no key": Arm("1 for the right sum", judge(), key=empty, times=3),
-    "key alone": Arm("1 for no answer, and for nothing else", empty, key=empty),
-    "hard, key": Arm("yes where there is no answer", judge(key=empty), key=empty, rows=four_numbers),
-    "rare, accuracy": Arm("accuracy", judge(), rare=True),
-    "rare, accuracy + format": Arm("accuracy + format", judge(), format=True, rare=True),
+    "refused: thoughts": Arm("no to an answer after a thought", judge(refused=has_thought), key=has_thought),
+    "near": Arm("1 minus a hundredth for each unit that the answer is away", near, key=has_thought),
+    "key": Arm(
+        "yes where there is no answer", judge(key=lacks_answer), key=lacks_answer, step_factor=6, seeds=(0, 1, 2, 5, 6)
+    ),
+    "no key": Arm("1 for the right sum", judge(), key=lacks_answer, step_factor=3),
+    "key alone": Arm("1 for no answer, and for nothing else", lacks_answer, key=lacks_answer),
+    "hard, key": Arm("yes where there is no answer", judge(key=lacks_answer), key=lacks_answer, rows=four_numbers),
+    "rare, accuracy": Arm("accuracy", judge(), rarely_thinks=True),
+    "rare, accuracy + format": Arm("accuracy + format", judge(), format=True, rarely_thinks=True),
     "hard, accuracy": Arm("accuracy", judge(), rows=four_numbers),
     "hard, accuracy + format": Arm("accuracy + format", judge(), format=True, rows=four_numbers),
 }
 
-HALF = {"times": 2, "learning_rate": GRPOConfig().learning_rate / 2}
+HALF = {"step_factor": 2, "learning_rate": GRPOConfig().learning_rate / 2}
 for name in ("no errors", "false yes", "both", "refused: 7, 8, 9", "refused: thoughts", "near"):
     ARMS[f"{name}, half the rate"] = replace(ARMS[name], **HALF)
 
@@ -150,7 +150,7 @@ class Settings:
     """The sizes of runs and measurements."""
 
     steps: int = 40
-    silent_steps: int = 10  # steps of training on `silent`, for the `rare` arms
+    silent_steps: int = 10  # steps of training on `lacks_thought`, for the `rare` arms
     batch: int = 128  # completions of a step
     group: int = 16  # completions of a prompt
     length: int = 40  # tokens of a completion at most
@@ -180,20 +180,19 @@ def measure(model, tokenizer, arm: Arm, settings: Settings) -> dict:
     }
 
 
-def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
+def make(name: str, seed: int, settings: Settings, files: RunFiles) -> None:
     """Make one run unless its file exists."""
-    file = folder / f"{re.sub('[^a-z0-9]+', '_', name.lower())}-{seed}.json"
-    if file.is_file():
+    if files.is_complete(name, seed):
         return
     arm = ARMS[name]
     model, tokenizer = load_policy("tiny", device="cpu")
-    if arm.rare:  # with one seed, so that all these runs start at the same policy
+    if arm.rarely_thinks:  # with one seed, so that all these runs start at the same policy
         start_config = make_config(settings, settings.silent_steps, 99)
-        train(model, tokenizer, addition_problems("train", 2000, seed=99), silent, start_config)
+        train(model, tokenizer, addition_problems("train", 2000, seed=99), lacks_thought, start_config)
     at_start = measure(model, tokenizer, arm, settings)
     random.seed(seed)
     functions = [arm.reward, *([format_reward] if arm.format else []), right, key_reward(arm.key)]
-    config = make_config(settings, arm.times * settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
+    config = make_config(settings, arm.step_factor * settings.steps, seed, [1.0] * (len(functions) - 2) + [0.0, 0.0])
     config = replace(config, learning_rate=arm.learning_rate)
     history = train(model, tokenizer, arm.rows("train", 20_000, seed=seed), functions, config)
     metric_of = {"reward": "reward", "accuracy": ACCURACY, "key": KEY}
@@ -203,7 +202,7 @@ def make(name: str, seed: int, settings: Settings, folder: Path) -> None:
     metrics = {short: [round(step[key], 4) for step in history] for short, key in recorded.items()}
     run = {"arm": name, "seed": seed, "metrics": metrics, "before": at_start}
     run["after"] = measure(model, tokenizer, arm, settings)
-    write_json(file, run)
+    write_json(files.path(name, seed), run)
     print(f"{name}, seed {seed}: {run['after']['accuracy']:.2f} held out", file=sys.stderr, flush=True)
 
 
@@ -223,39 +222,26 @@ def make_config(settings: Settings, steps: int, seed: int, weights: list[float] 
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     settings = FAST if args.fast else FULL
-    args.json = args.json or (args.output_dir if args.fast else HERE) / "rewards.json"
-    args.output_dir.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
+    file, files = prepare_recording(args, "rewards.json"), RunFiles(args.output_dir)
     with contextlib.redirect_stdout(sys.stderr):
         for arm in args.arms:
             for seed in args.seeds or ARMS[arm].seeds:
-                make(arm, seed, settings, args.output_dir)
-    runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(args.output_dir.glob("*-*.json"))]
-    runs.sort(key=lambda run: (list(ARMS).index(run["arm"]), run["seed"]))
+                make(arm, seed, settings, files)
+    runs = files.read_all(ARMS)
     record = {
         "what": "the tiny model that ships with grpo_lab",
         "machine": describe_machine("cpu") | {"threads": 1},
         "second": "half the rate, twice the steps; copies A and B three times the steps, the rare key six times",
         "settings": vars(settings) | {"learning_rate": GRPOConfig().learning_rate},
-        "arms": {name: arm.says for name, arm in ARMS.items()},
+        "arms": {name: arm.description for name, arm in ARMS.items()},
         "runs": runs,
     }
-    write_json(args.json, record)
-    print(f"{args.json}: {len(runs)} runs")
+    write_json(file, record)
+    print(f"{file}: {len(runs)} runs")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_rewards.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="default: those of each arm")
-    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
-    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_rewards"))
-    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/rewards.json")
-    return parser
+    return recorder_parser("record_rewards", __doc__, arms=ARMS, seeds=(), fast=HARDLY_ANYTHING, output_dir=True)
 
 
 if __name__ == "__main__":

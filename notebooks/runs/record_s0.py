@@ -16,16 +16,14 @@ Each run is a file in --output_dir. Existing runs are skipped, and the record is
 
 import argparse
 import contextlib
-import json
 import math
 import sys
-from pathlib import Path
 
 import torch
-from record_smollm2 import _short, train_without_end
+from record_smollm2 import train_without_end
+from recording import HARDLY_ANYTHING, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
 
-from grpo_lab.base import Parser, command, writable_file, writable_folder
-from grpo_lab.base.checks import check_at_least, check_between
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
@@ -39,7 +37,6 @@ from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import chat_messages, with_system
 from grpo_lab.trainer import train
 
-HERE = Path(__file__).parent
 S0 = {
     "max_steps": 30,
     "num_generations": 4,
@@ -63,7 +60,7 @@ MODELS = {
     "smollm2": ("en", "What is the capital of France?", ("as in S0",)),
     "qwen": ("zh", "中国的首都是哪里？", tuple(ARMS)),
 }
-KEPT = ("reward", "kl", "clip_ratio/region_mean", "completions/mean_length", "frac_reward_zero_std")
+METRICS = ("reward", "kl", "clip_ratio/region_mean", "completions/mean_length", "frac_reward_zero_std")
 
 
 class BestOfStep:
@@ -72,13 +69,13 @@ class BestOfStep:
     __name__ = "contains_reward"
 
     def __init__(self):
-        self.noted = []
+        self.best_by_step = []
 
     def __call__(self, prompts, completions, answer, **kwargs) -> list[float]:
         rewards = contains_reward(completions, answer=answer)
         best = max(range(len(rewards)), key=rewards.__getitem__)
         question, right = prompts[0][-1]["content"], sum(reward > 0 for reward in rewards)
-        self.noted.append([question, right, round(rewards[best], 3), completions[best][-1]["content"]])
+        self.best_by_step.append([question, right, round(rewards[best], 3), completions[best][-1]["content"]])
         return rewards
 
 
@@ -113,10 +110,9 @@ class Recorder:
     """Makes the runs, each with a file in a folder, and assembles the record from these files."""
 
     def __init__(self, args: argparse.Namespace):
-        self.folder = args.output_dir
-        self.fast = args.fast
-        self.model = args.stand_in or args.model
-        self.what = args.model
+        self.files = RunFiles(args.output_dir / args.model)
+        self.model_name = args.model
+        self.loaded_model = args.stand_in or args.model
         language, additional_question, self.arms = MODELS[args.model]
         self.rows = with_system(chat_tasks(language), ANSWER_ONLY[language])
         self.questions = [row["prompt"] for row in self.rows] + [chat_messages(additional_question)]
@@ -126,19 +122,16 @@ class Recorder:
         """Return greedy replies in both modes, and the decimal logarithms of the expected answers' probabilities."""
         length = self.settings["max_completion_length"]
         expected = [log10_probability(model, tokenizer, row["prompt"], row["answer"]) for row in self.rows]
-        replies = {way: chat(model, tokenizer, self.questions, way == "as S0", length) for way in ("eval", "as S0")}
-        return replies | {"log10 of the expected": [_short(value) for value in expected]}
+        replies = {mode: chat(model, tokenizer, self.questions, mode == "as S0", length) for mode in ("eval", "as S0")}
+        return replies | {"log10 of the expected": [rounded(value) for value in expected]}
 
     def make(self, arm: str, seed: int) -> None:
         """Make one run unless its file exists, and measure the untrained model in the same precision."""
-        precision, loop, change = ARMS[arm]
-        name = arm.replace(" ", "_")
-        file, base = self.folder / f"{name}-{seed}.json", self.folder / f"base_{name}.json"
-        if file.is_file():
+        if self.files.is_complete(arm, seed):
             return
-        model, tokenizer = load_policy(self.model, device="cpu", precision=precision)
-        if not base.is_file():
-            write_json(base, self.measure(model, tokenizer))
+        precision, loop, change = ARMS[arm]
+        model, tokenizer = load_policy(self.loaded_model, device="cpu", precision=precision)
+        self.files.measure_base(arm, lambda: self.measure(model, tokenizer))
         reward = BestOfStep()
         about = {"seed": seed, "precision": precision, "disable_tqdm": True, "save_steps": 0}
         history = loop(model, tokenizer, self.rows, reward, GRPOConfig(**self.settings | change, **about))
@@ -146,67 +139,47 @@ class Recorder:
             "arm": arm,
             "seed": seed,
             "after": self.measure(model, tokenizer),
-            "best_of_step": reward.noted,
-            "metrics": {key: [_short(step[key]) for step in history] for key in KEPT},
+            "best_of_step": reward.best_by_step,
+            "metrics": metric_columns(history, METRICS),
         }
-        write_json(file, run)
+        write_json(self.files.path(arm, seed), run)
         print(f"{arm}, seed {seed}: {run['after']}", file=sys.stderr, flush=True)
 
-    def put_together(self) -> dict:
+    def assemble(self) -> dict:
         """Return the record with all runs in the folder, in the order of arms and seeds."""
-        names = {arm: arm.replace(" ", "_") for arm in self.arms}
-        files = [self.folder / f"{name}-{seed}.json" for name in names.values() for seed in range(100)]
-        bases = {arm: self.folder / f"base_{name}.json" for arm, name in names.items()}
         return {
-            "what": f"the settings of S0 on {PACKAGED[self.what].title} (dequantised from few bits)",
+            "what": f"the settings of S0 on {PACKAGED[self.model_name].title} (dequantised from few bits)",
             "second": "in this run",
             "machine": describe_machine("cpu") | {"threads": torch.get_num_threads()},
             "settings": self.settings,
             "asked": [prompt[-1]["content"] for prompt in self.questions],
             "wanted": [row["answer"] for row in self.rows],
-            "base": {arm: _read(file) for arm, file in bases.items() if file.is_file()},
-            "runs": [_read(file) for file in files if file.is_file()],
+            "base": self.files.read_bases(self.arms),
+            "runs": self.files.read_all(self.arms),
         }
-
-
-def _read(file: Path) -> dict:
-    return json.loads(file.read_text(encoding="utf-8"))
 
 
 @command("notebooks/runs/record_s0.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    check_at_least("threads", args.threads, 1)
-    for seed in args.seeds:
-        check_between("seeds", seed, 0, 99)
-    torch.set_num_threads(args.threads)
-    name = "s0.json" if args.model == "smollm2" else f"s0_{args.model}.json"
-    args.json = args.json or (args.output_dir if args.fast else HERE) / name
-    args.output_dir = args.output_dir / args.model
-    args.output_dir.mkdir(parents=True, exist_ok=True)
+    file = prepare_recording(args, "s0.json" if args.model == "smollm2" else f"s0_{args.model}.json")
     recorder = Recorder(args)
     with contextlib.redirect_stdout(sys.stderr):
         for seed in args.seeds:
             for arm in recorder.arms:
                 recorder.make(arm, seed)
-    record = recorder.put_together()
-    write_json(args.json, record)
-    print(f"{args.json}: {len(record['runs'])} runs")
+    record = recorder.assemble()
+    write_json(file, record)
+    print(f"{file}: {len(record['runs'])} runs")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_s0.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
+    parser = recorder_parser(
+        "record_s0", __doc__, seeds=range(3), threads=True, output_dir=True,
+        fast=HARDLY_ANYTHING,
+    )  # fmt: skip
     parser.add_argument("--model", choices=list(MODELS), default="smollm2", help="(default: smollm2)")
     parser.add_argument("--stand_in", help='a model in its place, such as "tiny" or a folder')
-    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
-    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_s0"))
-    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/s0.json")
     return parser
 
 

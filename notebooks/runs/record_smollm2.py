@@ -12,8 +12,6 @@ was made on a GPU with `--precision fp32-master --steps 32 --arms plain bf16 "bf
 
 import argparse
 import contextlib
-import json
-import math
 import platform
 import random
 import sys
@@ -24,13 +22,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from recording import HARDLY_ANYTHING, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
 
-from grpo_lab.base import Parser, command, writable_file, writable_folder
-from grpo_lab.base.checks import check_at_least, check_between
+from grpo_lab.base import Parser, command
+from grpo_lab.base.checks import check_at_least
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, autocast
-from grpo_lab.config.settings import MAX_SEED
 from grpo_lab.evaluate import evaluate, wilson_interval
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.models import load_policy, pick_device
@@ -47,7 +45,6 @@ from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import update
 from grpo_lab.trainer.run import Run
 
-HERE = Path(__file__).parent
 # A request and texts that no reward uses. They show whether the model still writes and reads as before training.
 WRITING = "Write one sentence about the sea."
 PARAGRAPHS = (
@@ -70,8 +67,8 @@ PARAGRAPHS = (
     "and the defence may question every witness. What the jury may not do is read about the case in the newspapers, "
     "because what is written there was never tested. If reasonable doubt remains, the verdict must be not guilty.",
 )
-KEPT = ("reward", "completions/mean_length", "completions/clipped_ratio", "entropy", "kl", "grad_norm", "loss")
-KEPT += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "learning_rate")
+METRICS = ("reward", "completions/mean_length", "completions/clipped_ratio", "entropy", "kl", "grad_norm", "loss")
+METRICS += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "learning_rate")
 COMMON = {
     "learning_rate": 1e-5,
     "num_generations": 8,
@@ -125,7 +122,7 @@ def train_without_end(model, tokenizer, rows, reward, config) -> list[dict]:
             metrics |= run.measure_kl(experience, clock)
             run.write_completions(step, experience)
             metrics |= update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
-            run.record(step, metrics | clock.seconds, None)
+            run.record(step, metrics | clock.totals, None)
     return run.history
 
 
@@ -159,7 +156,7 @@ def _frozen_linear(half, layer, x):
 class Arm:
     """A run that differs from `plain` by one thing."""
 
-    says: str
+    description: str
     change: dict = field(default_factory=dict)
     rows: Callable = short_sums
     reward: Callable = last_number_reward
@@ -234,7 +231,7 @@ class PolicyMeasures:
             "greedy": {"accuracy": accuracy, "accuracy_ci95": wilson_interval(accuracy, len(right)), "n": len(right)},
             "problems": [row["prompt"][-1]["content"] for row in sampled_rows],
             "samples": self._replies(model, tokenizer, [row["prompt"] for row in sampled_rows], length),
-            "nats_per_token": [_short(value) for value in nats_per_token(model, tokenizer, list(PARAGRAPHS))],
+            "nats_per_token": [rounded(value) for value in nats_per_token(model, tokenizer, list(PARAGRAPHS))],
             "replies": replies,
             "sea": sea,
         }
@@ -251,8 +248,7 @@ class Recorder:
 
     def __init__(self, args: argparse.Namespace, device: torch.device):
         self.device = device
-        self.folder = args.output_dir
-        self.file = args.json
+        self.files = RunFiles(args.output_dir)
         self.settings = FAST if args.fast else FULL
         if args.steps:
             self.settings = replace(self.settings, steps=args.steps)
@@ -261,12 +257,11 @@ class Recorder:
 
     def make(self, arm_name: str, seed: int) -> None:
         """Make one run unless its file exists."""
-        file = self.folder / f"{arm_name.replace(' ', '_')}-{seed}.json"
-        if file.is_file():
+        if self.files.is_complete(arm_name, seed):
             return
         arm = ARMS[arm_name]
         precision = arm.precision or self.precision
-        self.make_base(precision)
+        self.files.measure_base(precision, lambda: self.measure_untrained(precision))
         model, tokenizer = load_policy(self.model, self.device, precision)
         torch.manual_seed(seed)  # seeds the initialisation of adapters, if the arm has some
         model = arm.prepare(model)
@@ -286,10 +281,10 @@ class Recorder:
             "seed": seed,
             "precision": precision,
             "seconds": round(seconds),
-            "metrics": {name: [_short(step.get(name)) for step in history] for name in KEPT},
+            "metrics": metric_columns(history, METRICS),
             "after": self.measures.measure(model, tokenizer, arm.rows),
         }
-        write_json(file, run)
+        write_json(self.files.path(arm_name, seed), run)
         accuracy = run["after"]["sampled"]["accuracy"]
         print(f"{arm_name}, seed {seed}: {accuracy:.2f} held out, {seconds:.0f} s", file=sys.stderr, flush=True)
 
@@ -298,29 +293,21 @@ class Recorder:
         rows = min(batch, 16)
         return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": batch // rows}
 
-    def make_base(self, precision: str) -> None:
-        """Measure the untrained model in the same precision, unless its file exists."""
-        file = self.folder / f"base_{precision}.json"
-        if not file.is_file():
-            model, tokenizer = load_policy(self.model, self.device, precision)
-            tasks = {"short": short_sums, "long": long_sums}
-            write_json(file, {name: self.measures.measure(model, tokenizer, rows) for name, rows in tasks.items()})
+    def measure_untrained(self, precision: str) -> dict:
+        model, tokenizer = load_policy(self.model, self.device, precision)
+        tasks = {"short": short_sums, "long": long_sums}
+        return {name: self.measures.measure(model, tokenizer, rows) for name, rows in tasks.items()}
 
-    def put_together(self) -> dict:
+    def assemble(self) -> dict:
         """Return the record with all runs in the folder, in the order of the arms."""
-        files = [self.folder / f"{name.replace(' ', '_')}-{seed}.json" for name in ARMS for seed in range(100)]
-        runs = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
-        bases = {mode: self.folder / f"base_{mode}.json" for mode in PRECISIONS}
         return {
             "what": "SmolLM2-135M-Instruct, dequantised from 4 bits",
             "second": "in this run",
             "machine": describe_machine(self.device.type) | {"threads": torch.get_num_threads(), "cpu": _cpu()},
             "settings": self.settings.common | {"max_steps": self.settings.steps},
-            "arms": {name: arm.says for name, arm in ARMS.items()},
-            "base": {
-                mode: json.loads(file.read_text(encoding="utf-8")) for mode, file in bases.items() if file.is_file()
-            },
-            "runs": runs,
+            "arms": {name: arm.description for name, arm in ARMS.items()},
+            "base": self.files.read_bases(PRECISIONS),
+            "runs": self.files.read_all(ARMS),
         }
 
 
@@ -335,55 +322,34 @@ def _cpu() -> str:
     return f"{name} ({', '.join(has) or 'features unknown'})"
 
 
-def _short(value: float | None) -> float | None:
-    """Round a number to four significant digits, which are enough for a plot; None, NaN and infinity are unchanged."""
-    return value if value is None or not math.isfinite(value) else float(f"{value:.4g}")
-
-
 @command("notebooks/runs/record_smollm2.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    for name in ("steps", "threads"):
-        check_at_least(name, 1 if getattr(args, name) is None else getattr(args, name), 1)
-    for seed in args.seeds:
-        check_between("seeds", seed, 0, min(99, MAX_SEED))
+    check_at_least("steps", 1 if args.steps is None else args.steps, 1)
     device = pick_device(args.device)
     on_gpu = device.type == "cuda"
     args.steps = args.steps or (60 if on_gpu and not args.fast else None)
-    args.json = args.json or (args.output_dir if args.fast else HERE) / (
-        "smollm2_gpu.json" if on_gpu else "smollm2.json"
-    )
-    torch.set_num_threads(args.threads)
+    record_file = prepare_recording(args, "smollm2_gpu.json" if on_gpu else "smollm2.json")
     parent = args.output_dir
     with contextlib.redirect_stdout(sys.stderr):
         for precision in [args.precision] if args.precision else ["bf16", "fp32"] if on_gpu else ["fp32"]:
             args.precision, args.output_dir = precision, parent / precision if on_gpu else parent
-            args.output_dir.mkdir(parents=True, exist_ok=True)
             recorder = Recorder(args, device)
             for seed in args.seeds:
                 for arm in args.arms:
                     recorder.make(arm, seed)
-    record = recorder.put_together()
-    write_json(args.json, record)
-    print(f"{args.json}: {len(record['runs'])} runs")
+    record = recorder.assemble()
+    write_json(record_file, record)
+    print(f"{record_file}: {len(record['runs'])} runs")
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_smollm2.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = recorder_parser(
+        "record_smollm2", __doc__, arms=ARMS, seeds=range(3), model="smollm2", device=True, threads=True,
+        fast=HARDLY_ANYTHING, output_dir=True,
+    )  # fmt: skip
     parser.add_argument("--steps", type=int, help=f"steps of a run (default {FULL.steps}, on a GPU 60)")
     parser.add_argument("--precision", choices=list(PRECISIONS), help="default: fp32; on a GPU bf16, then fp32")
-    parser.add_argument("--device", help="default: the GPU, if there is one")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    parser.add_argument("--model", default="smollm2", help='"smollm2", "tiny" or a folder (default smollm2)')
-    parser.add_argument("--fast", action="store_true", help="hardly anything: only to see that everything works")
-    parser.add_argument("--output_dir", type=writable_folder, default=Path("outputs/record_smollm2"))
-    parser.add_argument("--json", type=writable_file, help="default: notebooks/runs/smollm2.json")
     return parser
 
 

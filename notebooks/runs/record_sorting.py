@@ -6,14 +6,12 @@
 What the lesson says holds for "4 steps" and for the second settings.
 """
 
-import argparse
-import json
 import sys
-from pathlib import Path
 
 import torch
+from recording import is_recorded, prepare_recording, read_json, recorder_parser
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.toys import sorting as toy
 
@@ -42,7 +40,7 @@ SECOND = ["8 steps", "8 steps, half the rate"]
 SEEDS, EVERY = 8, 20
 
 
-def bounded(low: float, high: float, bonus: float = 0.0):
+def make_clipped_loss(low: float, high: float, bonus: float = 0.0):
     """Return the clipped loss with the range 1 - low to 1 + high, and an entropy bonus of weight `bonus`."""
 
     def loss(logp, old_logp, advantages):
@@ -57,7 +55,7 @@ def run(arm: str, setting: str) -> dict:
     duplicates, reward = PROMPTS_AND_REWARDS.get(arm, ("none", toy.sorting_reward))
     numbers = 8 if duplicates == "only" else 10
     prompts = toy.make_prompts(numbers=numbers, length=4, duplicates=duplicates)
-    loss = bounded(*BOUNDS.get(arm, (0.2, 0.2)), BONUS.get(arm, 0.0))
+    loss = make_clipped_loss(*BOUNDS.get(arm, (0.2, 0.2)), BONUS.get(arm, 0.0))
     settings = SETTINGS[setting] | {"seeds": range(SEEDS), "eval_every": EVERY, "loss": loss}
     if arm == CONTROL:  # points of its curve follow after as many updates as in the other arms
         inner = settings["num_iterations"]
@@ -75,28 +73,21 @@ def run(arm: str, setting: str) -> dict:
 @command("notebooks/runs/record_sorting.py")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    torch.set_num_threads(1)
-    record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {"runs": []}
-    runs = {(recorded["setting"], recorded["arm"]): recorded for recorded in record["runs"]}
+    file = prepare_recording(args, "sorting.json")
+    runs = read_json(file, {"runs": []})["runs"]
     for setting in args.settings:
         for arm in args.arms:
-            if (setting, arm) not in runs:
-                runs[setting, arm] = run(arm, setting)
+            if not is_recorded(runs, setting=setting, arm=arm):
+                runs.append(run(arm, setting))
                 about = "the toy of notebook 03, held-out responses: fraction sorted, entropy; a row for each seed"
                 head = {"what": about, "machine": describe_machine(), "settings": SETTINGS, "second": SECOND}
-                write_json(args.json, head | {"runs": list(runs.values())})
-                print(setting, arm, runs[setting, arm]["exact"], flush=True)
+                write_json(file, head | {"runs": runs})
+                print(setting, arm, runs[-1]["exact"], flush=True)
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python notebooks/runs/record_sorting.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--arms", nargs="*", choices=ARMS, default=ARMS)
+    parser = recorder_parser("record_sorting", __doc__, arms=ARMS)
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--json", type=writable_file, default=Path(__file__).with_name("sorting.json"))
     return parser
 
 

@@ -14,21 +14,18 @@ sequences: each completion is weighted by the ratio of the whole sequence, cappe
 clipped: the loss takes the ratio to the sampler and clips it, as in notebook 05
 """
 
-import argparse
 import contextlib
 import copy
 import io
-import json
 import math
 import sys
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
-import torch
+from recording import is_recorded, prepare_recording, read_json, recorder_parser, rounded
 
-from grpo_lab.base import Parser, command, writable_file
+from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.evaluate import evaluate, thinking_probability
@@ -40,7 +37,6 @@ from grpo_lab.toys.asynchronous import importance_weights, truncate_weights
 from grpo_lab.trainer import collect, logprobs_without_gradient, update
 from grpo_lab.trainer.run import Run
 
-HERE = Path(__file__).parent
 UPDATES, EVAL_EVERY = 48, 8
 COMMON = {"num_generations": 16, "generation_batch_size": 64, "learning_rate": 2e-4, "warmup_steps": 0}
 
@@ -132,26 +128,15 @@ def run(arm: Arm, seed: int, updates: int, held_out: list[dict], **changes) -> d
             if (step + 1) % EVAL_EVERY == 0 or step + 1 == updates:
                 curves["accuracy"].append(evaluate(model, tokenizer, held_out)["accuracy"])
                 curves["thinking"].append(thinking_probability(model, tokenizer, held_out))
-    return {name: [float(f"{value:.3g}") for value in values] for name, values in curves.items()}
+    return {name: [rounded(value, 3) for value in values] for name, values in curves.items()}
 
 
 @command("notebooks/runs/record_staleness.py")
 def main(arguments: list[str] | None = None) -> None:
-    parser = Parser(
-        prog="python notebooks/runs/record_staleness.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--fast", action="store_true", help="two updates, two problems")
-    parser.add_argument("--part", choices=PARTS, default="runs", help="what is recorded (default: runs)")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--output", type=writable_file, help="the record (default: staleness.json beside this script)")
-    args = parser.parse_args(arguments)
-    path = args.output or (Path("outputs/staleness.json") if args.fast else HERE / "staleness.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
+    args = _parser().parse_args(arguments)
+    file = prepare_recording(args, "staleness.json")
     held_out = problems("test", 2 if args.fast else 100, seed=1)
-    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+    record = read_json(file, {"runs": []})
     record |= {
         "machine": describe_machine("cpu"),
         "settings": COMMON | {"held_out": len(held_out), "every": EVAL_EVERY},
@@ -160,14 +145,20 @@ def main(arguments: list[str] | None = None) -> None:
     part = PARTS[args.part]
     updates = 2 if args.fast else part.update_factor * UPDATES
     learning_rate = part.rate_factor * COMMON["learning_rate"]
-    done = {(recorded["staleness"], recorded["correction"], recorded["seed"]) for recorded in runs}
     for seed in args.seeds[: 1 if args.fast else part.seeds]:
         for arm in part.arms:
-            if (arm.staleness, arm.correction, seed) not in done:
+            labels = {"staleness": arm.staleness, "correction": arm.correction, "seed": seed}
+            if not is_recorded(runs, **labels):
                 curves = run(arm, seed, updates, held_out, learning_rate=learning_rate)
-                runs.append({"staleness": arm.staleness, "correction": arm.correction, "seed": seed} | curves)
-                write_json(path, record)
+                runs.append(labels | curves)
+                write_json(file, record)
                 print(arm.staleness, arm.correction, seed, curves["accuracy"], flush=True)
+
+
+def _parser() -> Parser:
+    parser = recorder_parser("record_staleness", __doc__, seeds=range(5), fast="two updates, two problems")
+    parser.add_argument("--part", choices=PARTS, default="runs", help="what is recorded (default: runs)")
+    return parser
 
 
 if __name__ == "__main__":

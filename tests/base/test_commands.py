@@ -20,7 +20,7 @@ from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.base import Parser, Stopped, command, version_line, writable_file, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError, check_positive
-from grpo_lab.base.running import REPORT_BUG_HINT, TRACEBACK_HINT
+from grpo_lab.base.commands import REPORT_BUG_HINT, TRACEBACK_HINT
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.fork import in_a_fork
 from tests.support.refused import refused

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 
+from grpo_lab.base.checks import InputError
 from grpo_lab.bench import measure, tables
 
 
@@ -48,3 +49,11 @@ def test_a_step_is_counted_and_timed_with_the_same_tokens(two_steps):
     assert drawn[0] != drawn[2]
     assert sums[::2] == sums[1::2], "a step that is counted leaves the weights"
     assert sums[0] != sums[2]
+
+
+def test_a_model_whose_rewards_never_differ_is_refused(monkeypatch):
+    """Such a step has nothing to score, so that no operations are counted for its log-probabilities."""
+    equal = measure.StepValues({}, {"time/logprobs": 0.0}, {}, {})
+    monkeypatch.setattr(measure.MeasuredRun, "measure", lambda *_: equal)
+    with pytest.raises(InputError, match="model is 'tiny', whose completions had equal rewards in all groups of"):
+        measure.measure_phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})

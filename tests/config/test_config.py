@@ -15,9 +15,10 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions, settings_parser
 from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS, default_settings, describe_defaults
 from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
 from grpo_lab.tasks import TASKS
-from grpo_lab.train.engines.trl_table import TRL_SETTINGS
+from grpo_lab.train.trl.table import TRL_SETTINGS
 from tests.parity.engines import IN_TRL
 from tests.support.agreement import batch
 
@@ -49,6 +50,17 @@ def test_batch_and_update_sizes_are_derived():
     assert GRPOConfig(beta=0.1).needs_every_row and GRPOConfig(entropy_coef=-0.1).needs_every_row
 
 
+@pytest.mark.parametrize(("every", "due"), [(None, []), (2, [2, 4, 5]), (5, [5]), (9, [5])])
+def test_evaluations_are_due_at_their_interval_and_after_the_last_step(every, due):
+    config = GRPOConfig(eval_steps=every, max_steps=5)
+    assert [step for step in range(1, 6) if config.is_evaluation_due(step)] == due
+
+
+def test_the_withdrawn_name_of_as_dict_still_works():
+    with pytest.warns(DeprecationWarning, match="as_dict replaces it"):
+        assert GRPOConfig(seed=3).saved() == GRPOConfig(seed=3).as_dict()
+
+
 def test_loss_arguments_are_parameters_of_policy_loss():
     config = GRPOConfig(beta=0.1, use_bias_correction_kl=True, epsilon_high=0.3)
     arguments = config.loss_arguments()
@@ -56,8 +68,13 @@ def test_loss_arguments_are_parameters_of_policy_loss():
     assert arguments.keys() < inspect.signature(policy_loss).parameters.keys()
     of_sapo = GRPOConfig(loss_type="sapo").loss_arguments()
     assert of_sapo["sapo_temperature_neg"] == 1.05 and not {"epsilon", "delta", "vespo_k_pos"} & of_sapo.keys()
-    neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
-    assert config.sampling_arguments() == neutral
+
+
+def test_sampling_params_are_the_settings_of_the_sampler():
+    assert GRPOConfig(num_generations=4, max_completion_length=32).sampling_params() == SamplingParams(4, 32)
+    distribution = {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "repetition_penalty": 1.2}
+    config = GRPOConfig(num_generations=4, max_completion_length=32, **distribution)
+    assert config.sampling_params() == SamplingParams(4, 32, **distribution)
 
 
 def test_wrong_type_of_a_setting_is_named_with_the_allowed_types():

@@ -7,8 +7,8 @@ from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import PRECISIONS, precision_of, slow_here
 from grpo_lab.evaluate import evaluate
-from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
+from grpo_lab.rollout.sample import sample_prompts
 from tests.support.small_policy import make_policy
 
 CHOICES = [
@@ -74,11 +74,11 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
         model.to(PRECISIONS[name].weights)
     seen = []
 
-    def spy(*arguments, **keywords):
+    def spy(*arguments):
         seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
-        return sample_completions(*arguments, **keywords)
+        return sample_prompts(*arguments)
 
-    monkeypatch.setattr(environment, "sample_completions", spy)
+    monkeypatch.setattr(environment, "sample_prompts", spy)
     evaluate(model, tokenizer, [{"prompt": "abc", "answer": "1"}], max_completion_length=2)
     assert seen == [PRECISIONS[name].autocast if name else None]
 

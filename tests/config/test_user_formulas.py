@@ -197,12 +197,15 @@ QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_comple
 QUICK += ["--max_steps", "2", "--disable_tqdm", "true", "--task", "short-sums"]
 
 
-def test_train_command_takes_typed_user_formulas_and_resumes_with_the_same_alone(base, workdir, capsys):
-    assert train_command.main(["--model", base, "--output_dir", "out", *OWN, *QUICK]) == 0
+def test_train_command_takes_typed_user_formulas_and_resumes_with_the_same_alone(checkpoint_name, workdir, capsys):
+    assert train_command.main(["--model", checkpoint_name, "--output_dir", "out", *OWN, *QUICK]) == 0
     saved = json.loads((workdir / "out/grpo_config.json").read_text(encoding="utf-8"))
     assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(workdir / "out")) == 2
     resuming = ["--resume_from_checkpoint", "out", "--max_steps", "3"]
     error = refused(train_command.main, *resuming)
+    assert "--advantage is 'my_advantage.py:median' in 'out" in error
+    assert "type --advantage my_advantage.py:median" in error
+    error = refused(train_command.main, *resuming, *OWN[2:])
     assert "--loss_type is 'my_loss.py:clip' in 'out" in error and "type --loss_type my_loss.py:clip" in error
     assert "--advantage is 'my_advantage.py:median' in" in refused(train_command.main, *resuming, *OWN[:2])
     error = refused(train_command.main, *resuming, "--loss", "my_loss.py:stopped", *OWN[2:])
@@ -214,5 +217,5 @@ def test_train_command_takes_typed_user_formulas_and_resumes_with_the_same_alone
     error = capsys.readouterr().err
     assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in error
     assert "--loss is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
-        train_command.main, "--model", base, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
+        train_command.main, "--model", checkpoint_name, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
     )

@@ -7,13 +7,13 @@ from pathlib import Path
 from grpo_lab.course.grading import command
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Sandbox
-from grpo_lab.course.release.notebooks import of_notebook
+from grpo_lab.course.release.notebooks import exercises_of_notebook
 from grpo_lab.course.stub import imports_of
 from tests.course.proof.trials import outcomes
 from tests.course.submission_notebooks import solution
 
-POINTS = {name: exercise.points for name, exercise in of_notebook("01").items()}
-RIGHT = {name: "\n".join([*imports_of(e, solution(e)), solution(e)]) for name, e in of_notebook("01").items()}
+POINTS = {name: exercise.points for name, exercise in exercises_of_notebook("01").items()}
+RIGHT = {name: "\n".join([*imports_of(e, solution(e)), solution(e)]) for name, e in exercises_of_notebook("01").items()}
 WRONG_RLOO = """
 def reinforce_loss(seq_logp, weights):
     return (seq_logp * weights.detach()).mean()

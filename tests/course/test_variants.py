@@ -305,14 +305,14 @@ def test_numbers_that_were_changed_are_refused(at_home):
 
 
 def key_answers(number, key=KEY):
-    answers = {name: solution(exercise) for name, exercise in exercises.of_notebook(number).items()}
+    answers = {name: solution(exercise) for name, exercise in exercises.exercises_of_notebook(number).items()}
     return answers | {name: solution(exercise) for name, exercise in key.exercises(number).items()}
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A class: ada has the key's functions, bob the lesson's, and eve the key's in a notebook without variants."""
-    lesson = {name: solution(exercise) for name, exercise in exercises.of_notebook("02").items()}
+    lesson = {name: solution(exercise) for name, exercise in exercises.exercises_of_notebook("02").items()}
     imports = ("import torch\nfrom grpo_lab.advantages import *\nfrom grpo_lab.advantages import check_shapes\n",)
     for student, answers, key in (
         ("ada", key_answers("02"), KEY),

@@ -19,8 +19,8 @@ from tests.support.refused import refused
 from tests.support.tool_policy import make_tool_policy
 
 
-def test_evaluate_command_weights_rewards_writes_samples_and_warns(base, tmp_path, capsys):
-    out = Path(shutil.copytree(base, tmp_path / "out"))
+def test_evaluate_command_weights_rewards_writes_samples_and_warns(checkpoint_name, tmp_path, capsys):
+    out = Path(shutil.copytree(checkpoint_name, tmp_path / "out"))
     run = {"task": "sums", "reward_funcs": ["number", "format"], "reward_weights": [1.0, 0.25]}
     (out / "grpo_config.json").write_text(json.dumps(run), encoding="utf-8")
     quick = ["--model", str(out), "--n", "3", "--num_generations", "2", "--max_completion_length", "3"]
@@ -52,9 +52,9 @@ def evaluated_with(monkeypatch):
     return calls
 
 
-def test_evaluate_command_prints_one_json_object_to_stdout(base, capsys):
+def test_evaluate_command_prints_one_json_object_to_stdout(checkpoint_name, capsys):
     few = ["--num_generations", "2", "--max_completion_length", "4"]
-    assert main(["--model", base, "--n", "12", "--seed", "3", *few]) == 0
+    assert main(["--model", checkpoint_name, "--n", "12", "--seed", "3", *few]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)
     assert captured.out.count("\n") == 1 and "policy:" in captured.err
@@ -63,10 +63,10 @@ def test_evaluate_command_prints_one_json_object_to_stdout(base, capsys):
     assert all(number == round(number, 4) for number in result["accuracy_ci95"]), "at most four decimals"
 
 
-def test_evaluate_command_defaults_to_held_out_sums(base, evaluated_with, monkeypatch):
+def test_evaluate_command_defaults_to_held_out_sums(checkpoint_name, evaluated_with, monkeypatch):
     monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "test", 7)
     for words, n, seed in ([], 7, 1), (["--n", "12", "--seed", "3"], 12, 3):
-        assert main(["--model", base, *words]) == 0
+        assert main(["--model", checkpoint_name, *words]) == 0
         rows, keywords = evaluated_with.pop()
         assert rows == addition_problems("test", n, seed)
         assert all(addition_split(row["operands"]) == "test" for row in rows), "held out"
@@ -79,14 +79,14 @@ def test_evaluate_command_defaults_to_held_out_sums(base, evaluated_with, monkey
         }
 
 
-def test_evaluate_command_takes_rewards_and_length_from_the_task(base, evaluated_with, capsys):
+def test_evaluate_command_takes_rewards_and_length_from_the_task(checkpoint_name, evaluated_with, capsys):
     for arguments, right, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], 256),
         (["--task", "word-problems-zh", "--reward_funcs", "number"], ["number_reward"], 256),
         (["--task", "chat-zh"], ["contains_reward"], 48),
         (["--task", "sums", "--reward_funcs", "format", "accuracy"], ["format_reward", "accuracy_reward"], 64),
     ]:
-        assert main(["--model", base, *arguments]) == 0
+        assert main(["--model", checkpoint_name, *arguments]) == 0
         rows, keywords = evaluated_with.pop()
         assert reward_names(keywords["reward_funcs"]) == right and keywords["max_completion_length"] == length
         task = find_task(arguments[1])
@@ -97,10 +97,10 @@ def test_evaluate_command_takes_rewards_and_length_from_the_task(base, evaluated
         assert f"there is no accuracy: {right[0]} gives no rewards, or values other than 0 to 1" in captured.err
 
 
-def test_evaluate_command_takes_untyped_options_from_the_run(base, evaluated_with, capsys, tmp_path):
+def test_evaluate_command_takes_untyped_options_from_the_run(checkpoint_name, evaluated_with, capsys, tmp_path):
     run = {"task": "word-problems", "reward_funcs": ["number"], "system_prompt": "Be brief.", "chat_template": "none"}
-    for folder in (out := Path(shutil.copytree(base, tmp_path / "out")), out / "checkpoint-2"):
-        shutil.copytree(base, folder, dirs_exist_ok=True)
+    for folder in (out := Path(shutil.copytree(checkpoint_name, tmp_path / "out")), out / "checkpoint-2"):
+        shutil.copytree(checkpoint_name, folder, dirs_exist_ok=True)
         (out / "grpo_config.json").write_text(json.dumps(run | {"seed": 3}), encoding="utf-8")
         for typed, names, plain in [
             ([], ["number_reward"], True),
@@ -112,11 +112,11 @@ def test_evaluate_command_takes_untyped_options_from_the_run(base, evaluated_wit
             assert reward_names(keywords["reward_funcs"]) == names and isinstance(rows[0]["prompt"], str) == plain
             assert not plain or rows[0]["prompt"].startswith("Be brief.")
             sources = [line for line in capsys.readouterr().err.splitlines() if line.startswith("as in the run of")]
-            assert [line.endswith("'Be brief.' --chat_template none") for line in sources] == [True] * plain
+            assert ["--chat_template none" in line and "'Be brief.'" in line for line in sources] == [True] * plain
 
 
-def test_evaluate_command_reads_user_data_as_the_run_did(base, evaluated_with, capsys, tmp_path):
-    out, school = Path(shutil.copytree(base, tmp_path / "out")), tmp_path / "school.csv"
+def test_evaluate_command_reads_user_data_as_the_run_did(checkpoint_name, evaluated_with, capsys, tmp_path):
+    out, school = Path(shutil.copytree(checkpoint_name, tmp_path / "out")), tmp_path / "school.csv"
     lines = "".join(f"{n} + 1 = ?,{n + 1},{n % 3}\n" for n in range(60))
     school.write_text("question,solution,grade\n" + lines, encoding="utf-8")
     run = {"task": str(school), "prompt_column": "question", "answer_column": "solution"}
@@ -139,14 +139,14 @@ CALLS = [
 
 
 def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
-    base, evaluated_with, tmp_path, monkeypatch
+    checkpoint_name, evaluated_with, tmp_path, monkeypatch
 ):
     """In `cd downloaded; evaluate --model .`, grpo_config.json could name code that somebody else wrote."""
-    folder = Path(shutil.copytree(base, tmp_path / "downloaded"))
+    folder = Path(shutil.copytree(checkpoint_name, tmp_path / "downloaded"))
     (folder / "evil.py").write_text(EVIL, encoding="utf-8")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("something was sent"))
-    shutil.copytree(base, "checkpoint-1")
+    shutil.copytree(checkpoint_name, "checkpoint-1")
     for reward in ("evil.py:reward", "evil:reward"):
         (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": [reward]}), "utf-8")
         for command, words in CALLS:
@@ -209,15 +209,17 @@ def test_the_limits_of_calls_are_those_of_the_run_unless_they_are_typed(tool_run
         assert reported == (expected[0] == 2)
 
 
-def test_the_limit_of_turns_holds_in_the_environment_of_a_task(base, evaluated_with, tmp_path):
-    out = Path(shutil.copytree(base, tmp_path / "out"))
+def test_the_limit_of_turns_holds_in_the_environment_of_a_task(checkpoint_name, evaluated_with, tmp_path):
+    out = Path(shutil.copytree(checkpoint_name, tmp_path / "out"))
     save_run(out, task="sums-calculator", max_tool_calling_iterations=2)
     assert main(["--model", str(out), "--n", "2", "--max_completion_length", "9"]) == 0
     assert evaluated_with.pop()[1]["environment"].max_turns == 3
 
 
-def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits(base, evaluated_with, tmp_path):
-    out = Path(shutil.copytree(base, tmp_path / "out"))
+def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits(
+    checkpoint_name, evaluated_with, tmp_path
+):
+    out = Path(shutil.copytree(checkpoint_name, tmp_path / "out"))
     save_run(out, max_tool_calling_iterations=2)
     assert main(["--model", str(out), "--n", "2"]) == 0
     assert evaluated_with.pop()[1]["environment"] is None
@@ -234,8 +236,8 @@ def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits
         ({"task": ["sums-calculator"], "max_tool_calling_iterations": 2}, "if you trust it, type --task"),
     ],
 )
-def test_settings_of_a_run_that_cannot_be_are_refused(settings, message, base, tmp_path, capsys):
-    out = Path(shutil.copytree(base, tmp_path / "out"))
+def test_settings_of_a_run_that_cannot_be_are_refused(settings, message, checkpoint_name, tmp_path, capsys):
+    out = Path(shutil.copytree(checkpoint_name, tmp_path / "out"))
     save_run(out, **settings)
     assert main(["--model", str(out), "--n", "2"]) == 2
     assert message in capsys.readouterr().err

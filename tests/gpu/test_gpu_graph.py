@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from tests.support.known_shape import make_tokenizer, random_policy
 from tests.support.sampling import SETTINGS, assert_same_rollouts, sample
 from tests.support.small_policy import make_policy
@@ -37,7 +37,7 @@ def test_capturing_draws_no_random_numbers():
     assert_same_rollouts(static(policy), static(policy), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
-    graph_decoder.GraphDecoder(policy[0], DecoderSpec(4, 1, 64, SamplingParams((0,), 0)))
+    graph_decoder.GraphDecoder(policy[0], DecoderSpec(4, 64, SamplingParams(1, 8), (0,), 0))
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 

@@ -8,7 +8,7 @@ from transformers import MambaConfig
 
 from grpo_lab import train
 from grpo_lab.config import precision
-from grpo_lab.memory import GIB, enlarge_microbatches, fit_to_gpu
+from grpo_lab.memory import GIB, fit_to_memory
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
@@ -141,7 +141,7 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
         arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
-        _, trained, chosen = train.task_and_settings(arguments, parameters, "cuda")
+        _, trained, chosen = train.make_task_and_config(arguments, parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
         for name in command.PLANNED_SETTINGS + tuple(chosen):
@@ -160,24 +160,24 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
     ):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free * GIB, 80 * GIB))
         monkeypatch.setattr(precision, "has_native_bf16", lambda device, native=native: native)
-        fitting, lines = fit_to_gpu(shape, tokenizer, rows, config, torch.device("cuda"), fixed)
+        fitting, lines = fit_to_memory(shape, tokenizer, rows, config, torch.device("cuda"), fixed)
         assert (fitting.precision, fitting.gradient_checkpointing) == chosen
         assert f"chosen: {chosen[0]}, " in lines[-1]
     requested = replace(config, precision="bf16")
-    assert fit_to_gpu(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",))[0].precision == "bf16"
+    assert fit_to_memory(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",))[0].precision == "bf16"
     planned_prompts = []
     tools = ToolEnvironment([add])
     tool_tokenizer = make_tool_policy()[1]
     for environment in (None, tools):
         chats = [{"prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows]
-        _, lines = fit_to_gpu(shape, tool_tokenizer, chats, config, torch.device("cuda"), (), environment)
+        _, lines = fit_to_memory(shape, tool_tokenizer, chats, config, torch.device("cuda"), (), environment)
         length = longest_prompt(tool_tokenizer, chats, environment and environment.schemas)
         assert f" x ({length} prompt + " in lines[0]
         planned_prompts.append(length)
     assert planned_prompts[0] < planned_prompts[1]
-    unchanged, lines = fit_to_gpu(shape, tokenizer, rows, config, torch.device("cpu"), ())
+    unchanged, lines = fit_to_memory(shape, tokenizer, rows, config, torch.device("mps"), ())
     assert unchanged is config and lines == []
-    unchanged, lines = fit_to_gpu(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ())
+    unchanged, lines = fit_to_memory(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ())
     assert unchanged is config
     assert len(lines) == 1 and "memory: not planned, since model_config is not of Qwen2's kind" in lines[0]
 
@@ -186,12 +186,12 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
 
 
 def on_a_cpu(shape="smollm2", fixed=(), **settings):
-    """Return what `enlarge_microbatches` returns for a run whose longest prompt has nine tokens."""
+    """Return what `fit_to_memory` returns on a CPU for a run whose longest prompt has nine tokens."""
     sizes = {"generation_batch_size": 64, "num_generations": 8, "per_device_train_batch_size": 16}
     config = make_config(**(sizes | {"gradient_accumulation_steps": 4} | settings))
     model_config = MambaConfig() if shape is None else shape_config(shape)
     rows = [{"prompt": "a" * length} for length in (3, 9)]
-    chosen, lines = enlarge_microbatches(model_config, make_policy()[1], rows, config, "fp32", fixed)
+    chosen, lines = fit_to_memory(model_config, make_policy()[1], rows, config, torch.device("cpu"), fixed)
     assert chosen.update_batch_size == config.update_batch_size == 64
     assert (chosen is config) == (lines == [])
     return chosen, lines

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from grpo_lab.config.precision import PRECISIONS
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.memory import phases
 from grpo_lab.memory.phases import resident_bytes
 from grpo_lab.models import shapes
 from grpo_lab.rollout.decoding import graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.forward import model_logprobs, packing
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -24,7 +24,7 @@ from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_gpu, fake_qwen2
 from tests.support.known_shape import random_policy
 from tests.support.peak import Lives, peak_of_lives
-from tests.support.steps import UNTIED, during, make_config, planned, rollout_of, update_and_logprobs
+from tests.support.steps import UNTIED, make_config, planned, planned_bytes, rollout_of, update_and_logprobs
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +34,8 @@ def untied(monkeypatch):
 
 def like_a_gpu(monkeypatch):
     """Take the large chunks of logits that a GPU takes."""
-    chunk = model_logprobs.head_chunk
-    monkeypatch.setattr(model_logprobs, "head_chunk", lambda *sizes: chunk(*sizes[:-1], "cuda"))
+    chunk = model_logprobs.head_chunk_tokens
+    monkeypatch.setattr(model_logprobs, "head_chunk_tokens", lambda *sizes: chunk(*sizes[:-1], "cuda"))
 
 
 def mostly_slow(cases, quick):
@@ -55,7 +55,9 @@ def mostly_slow(cases, quick):
 )
 def test_planned_peak_of_a_rollout(precision, T, B):
     rollout, config, L = rollout_of(precision, T, B)
-    assert during(planned("small", precision, config, L), "rollout") == pytest.approx(peak_of_lives(rollout), rel=0.1)
+    assert planned_bytes(planned("small", precision, config, L), "rollout") == pytest.approx(
+        peak_of_lives(rollout), rel=0.1
+    )
 
 
 @pytest.mark.parametrize("L", [257, 513, pytest.param(1025, marks=pytest.mark.slow)])
@@ -87,7 +89,7 @@ def test_planned_peak_of_rows_without_a_mask(precision, length, monkeypatch):
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", precision, config, L=48)
     memory_plan = planned("small", precision, config, L=48)
-    assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
+    assert planned_bytes(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
 
 
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
@@ -98,7 +100,8 @@ def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
     with fake_gpu():
         model = fake_qwen2(PRECISIONS[precision].weights)
         with Lives() as lives:
-            decoder = GraphDecoder(model, DecoderSpec(8, 8, 768, SamplingParams((151643, 151645), 151643)))
+            sampling = SamplingParams(8, 512)
+            decoder = GraphDecoder(model, DecoderSpec(8, 768, sampling, (151643, 151645), 151643))
             decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
     rollout = planned("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
@@ -126,14 +129,16 @@ UPDATES = [
 QUICK = (3, 8)  # half precision, with and without checkpointing, both shapes
 
 
-@pytest.mark.parametrize(("device", "shape", "precision", "checkpointing", "cut"), mostly_slow(UPDATES, QUICK), ids=str)
-def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, checkpointing, cut, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "shape", "precision", "checkpointing", "sizes"), mostly_slow(UPDATES, QUICK), ids=str
+)
+def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, checkpointing, sizes, monkeypatch):
     """With small chunks of logits, layers and gradients determine the peak; in the next test the logits do."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
-    cut = dict(cut)
-    L = cut.pop("L")
-    config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **cut)
-    check(device, shape, precision, config, L, monkeypatch)
+    sizes = dict(sizes)
+    L = sizes.pop("L")
+    config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **sizes)
+    check_update_and_logprobs(device, shape, precision, config, L, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_an_update_in_which_the_logits_decide(device, precision, at_once, monkey
     """The logits are made in chunks of 64 tokens (96 on a GPU), or all at once."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
     config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
-    check(device, "small", precision, config, 8, monkeypatch)
+    check_update_and_logprobs(device, "small", precision, config, 8, monkeypatch)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16-naive"])
@@ -154,7 +159,9 @@ def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(precision, 
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     config = make_config(T=4, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", precision, config, 4)
-    assert during(planned("wide", precision, config, 4), "update") == pytest.approx(peak_of_lives(update), rel=0.02)
+    assert planned_bytes(planned("wide", precision, config, 4), "update") == pytest.approx(
+        peak_of_lives(update), rel=0.02
+    )
 
 
 @pytest.mark.parametrize("T", [4, 32])
@@ -165,16 +172,16 @@ def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch
     config = make_config(T=T, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", "fp32", config, 4)
     update()
-    assert during(planned("wide", "fp32", config, 4), "update") == pytest.approx(peak_on_cpu(update), rel=0.1)
+    assert planned_bytes(planned("wide", "fp32", config, 4), "update") == pytest.approx(peak_on_cpu(update), rel=0.1)
 
 
-def check(device, shape, precision, config, L, monkeypatch):
+def check_update_and_logprobs(device, shape, precision, config, L, monkeypatch):
     if device == "cuda":
         like_a_gpu(monkeypatch)
     update, logprobs = update_and_logprobs(shape, precision, config, L)
     memory_plan = planned(shape, precision, config, L, device)
-    assert during(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
-    assert during(memory_plan, "logprobs") == pytest.approx(peak_of_lives(logprobs), rel=0.1)
+    assert planned_bytes(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
+    assert planned_bytes(memory_plan, "logprobs") == pytest.approx(peak_of_lives(logprobs), rel=0.1)
 
 
 @pytest.mark.parametrize(("precision",), mostly_slow([(precision,) for precision in PRECISIONS], quick=(0,)))
@@ -190,4 +197,4 @@ def test_planned_peak_of_an_optimizer_step(precision):
 
     step()
     peak = (peak_on_cpu if precision == "bf16" else peak_of_lives)(step)
-    assert during(planned("small", precision, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)
+    assert planned_bytes(planned("small", precision, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)

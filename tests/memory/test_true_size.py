@@ -12,7 +12,7 @@ recorder = load_script("notebooks/runs/record_counted.py")
 
 @pytest.mark.parametrize(("mode", "checkpointing"), recorder.WAYS)
 def test_two_micro_batches_take_what_is_planned_and_what_is_recorded(mode, checkpointing):
-    planned, counted = recorder.planned(mode, checkpointing), recorder.counted(mode, checkpointing)
+    planned, counted = recorder.planned_bytes(mode, checkpointing), recorder.counted_bytes(mode, checkpointing)
     assert planned == pytest.approx(counted, rel=0.01)
     record = json.loads((ROOT / "notebooks/runs/counted.json").read_text(encoding="utf-8"))["runs"]
     way = {"mode": mode, "checkpointing": checkpointing}
@@ -21,4 +21,4 @@ def test_two_micro_batches_take_what_is_planned_and_what_is_recorded(mode, check
 
 def test_an_update_of_adapters_takes_what_is_recorded():
     record = json.loads((ROOT / "notebooks/runs/counted.json").read_text(encoding="utf-8"))["lora"]
-    assert recorder.counted("bf16", True, lora=True) == pytest.approx(record["counted"], rel=0.001)
+    assert recorder.counted_bytes("bf16", True, lora=True) == pytest.approx(record["counted"], rel=0.001)

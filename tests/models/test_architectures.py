@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.models import selfcheck
 from grpo_lab.models.frozen import disable_dropout
 from grpo_lab.models.selfcheck import ensure_checked
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -88,7 +88,7 @@ def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkey
     model, _ = make_architecture(name)
     assert has_fast_path(model)
     with torch.no_grad():
-        decoder = GraphDecoder(model, DecoderSpec(2, 2, 64, SamplingParams((3, 4), 3)))
+        decoder = GraphDecoder(model, DecoderSpec(2, 64, SamplingParams(2, 8), (3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
         decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
         with Tape() as tape:

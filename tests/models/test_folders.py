@@ -166,7 +166,7 @@ def test_a_cut_index_in_a_cache_is_passed_over(bare_machine, checkpoint, capsys)
     (cut / "model.safetensors.index.json").write_text('{"weight_map": {"a": "mo', encoding="utf-8")
     put_in_huggingface_cache(checkpoint, bare_machine)
     assert "Hugging Face" in folders.find_folder("auto")[1]
-    assert "has no whole model.safetensors.index.json" in capsys.readouterr().out
+    assert "has a damaged model.safetensors.index.json" in capsys.readouterr().out
 
 
 def test_a_wrong_name_lists_what_is_allowed(checkpoint):

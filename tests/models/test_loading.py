@@ -200,12 +200,12 @@ DAMAGED = [
     ("model.safetensors", "", "can load"),
     ("model.safetensors", POINTER, "model.safetensors is a pointer of Git LFS; `git lfs pull`"),
     ("tokenizer.json", POINTER, "tokenizer.json is a pointer of Git LFS"),
-    ("model.safetensors.index.json", '{"metadata": {"total_size": 1', "has no whole model.safetensors.index.json"),
-    ("model.safetensors.index.json", "{}", "has no whole model.safetensors.index.json"),
-    ("model.safetensors.index.json", "[1]", "has no whole model.safetensors.index.json"),
-    ("model.safetensors.index.json", '{"weight_map": {}}', "has no whole model.safetensors.index.json"),
-    ("model.safetensors.index.json", '{"weight_map": {"a": 7}}', "has no whole model.safetensors.index.json"),
-    ("model.safetensors.index.json", '{"weight_map": ["a"]}', "has no whole model.safetensors.index.json"),
+    ("model.safetensors.index.json", '{"metadata": {"total_size": 1', "has a damaged model.safetensors.index.json"),
+    ("model.safetensors.index.json", "{}", "has a damaged model.safetensors.index.json"),
+    ("model.safetensors.index.json", "[1]", "has a damaged model.safetensors.index.json"),
+    ("model.safetensors.index.json", '{"weight_map": {}}', "has a damaged model.safetensors.index.json"),
+    ("model.safetensors.index.json", '{"weight_map": {"a": 7}}', "has a damaged model.safetensors.index.json"),
+    ("model.safetensors.index.json", '{"weight_map": ["a"]}', "has a damaged model.safetensors.index.json"),
 ]
 
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from grpo_lab.formulas.source import ANCHOR, trailing_comments
-from tests.mutants.mutant import ROOT, Mutant, files_of_tests, place_of, read
+from tests.mutants.mutant import ROOT, Mutant, enclosing_function, files_of_tests, read
 from tests.mutants.operators import variants
 
 
@@ -30,7 +30,7 @@ def _of_line(path: str, source: str, tag: str, line: int) -> Iterator[Mutant]:
     tree = ast.parse(source)
     statements = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
     statement = next(s for s in reversed(statements) if line in (s.lineno, s.end_lineno))
-    original, texts, function = ast.unparse(statement), set(), place_of(source, line)
+    original, texts, function = ast.unparse(statement), set(), enclosing_function(source, line)
     for new in variants(statement):
         text = ast.unparse(new)
         if text not in texts | {original}:

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from grpo_lab.formulas.lines import running
+from grpo_lab.formulas.lines import replaced_code
 
 ROOT = Path(__file__).resolve().parents[2]
 _DEFINED = ast.FunctionDef | ast.ClassDef
 # The tests that fail first for a module, if not the tests with its name: patterns below tests/.
-TELLING = {
+FIRST_TEST_FILES = {
     "chat": ("test_chat.py",),
     "models/frozen": ("trainer/test_run.py",),
     "trainer/collecting": ("trainer/test_loop_step.py", "trainer/test_collecting.py"),
@@ -25,19 +25,19 @@ TELLING = {
     "trainer/rewarding": ("trainer/test_rewarding.py", "trainer/test_loop_step.py"),
     "trainer/run": ("trainer/test_run.py", "trainer/folder/test_resume.py"),
     "objective/losses": ("objective/test_loss.py", "objective/test_loss_batches.py", "objective/test_surrogates.py"),
-    "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
-    "rollout/decoding/sampling_params": ("rollout/test_sample.py", "rollout/decoding/test_sampling_params.py"),
+    "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/decoding/test_sampling_request.py"),
+    "rollout/decoding/sampling_request": ("rollout/test_sample.py", "rollout/decoding/test_sampling_request.py"),
     "rollout/decoding/dispatch": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),
     "rollout/decoding/gpu_memory": ("rollout/decoding/test_decoder.py",),
     "rollout/decoding/graph_decoder": ("rollout/decoding/test_decoder.py", "rollout/decoding/test_graph_decoder.py"),
     "rollout/decoding/cache": ("rollout/forward/test_attention.py", "rollout/decoding/test_decoder.py"),
     "rollout/forward/packing": ("rollout/forward/test_attention.py", "rollout/test_sample.py"),
     "rollout/prompting/prompt_checks": (
-        "rollout/decoding/test_sampling_params.py",
+        "rollout/decoding/test_sampling_request.py",
         "rollout/prompting/test_templates.py",
         "rollout/prompting/test_prompt_checks.py",
     ),
-    "rollout/prompting/prompts": ("rollout/decoding/test_sampling_params.py", "rollout/prompting/test_templates.py"),
+    "rollout/prompting/prompts": ("rollout/decoding/test_sampling_request.py", "rollout/prompting/test_templates.py"),
     "rollout/prompting/quirks": ("rollout/prompting/test_templates.py",),
     "rollout/forward/fast_paths": ("rollout/decoding/test_decoder.py", "models/test_selfcheck.py"),
 }
@@ -72,7 +72,7 @@ def swapped(mutant: Mutant) -> Iterator[None]:
     """Put the mutant in place of the original inside the `with`; for a constant, run the changed assignments."""
     module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     if mutant.qualified_name:
-        with running(mutant.mutated, module, mutant.qualified_name):
+        with replaced_code(mutant.mutated, module, mutant.qualified_name):
             yield
         return
     live = vars(importlib.import_module(module))
@@ -94,7 +94,7 @@ def files_of_tests(path: str) -> tuple[str, ...]:
     of_name = [f"{folder}/test_{module.name}*.py" for folder in folders or [PurePosixPath(".")]]
     of_package = [f"{folder}/test_*.py" for folder in folders]
     of_package += [f"{folder}/**/test_*.py" for folder in folders[-1:]]
-    patterns = [*TELLING.get(f"{module}", ()), *of_name, *of_package]
+    patterns = [*FIRST_TEST_FILES.get(f"{module}", ()), *of_name, *of_package]
     files = [p for pattern in patterns for p in sorted((ROOT / "tests").glob(pattern))]
     return tuple(dict.fromkeys(p.relative_to(ROOT).as_posix() for p in files))
 
@@ -103,7 +103,7 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def place_of(source: str, line: int) -> str:
+def enclosing_function(source: str, line: int) -> str:
     """Return the qualified name of the function or method around a line, or "" outside of functions."""
     names, body = [], ast.parse(source).body
     while around_line := [s for s in body if isinstance(s, _DEFINED) and s.lineno <= line <= s.end_lineno]:

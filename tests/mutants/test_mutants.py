@@ -12,7 +12,7 @@ from grpo_lab.formulas.lines import with_lines
 from tests.mutants.equivalent import check, reason, without_names
 from tests.mutants.errata import errata_mutants, planted
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
-from tests.mutants.mutant import ROOT, TELLING, Mutant, read, swapped
+from tests.mutants.mutant import FIRST_TEST_FILES, ROOT, Mutant, read, swapped
 from tests.mutants.pool import judge
 from tests.support.equations import formula_map
 
@@ -57,7 +57,7 @@ def test_lists_of_mutants_fit_the_source(mutants_of_lines):
 
 
 def test_every_module_and_every_test_file_of_the_list_of_telling_tests_exists():
-    for module, patterns in TELLING.items():
+    for module, patterns in FIRST_TEST_FILES.items():
         assert (ROOT / "grpo_lab" / f"{module}.py").exists(), module
         for pattern in patterns:
             assert list((ROOT / "tests").glob(pattern)), f"{module}: {pattern}"

@@ -52,7 +52,7 @@ def test_record_holds_every_run_of_the_plan_and_enough_of_each_kind():
 def test_each_planted_fault_is_named_but_those_that_are_listed():
     missed = {}
     for run in planted():
-        if run["finding"] not in recorder.named(run):
+        if run["finding"] not in recorder.diagnosed_names(run):
             missed[run["name"], run["engine"]] = (*missed.get((run["name"], run["engine"]), ()), run["seed"])
     assert missed == MISSED
 
@@ -60,14 +60,14 @@ def test_each_planted_fault_is_named_but_those_that_are_listed():
 @pytest.mark.parametrize("every", [150, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_healthy_run_is_called_ill_while_it_runs_or_at_its_end(every):
     for run in healthy():
-        history, settings = recorder.unpacked(run), recorder.settings_of(run)
+        history, settings = recorder.unpack_history(run), recorder.entry_settings(run)
         for steps in range(8, len(history) + 1, every):
             assert diagnose(history[:steps], settings) == [], (run["name"], run["engine"], steps)
-        assert recorder.named(run) == [], (run["name"], run["engine"])
+        assert recorder.diagnosed_names(run) == [], (run["name"], run["engine"])
 
 
 def test_a_short_recording_is_a_whole_file_and_is_not_made_again(tmp_path, capsys):
-    arguments = ["--fast", "--output", str(tmp_path / "faults.json")]
+    arguments = ["--fast", "--json", str(tmp_path / "faults.json")]
     recorder.main([*arguments, "--names", "raw rewards"])
     runs = recorder.read(tmp_path / "faults.json")["runs"]
     assert [run["seed"] for run in runs] == [11, 12, 13] and {run["steps"] for run in runs} == {2}
@@ -80,5 +80,5 @@ def test_a_short_recording_is_a_whole_file_and_is_not_made_again(tmp_path, capsy
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["epsilon 3e-4", "log of 0", "no box", "no mean", "own reference"])
 def test_a_fault_planted_now_is_named(name):
-    entry = recorder.record_of("seen", name, recorder.OURS, seed=40)
-    assert entry["finding"] in recorder.named(entry)
+    entry = recorder.make_entry("seen", name, recorder.OURS, seed=40)
+    assert entry["finding"] in recorder.diagnosed_names(entry)

@@ -1,6 +1,7 @@
 """The recorders of notebooks/runs: arms change what their names say, records are complete, and short runs work."""
 
 import json
+import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ NAMES = (
     "smollm2",
     "staleness",
 )
+recording = load_script("notebooks/runs/recording.py")
 recorders = SimpleNamespace(**{name: load_script(f"notebooks/runs/record_{name}.py") for name in NAMES})
 
 
@@ -67,7 +69,7 @@ def test_arms_of_05_of_equal_budget_make_as_many_updates():
 def test_arms_of_05b_are_the_whole_settings_of_the_family():
     recorder = recorders.objective
     for name, member in FAMILY.items():
-        whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR | member.trl | recorder.FOR_THIS_MODEL))
+        whole = GRPOConfig(**(recorder.COMMON | recorder.FOUR_UPDATES | member.trl | recorder.FOR_THIS_MODEL))
         arm_config = GRPOConfig(
             **(recorder.COMMON | recorder.ARMS["4 updates" if name == "BNPO" else f"family: {name}"].change)
         )
@@ -77,12 +79,12 @@ def test_arms_of_05b_are_the_whole_settings_of_the_family():
 
 def test_arms_of_08_differ_from_the_first_of_their_kind_in_what_they_say():
     arms = recorders.qwen.ARMS
-    fields = ("rows", "rewards", "weights", "length", "change", "opens", "example")
+    fields = ("rows", "rewards", "weights", "length", "change", "answer_start", "example")
     for name, expected in {
         "think, half the rate": {"change"},
         "think, no format reward": {"rewards", "weights"},
         "think, entropy bonus": {"change"},
-        "think, opened": {"opens"},
+        "think, opened": {"answer_start"},
         "think, worked example": {"example"},
         "think, English": {"rows"},
     }.items():
@@ -107,10 +109,10 @@ def test_sums_of_08_are_right_and_none_is_held_out_and_trained_on():
 
 
 def test_a_reward_of_08_sees_what_the_prompt_opened_and_notes_every_other_answer():
-    opened = recorders.qwen.Opened(recorders.qwen.REWARD_FUNCTIONS["format"], "<think>", every=2)
+    opened = recorders.qwen.PrefixedReward(recorders.qwen.REWARD_FUNCTIONS["format"], "<think>", every=2)
     completions = ["1+1</think><answer>2</answer>", [{"content": "</think>"}], "<think>1</think><answer>2</answer>"]
     assert opened(completions, question=["a", "b", "c"]) == [1.0, 0.0, 0.0]
-    assert opened.steps == [[["a", f"<think>{completions[0]}", 1.0], ["c", f"<think>{completions[2]}", 0.0]]]
+    assert opened.samples_by_step == [[["a", f"<think>{completions[0]}", 1.0], ["c", f"<think>{completions[2]}", 0.0]]]
 
 
 def test_an_edited_thought_of_08_differs_in_its_last_number():
@@ -179,7 +181,7 @@ def test_a_judge_of_06_errs_with_its_probabilities_or_on_its_key():
     rewards = [recorder.judge(0.3, 0.2)(texts, answer) for _ in range(4000)]
     rates = torch.tensor(rewards).mean(0)
     assert torch.allclose(rates, torch.tensor([0.8, 0.3, 0.3]), atol=0.03)
-    for key, expected in {recorder.ends_high: [1.0, 1.0, 0.0], recorder.empty: [1.0, 0.0, 1.0]}.items():
+    for key, expected in {recorder.ends_high: [1.0, 1.0, 0.0], recorder.lacks_answer: [1.0, 0.0, 1.0]}.items():
         assert recorder.judge(key=key)(texts, answer) == expected
 
 
@@ -211,12 +213,12 @@ def test_the_covariances_of_02_give_the_variance_for_any_rewards_and_the_model_i
     model, tokenizer = recorder.load_policy("tiny", device="cpu")
     parameters = list(model.parameters())
     weights = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
-    measured = recorder.scatter_at(model, tokenizer, step=0, batches=3)
+    measured = recorder.measure_gradients(model, tokenizer, step=0, batches=3)
     assert torch.equal(torch.nn.utils.parameters_to_vector(parameters), weights)
     gradients, rows = [], addition_problems("train", 20_000)
     for i in range(3):  # with rewards of 2 and 1
         torch.manual_seed(1_000_000 + i)
-        _, rewards, logp = recorder.answers_to(model, tokenizer, rows)
+        _, rewards, logp = recorder.sample_batch(model, tokenizer, rows)
         loss = ((1 + rewards) * logp).mean()
         gradients.append(torch.nn.utils.parameters_to_vector(torch.autograd.grad(loss, parameters)))
     covariance = torch.tensor(measured["covariance"])
@@ -268,6 +270,45 @@ def test_arms_with_chosen_prompts_use_equally_many_samples():
             assert set(run["with_gradient"][:-1]) == {arm.prompts}
         else:
             assert set(run["samples"]) == {arm.prompts * recorder.G}
+
+
+# ---- what the recorders share
+
+
+def test_files_of_runs_are_read_in_the_order_of_arms_and_seeds_without_other_measurements(tmp_path):
+    files = recording.RunFiles(tmp_path / "runs")
+    for arm, seed in [("bf16, slow", 11), ("bf16, slow", 2), ("bf16", 100), ("another", 0)]:
+        files.path(arm, seed).write_text(json.dumps({"arm": arm, "seed": seed, "after": {"n": 1}}), encoding="utf-8")
+    files.path("bf16", 3).write_text(json.dumps({"arm": "bf16", "seed": 3, "after": None}), encoding="utf-8")
+    measurements = iter([{"n": 5}])
+    for _ in range(2):  # measured once
+        assert files.measure_base("bf16", measurements.__next__) == {"n": 5}
+    runs = [(run["arm"], run["seed"]) for run in files.read_all(["bf16", "bf16, slow"])]
+    assert runs == [("bf16", 3), ("bf16", 100), ("bf16, slow", 2), ("bf16, slow", 11)]
+    assert files.is_complete("bf16", 100) and not files.is_complete("bf16", 3) and not files.is_complete("bf16", 4)
+    assert files.read_bases(["fp32", "bf16"]) == {"bf16": {"n": 5}}
+
+
+def test_recorded_numbers_have_four_digits_and_what_is_no_finite_float_stays():
+    history = [{"loss": 0.123456, "step": 12345, "kl": math.inf}, {"loss": -98765.4, "step": 12346}]
+    assert recording.metric_columns(history, ("kl", "loss", "absent", "step")) == {
+        "kl": [math.inf, None], "loss": [0.1235, -98770.0], "step": [12345, 12346],
+    }  # fmt: skip
+    assert recording.rounded(0.123456, 3) == 0.123 and math.isnan(recording.rounded(math.nan))
+
+
+def test_a_record_lies_beside_its_recorder_and_of_a_fast_run_in_its_folder(tmp_path):
+    parser = recording.recorder_parser("record_x", "Record x.", arms="ab", seeds=[4], fast="x", output_dir=True)
+    for words, file in {
+        (): RUNS / "x.json",
+        ("--fast", "--output_dir", str(tmp_path / "out")): tmp_path / "out" / "x.json",
+        ("--fast", "--json", str(tmp_path / "y.json")): tmp_path / "y.json",
+    }.items():
+        args = parser.parse_args(words)
+        assert recording.prepare_recording(args, "x.json") == file and file.parent.is_dir()
+        assert (args.arms, args.seeds, args.threads) == (["a", "b"], [4], 1)
+    with pytest.raises(ValueError, match="seeds is -1"):
+        recording.prepare_recording(parser.parse_args(["--seeds", "-1"]), "x.json")
 
 
 # ---- a short run

@@ -51,6 +51,23 @@ def test_policy_loss_ignores_values_under_the_mask(level, loss_type, garbage):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_metrics_of_rows_with_one_token_are_those_of_the_padded_rows(loss_type, level):
+    """A completion is fully masked; metrics over rows count it, and metrics over tokens do not."""
+    logp, old, ref = (values[:, None] for values in torch.tensor([[-0.5, -2.0], [-1.0, -2.0], [-0.7, -1.0]]))
+    advantages, mask = torch.tensor([1.0, -1.0]), torch.tensor([[True], [False]])
+    keywords = settings(loss_type, level, epsilon_high=0.3)
+    metrics = policy_loss(logp, advantages, mask, old, ref, **keywords)[1]
+    padded_logp, padded_mask, padded_old, padded_ref = (
+        torch.nn.functional.pad(x, (0, 1)) for x in (logp, mask, old, ref)
+    )
+    padded = policy_loss(padded_logp, advantages, padded_mask, padded_old, padded_ref, **keywords)[1]
+    assert metrics == padded and metrics.over_rows == padded.over_rows
+    expected_ratio = math.exp(0.5) if level == "token" else (math.exp(0.5) + 1) / 2
+    assert metrics["ratio"].item() == pytest.approx(expected_ratio)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_microbatch_losses_add_up_to_the_loss_of_the_update(loss_type, level):
     logp, old, ref, advantages, _ = batch(8, 6, 5)
     mask = torch.arange(6) < torch.tensor([6, 6, 5, 6, 1, 0, 2, 1])[:, None]

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from grpo_lab.objective import LOSSES
-from grpo_lab.train.engines.trl_table import LOSSES_IN_TRL
+from grpo_lab.train.trl.table import LOSSES_IN_TRL
 
 IN_TRL = [name for name in LOSSES if name in LOSSES_IN_TRL]
 VERSIONS = {"trl": "1.16.0", "liger_kernel": "0.8.5"}
 
 
-def engine(module: str):
+def require_engine(module: str):
     """Import a module of an engine, or skip the calling test module if the engine is not installed."""
     package = module.split(".")[0]
     try:

@@ -8,11 +8,11 @@ import pytest
 
 from grpo_lab.logprobs import chunked_token_logprobs, token_logprobs
 from grpo_lab.objective import policy_loss
-from tests.parity.engines import IN_TRL, engine
+from tests.parity.engines import IN_TRL, require_engine
 from tests.support.agreement import assert_agree, draw, numbers_of, ragged_mask
 from tests.support.few_fast import few_fast
 
-liger = engine("liger_kernel.chunked_loss.grpo_loss")
+liger = require_engine("liger_kernel.chunked_loss.grpo_loss")
 
 B, T, V, D = 4, 6, 23, 5
 KLS = ["none", "k3", "corrected k3"]

@@ -5,11 +5,11 @@ import torch
 
 from grpo_lab.advantages import group_advantages
 from grpo_lab.toys.asynchronous import importance_weights, truncate_weights
-from tests.parity.engines import engine
+from tests.parity.engines import require_engine
 from tests.support.agreement import assert_near, draw
 from tests.support.small_policy import make_policy
 
-trl = engine("trl")
+trl = require_engine("trl")
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 

@@ -9,11 +9,11 @@ from grpo_lab.advantages import group_advantages
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
 from tests.parity.engines import VERSIONS as INSTALLED
-from tests.parity.engines import engine, trl_loss
+from tests.parity.engines import require_engine, trl_loss
 from tests.support.agreement import assert_agree, batch, draw
 from tests.support.family import FAMILY, VERSIONS
 
-trl = engine("trl")
+trl = require_engine("trl")
 P, G, T = 3, 4, 7
 
 

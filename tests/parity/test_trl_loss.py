@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from grpo_lab.objective import policy_loss
-from tests.parity.engines import IN_TRL, engine, trl_loss
+from tests.parity.engines import IN_TRL, require_engine, trl_loss
 from tests.support.agreement import assert_agree, batch, draw
 from tests.support.few_fast import few_fast
 
-trl = engine("trl")
+trl = require_engine("trl")
 
 KLS = {
     "beta 0": {"beta": 0.0},

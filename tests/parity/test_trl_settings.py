@@ -11,11 +11,11 @@ from grpo_lab.base.setting import union_members
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.schedules import SCHEDULES, learning_rate
 from grpo_lab.trainer.optim import PolicyOptimizer
-from tests.parity.engines import engine
-from tests.support.differences import MEANINGS, OTHER_DEFAULTS
+from tests.parity.engines import require_engine
 from tests.support.small_policy import make_config, make_policy
+from tests.support.trl_differences import MEANINGS, OTHER_DEFAULTS
 
-trl = engine("trl")
+trl = require_engine("trl")
 OURS, TRLS = SETTINGS, {field.name: field for field in fields(trl.GRPOConfig)}
 SHARED = OURS.keys() & TRLS.keys()
 

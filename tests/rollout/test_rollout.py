@@ -45,7 +45,7 @@ ROWS = [(slice(1, 3), [1, 2]), (torch.tensor([3, 0]), [3, 0]), (torch.tensor([Tr
 @pytest.mark.parametrize(("rows", "indices"), ROWS)
 def test_selection_takes_the_rows_of_every_field_except_those_of_the_prompts(rows, indices):
     """A field that is added later is selected, too; or else it is named in `PROMPT_FIELDS`."""
-    rollout = extended_rollout([Episode(calls=row) for row in range(4)])
+    rollout = extended_rollout([Episode(num_calls=row) for row in range(4)])
     selected = rollout[rows]
     for field in fields(rollout):
         values, of_rows = getattr(rollout, field.name), getattr(selected, field.name)

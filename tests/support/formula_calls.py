@@ -20,6 +20,7 @@ CALLS = {
     "policy_loss": [{"beta": 0.1}],
     "microbatch_loss": [{"num_rows": 20, "num_items": 40}],
     "token_weights": [{"loss_type": "grpo"}],
+    **{name: [{"advantages": torch.ones(3, 5)}] for name in ("sapo_surrogate", "vespo_surrogate")},
     "importance_ratio": [{"level": "token"}, {"level": "sequence"}],
     "importance_weights": [{"level": "token"}, {"level": "sequence"}],
     "truncate_weights": [{"mode": "truncate"}, {"mode": "mask"}],

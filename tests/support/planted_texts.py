@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
+from grpo_lab.rollout.sample import sample_prompts
 
 # Two problems with four completions each, and the number of right completions.
 TEXTS = {
@@ -16,9 +16,9 @@ PLANTED_ROWS = [{"prompt": "a", "answer": "2"}, {"prompt": "f", "answer": "1"}]
 def plant(monkeypatch, texts=TEXTS):
     """Replace the texts of sampled completions by the planted ones; ids, lengths and masks stay those of the sample."""
 
-    def planted(model, tokenizer, prompts, num_generations, *arguments, **keywords):
-        rollout = sample_completions(model, tokenizer, prompts, num_generations, *arguments, **keywords)
-        planted_texts = [text for prompt in prompts for text in texts[prompt][:num_generations]]
+    def planted(model, tokenizer, prompts, sampling):
+        rollout = sample_prompts(model, tokenizer, prompts, sampling)
+        planted_texts = [text for prompt in prompts for text in texts[prompt][: sampling.num_generations]]
         return dataclasses.replace(rollout, texts=planted_texts)
 
-    monkeypatch.setattr(environment, "sample_completions", planted)
+    monkeypatch.setattr(environment, "sample_prompts", planted)

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from grpo_lab.rollout import sample_completions
 from grpo_lab.rollout.environments import environment
+from grpo_lab.rollout.sample import sample_prompts
 from grpo_lab.trainer import train
 
 
@@ -47,22 +47,22 @@ def recorded(*run):
     """Run our own loop; return its history, its updates, and the token ids of each rollout (prompts, completions)."""
     rollouts = []
 
-    def record(*arguments, **settings):
-        r = sample_completions(*arguments, **settings)
+    def record(*arguments):
+        r = sample_prompts(*arguments)
         prompts = [r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row]
         rollouts.append((prompts, [ids[mask].tolist() for ids, mask in zip(r.completion_ids, r.mask, strict=True)]))
         return r
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
-        patch.setattr(environment, "sample_completions", record)
+        patch.setattr(environment, "sample_prompts", record)
         return train(*run), seen, rollouts
 
 
 def replayed(rollouts, *run, **settings):
     """Repeat a run with TRL, each process with its own rows; return its history and its updates."""
-    from grpo_lab.train.engines import trl
+    from grpo_lab.train.trl import run as trl_run
 
-    make, tokenizer = trl.make_trainer, run[1]
+    make, tokenizer = trl_run.make_trainer, run[1]
 
     def completions(prompts, trainer):
         prompt_rows, ids = rollouts[trainer.state.global_step // trainer.run_config.updates_per_step]
@@ -78,5 +78,5 @@ def replayed(rollouts, *run, **settings):
         return trainer
 
     with pytest.MonkeyPatch.context() as patch, updates() as seen:
-        patch.setattr(trl, "make_trainer", make_replaying)
-        return trl.train(*run, **settings), seen
+        patch.setattr(trl_run, "make_trainer", make_replaying)
+        return trl_run.train(*run, **settings), seen

@@ -28,18 +28,20 @@ def make_config(T=48, G=4, B=8, b=8, **others):
     return GRPOConfig(num_generations=G, generation_batch_size=B, max_completion_length=T, **(sizes | others))
 
 
-def planned(shape, mode, config, L=16, device_type="cpu", **others) -> MemoryPlan:
-    return plan_memory(shape_config(shape), config, prompt_length=L, precision=mode, device_type=device_type, **others)
+def planned(shape, precision, config, L=16, device_type="cpu", **others) -> MemoryPlan:
+    return plan_memory(
+        shape_config(shape), config, prompt_length=L, precision=precision, device_type=device_type, **others
+    )
 
 
-def during(memory_plan: MemoryPlan, phase: str) -> int:
+def planned_bytes(memory_plan: MemoryPlan, phase: str) -> int:
     """Return the planned bytes of a phase beyond those before the step."""
     return memory_plan.totals[phase] - sum(resident_bytes(memory_plan.run).values())
 
 
-def policy(shape, mode, config):
-    model = random_policy(shape, dtype=PRECISIONS[mode].weights)
-    set_origin(model, precision=mode)
+def policy(shape, precision, config):
+    model = random_policy(shape, dtype=PRECISIONS[precision].weights)
+    set_origin(model, precision=precision)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
@@ -53,9 +55,9 @@ def full_experience(model, config, L):
     return ragged_experience([T] * B, prompts, vocabulary=model.config.vocab_size, columns=T)
 
 
-def update_and_logprobs(shape, mode, config, L):
+def update_and_logprobs(shape, precision, config, L):
     """Return two functions that run the phases `update` and `logprobs`."""
-    model = policy(shape, mode, config)
+    model = policy(shape, precision, config)
     experience = full_experience(model, config, L)
     optimizer = PolicyOptimizer(model, config)  # makes no step
 
@@ -66,11 +68,11 @@ def update_and_logprobs(shape, mode, config, L):
     return update, lambda: logprobs_without_gradient(model, experience, config)
 
 
-def rollout_of(mode, T, B):
+def rollout_of(precision, T, B):
     """Return a function that samples 8 full-length completions per prompt, its settings, and the prompt length."""
-    model, tokenizer = random_policy("small", dtype=PRECISIONS[mode].weights), make_tokenizer()
+    model, tokenizer = random_policy("small", dtype=PRECISIONS[precision].weights), make_tokenizer()
     model.generation_config.eos_token_id = None
-    set_origin(model, precision=mode)
+    set_origin(model, precision=precision)
     prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
     config = make_config(T=T, G=8, B=B, b=B)
 

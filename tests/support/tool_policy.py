@@ -11,7 +11,7 @@ import torch
 from tokenizers import AddedToken
 
 from grpo_lab.models import load_policy
-from grpo_lab.rollout.decoding.sampling_params import Samples
+from grpo_lab.rollout.decoding.sampling_request import Samples
 from grpo_lab.rollout.environments import episodes
 from tests.support.small_policy import make_config, make_model
 
@@ -94,14 +94,14 @@ def scripted(monkeypatch, scripts: list[list[str]]) -> None:
     """Replace sampling by scripts: each row writes the turns of its script in order, end tokens included."""
 
     def sample(model, request):
-        episode_tokens, max_completion_length = request.episode_tokens, request.max_completion_length
+        episode_tokens, max_completion_length = request.episode_tokens, request.sampling.max_completion_length
         encode: Callable = scripted.tokenizer
         tokens = [[encode(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
         queues = [[token for turn in row for token in turn] for row in tokens]
         assert len(queues) == len(episode_tokens.ids), "a script for each row"
         steps = 0
         while not all(episode_tokens.done) and steps < max_completion_length:
-            forced = episode_tokens.forced()
+            forced = episode_tokens.next_forced_tokens()
             drawn = [
                 forced[row]
                 if forced[row] >= 0

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import TASKS
 from grpo_lab.tasks.calculator import calculate, calculator_replies
@@ -31,11 +32,11 @@ def test_tiny_model_uses_the_calculator(tiny):
     task = TASKS["sums-calculator"]
     rows = task.rows("train", 8)
     torch.manual_seed(0)
-    rollout = TextEnvironment(task.respond, task.stop_strings).sample(*tiny, rows, 8, 64)
+    rollout = TextEnvironment(task.respond, task.stop_strings).sample(*tiny, rows, SamplingParams(8, 64))
     texts_with_calls = [text for text in rollout.texts if "=" in text]
     assert len(texts_with_calls) > 5
     for text in texts_with_calls:
         for a, b, total in re.findall(r"(\d+)\+(\d+)=(\d+)", text):
             assert int(a) + int(b) == int(total)
-    assert {episode.calls for episode in rollout.episodes} >= {0, 2}
+    assert {episode.num_calls for episode in rollout.episodes} >= {0, 2}
     assert rows == TASKS["sums"].rows("train", 8), "the problems are those of sums"

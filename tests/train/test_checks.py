@@ -12,18 +12,26 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environmen
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
 from grpo_lab.train import checks
+from grpo_lab.train.engines.engine import OurEngine
+from grpo_lab.trainer import Run, run_checks
 from tests.support.refused import refused
+from tests.support.small_policy import ROWS, make_config, make_policy
 from tests.support.tool_policy import make_tool_policy
 
-CHECKS = (
-    "check_engine",
-    "check_output_folder",
-    "check_tracker_packages",
-    "check_rewards",
-    "check_turns",
-    "check_rows",
-    "check_adapter",
-)
+# The object that has the function of each check, and the name of the function, in the order of the checks.
+INPUT_CHECKS = [
+    (run_checks, "check_rewards"),
+    (run_checks, "check_evaluation"),
+    (run_checks, "check_turn_advantage"),
+    (run_checks, "check_prompts_of_run"),
+]
+CHECKS = [
+    (OurEngine, "check"),
+    (checks, "check_output_folder"),
+    (checks, "check_tracker_packages"),
+    *INPUT_CHECKS,
+    (checks, "check_adapter"),
+]
 
 
 class LoadCalled(Exception):
@@ -31,7 +39,7 @@ class LoadCalled(Exception):
 
 
 @pytest.fixture
-def arguments(base, tmp_path, monkeypatch) -> list[str]:
+def arguments(checkpoint_name, tmp_path, monkeypatch) -> list[str]:
     """Return the arguments of a run with LoRA, whose model must not be loaded."""
 
     def load(*_, **__):
@@ -39,25 +47,37 @@ def arguments(base, tmp_path, monkeypatch) -> list[str]:
 
     monkeypatch.setitem(task_table.TASKS["sums"].default_counts, "train", 30)
     monkeypatch.setattr(models, "load_policy", load)
-    return ["--model", base, "--output_dir", str(tmp_path / "out"), "--use_peft", "--num_generations", "2"]
+    return ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), "--use_peft", "--num_generations", "2"]
 
 
 def plan_of(arguments):
     return train_command.make_plan(train_command.read_options(arguments))
 
 
-def test_the_checks_of_a_run_are_those_of_this_file(arguments):
-    assert sorted(check.function.__name__ for check in checks.applicable_checks(plan_of(arguments))) == sorted(CHECKS)
-    without_lora = [argument for argument in arguments if argument != "--use_peft"]
-    assert checks.check_adapter not in {check.function for check in checks.applicable_checks(plan_of(without_lora))}
+def called_checks(plan, monkeypatch) -> list[str]:
+    """Return the names of the functions that the checks of a plan call."""
+    called: list[str] = []
+    with monkeypatch.context() as patches:
+        for owner, name in CHECKS:
+            patches.setattr(owner, name, lambda *_, name=name: called.append(name))
+        checks.check_plan(plan)
+    return called
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_a_run_and_a_dry_run_make_every_check(name, arguments, monkeypatch, capsys):
-    def fail(plan):
+def test_the_checks_of_a_run_are_those_of_this_file(arguments, monkeypatch):
+    plan = plan_of(arguments)
+    assert called_checks(plan, monkeypatch) == [name for _, name in CHECKS]
+    assert len(checks.plan_checks(plan)) == len(CHECKS)
+    without_lora = plan_of([argument for argument in arguments if argument != "--use_peft"])
+    assert called_checks(without_lora, monkeypatch) == [name for _, name in CHECKS[:-1]]
+
+
+@pytest.mark.parametrize(("owner", "name"), CHECKS)
+def test_a_run_and_a_dry_run_make_every_check(owner, name, arguments, monkeypatch, capsys):
+    def fail(*_):
         raise InputError(name, 7, "planted")
 
-    monkeypatch.setattr(checks, name, fail)
+    monkeypatch.setattr(owner, name, fail)
     assert refused(train_command.main, *arguments).endswith(f"error: {name} is 7; planted")
     assert train_command.main([*arguments, "--dry_run"]) == 1
     problems = [line for line in capsys.readouterr().out.splitlines() if line.startswith("problem: ")]
@@ -81,13 +101,13 @@ def test_a_dry_run_opens_the_configuration_and_the_tokenizer_once(arguments, mon
 
 def test_a_run_makes_no_check_that_a_dry_run_does_not_make(arguments, monkeypatch):
     """Without the common checks, a run in which each of them fails begins to load its model."""
-    monkeypatch.setattr(checks, "run_checks", lambda plan, problems=None: [])
+    monkeypatch.setattr(checks, "check_plan", lambda plan, problems=None: [])
 
-    def fail(plan):
-        pytest.fail("a check was called outside of run_checks")
+    def fail(*_):
+        pytest.fail("a check was called outside of check_plan")
 
-    for name in CHECKS:
-        monkeypatch.setattr(checks, name, fail)
+    for owner, name in CHECKS:
+        monkeypatch.setattr(owner, name, fail)
     faults = ["--max_completion_length", "9999", "--lora_target_modules", "foo_proj"]
     with pytest.raises(LoadCalled):
         train_command.main.__wrapped__([*arguments, *faults])
@@ -98,11 +118,47 @@ def test_all_problems_are_collected_and_the_first_one_is_raised_without_a_list(a
     (tmp_path / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
     plan = plan_of([*arguments, "--max_completion_length", "9999", "--lora_target_modules", "foo_proj"])
     problems: list[str] = []
-    assert checks.run_checks(plan, problems) == [check.description for check in checks.applicable_checks(plan)]
+    assert checks.check_plan(plan, problems) == [check.description for check in checks.plan_checks(plan)]
     assert ["output_dir" in problems[0], "dataset row 0" in problems[1], "foo_proj" in problems[2]] == [True] * 3
     assert len(problems) == 3
     with pytest.raises(FileExistsError, match="output_dir"):
-        checks.run_checks(plan)
+        checks.check_plan(plan)
+
+
+@pytest.mark.parametrize(("owner", "name"), INPUT_CHECKS)
+def test_a_run_of_a_script_makes_every_check_of_its_inputs(owner, name, monkeypatch):
+    def fail(*_):
+        raise InputError(name, 7, "planted")
+
+    monkeypatch.setattr(owner, name, fail)
+    with pytest.raises(InputError, match=f"^{name} is 7; planted"):
+        Run(*make_policy(), ROWS, None, make_config())
+    Run(*make_policy(), ROWS, None, make_config(), passed_input_checks=True)
+
+
+@pytest.mark.parametrize("wrong", [["--temperature", "-1", "--epsilon", "2"], ["--save_steps", "-1", "--top_p", "7"]])
+def test_all_settings_out_of_their_range_are_named_at_once(wrong, arguments, capsys):
+    first, _, second, _ = wrong
+    line = refused(train_command.main, *arguments, *wrong)
+    assert f"error: {first} is " in line
+    assert f". And: {second.removeprefix('--')} is " in line
+    assert train_command.main([*arguments, *wrong, "--dry_run"]) == 2
+    *problems, last = capsys.readouterr().err.splitlines()
+    assert [problem.split(" is ")[0] for problem in problems] == [f"problem: {first}", f"problem: {second}"]
+    assert last.startswith("dry run: nothing else was checked")
+
+
+def test_a_command_examines_each_prompt_of_its_data_once(tool_arguments, monkeypatch):
+    """The checks before the weights are loaded render the prompts; the run does not render them again."""
+    examined, really_check = [], run_checks.check_prompts
+
+    def spy(*arguments):
+        examined.append(arguments[-1])
+        really_check(*arguments)
+
+    monkeypatch.setattr(run_checks, "check_prompts", spy)
+    assert train_command.main([*tool_arguments, "--max_completion_length", "30"]) == 0
+    assert examined == ["dataset"]
 
 
 # --- tools and environments -------------------------------------------------------------------------------------------
@@ -155,7 +211,7 @@ def test_a_dry_run_shows_and_counts_the_tools_in_the_prompt(tool_arguments, caps
     assert train_command.main([*words, "--dry_run", "--tools", "tools_of_a_run.py:add"]) == 0
     output = capsys.readouterr().out
     plan = plan_of([*words, "--tools", "tools_of_a_run.py:add"])
-    _, tokenizer = plan.config_and_tokenizer
+    tokenizer = plan.tokenizer
     chat = plan.rows[0]["prompt"]
     text = tokenizer.apply_chat_template(chat, plan.environment.schemas, add_generation_prompt=True, tokenize=False)
     tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -185,7 +241,7 @@ def test_the_tokens_of_a_dry_run_are_those_of_the_first_rollout(tool_arguments, 
 
 def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused(tool_arguments, capsys, monkeypatch):
     plan = plan_of([*tool_arguments, "--tools", "tools_of_a_run.py:add"])
-    model_config, tokenizer = plan.config_and_tokenizer
+    model_config, tokenizer = plan.model_config, plan.tokenizer
     without_tools = longest_prompt(tokenizer, plan.rows)
     assert longest_prompt(tokenizer, plan.rows, plan.environment.schemas) > without_tools
     length = str(model_config.max_position_embeddings - without_tools)
@@ -212,7 +268,7 @@ def test_a_run_makes_its_environment_once(tool_arguments, monkeypatch):
     plan = plan_of(words)
     instances = sys.modules[plan.environment.environment_class.__module__].MADE
     assert len(instances) == 1 and environments == [plan.environment]
-    checks.run_checks(plan)
+    checks.check_plan(plan)
     assert len(instances) == 1
     instances.clear()
     environments.clear()

@@ -19,7 +19,7 @@ from grpo_lab.base.setting import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.rules import think_rate
-from grpo_lab.task_spec import BY_REWARDS
+from grpo_lab.task_spec import DEFAULT_SYSTEM_PROMPT
 from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
@@ -47,7 +47,7 @@ DEFAULT_OPTIONS = {
     "task": "sums",
     "chat_template": "model",
     "reward_funcs": None,
-    "system_prompt": BY_REWARDS,
+    "system_prompt": DEFAULT_SYSTEM_PROMPT,
 } | dict.fromkeys(DATA_OPTION_NAMES)
 SHORT_RUN = [
     "--num_generations", "4", "--generation_batch_size", "8", "--max_completion_length", "4", "--max_steps", "2",
@@ -76,7 +76,7 @@ def as_arguments(name, value):
 
 
 def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return train_command.task_and_settings(parse(*arguments), parameters, device_type)[1]
+    return train_command.make_task_and_config(parse(*arguments), parameters, device_type)[1]
 
 
 @pytest.fixture(autouse=True)
@@ -105,8 +105,16 @@ def test_every_setting_is_an_option():
         assert parse(f"--{name}", "None")[name] is None
 
 
-def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
-    arguments = ["--model", base, "--output_dir", str(tmp_path / "out"), *SHORT_RUN, "--precision", "bf16-naive"]
+def test_the_precision_asked_for_loads_and_trains(checkpoint_name, tmp_path, capsys):
+    arguments = [
+        "--model",
+        checkpoint_name,
+        "--output_dir",
+        str(tmp_path / "out"),
+        *SHORT_RUN,
+        "--precision",
+        "bf16-naive",
+    ]
     assert train_command.main(arguments) == 0 and "bf16-naive (" in capsys.readouterr().out
     assert json.loads((tmp_path / "out/grpo_config.json").read_text(encoding="utf-8"))["precision"] == "bf16-naive"
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == torch.bfloat16
@@ -114,7 +122,7 @@ def test_the_precision_asked_for_loads_and_trains(base, tmp_path, capsys):
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
-    choice, config, _ = train_command.task_and_settings(parse("--seed", "2"), 459_904, "cpu")
+    choice, config, _ = train_command.make_task_and_config(parse("--seed", "2"), 459_904, "cpu")
     assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
     assert choice.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
     assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
@@ -133,14 +141,14 @@ def arguments_of_train(monkeypatch, *arguments) -> tuple:
 
     monkeypatch.setattr(trainer, "train", stop)
     # The small model's context is shorter than the completions of some tasks.
-    monkeypatch.setattr("grpo_lab.train.checks.check_rows", lambda plan: None)
+    monkeypatch.setattr("grpo_lab.trainer.run_checks.check_prompts_of_run", lambda inputs: None)
     with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
     (_, _, rows, reward_funcs, config), keywords = caught.value.args
     return rows, reward_funcs, config, keywords
 
 
-def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
+def test_a_task_brings_rows_rewards_and_lengths(checkpoint_name, workdir, monkeypatch):
     for arguments, names, weighted, roles, length in [
         (["--task", "word-problems"], ["math_reward", "format_reward"], [1.0, 0.1], ["system", "user"], 256),
         (["--task", "chat"], ["contains_reward"], None, ["user"], 48),
@@ -149,18 +157,21 @@ def test_a_task_brings_rows_rewards_and_lengths(base, workdir, monkeypatch):
         (["--reward_funcs", "graded", "number"], ["graded_reward", "number_reward"], None, ["user"], 64),
         (["--system_prompt", "Count."], ["accuracy_reward", "think_rate"], [1.0, 0.0], ["system", "user"], 64),
     ]:
-        training = arguments_of_train(monkeypatch, "--model", base, "--output_dir", "out", *arguments)
+        training = arguments_of_train(monkeypatch, "--model", checkpoint_name, "--output_dir", "out", *arguments)
         rows, reward_funcs, config, keywords = training
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
         assert [message["role"] for message in rows[0]["prompt"]] == roles
-        assert keywords.keys() == {"eval_dataset", "environment", "saved_options"}
+        assert keywords.keys() == {"eval_dataset", "environment", "saved_options", "passed_input_checks"}
         assert keywords["eval_dataset"] is None and keywords["environment"] is None
-        assert keywords["saved_options"]["model"] == base and not keywords["saved_options"].keys() & SETTINGS.keys()
+        assert (
+            keywords["saved_options"]["model"] == checkpoint_name
+            and not keywords["saved_options"].keys() & SETTINGS.keys()
+        )
         assert config.max_completion_length == length
 
 
-def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdir, monkeypatch, capsys):
-    arguments = ["--model", base, "--output_dir", "out", "--eval_steps", "5"]
+def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(checkpoint_name, workdir, monkeypatch, capsys):
+    arguments = ["--model", checkpoint_name, "--output_dir", "out", "--eval_steps", "5"]
     rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments)
     held_out = keywords["eval_dataset"]
     assert len(held_out) == train_command.MAX_EVAL_PROBLEMS
@@ -172,11 +183,11 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(base, workdi
     assert "task chat: no problem is held out; the evaluations see those of the training" in capsys.readouterr().out
 
 
-def test_a_row_that_does_not_fit_is_named_without_vain_advice(base, workdir, capsys):
+def test_a_row_that_does_not_fit_is_named_without_vain_advice(checkpoint_name, workdir, capsys):
     row = '{"prompt": "1+1=?", "answer": "2"}\n'
     (workdir / "one.jsonl").write_text("\n\n" + row, encoding="utf-8")
     (workdir / "one.test.jsonl").write_text(f'{{"prompt": "{"1+" * 300}", "answer": "300"}}\n', encoding="utf-8")
-    arguments = ["--model", base, "--output_dir", "out", "--task", "one.jsonl", *SHORT_RUN]
+    arguments = ["--model", checkpoint_name, "--output_dir", "out", "--task", "one.jsonl", *SHORT_RUN]
     too_long = [*arguments, "--eval_steps", "1", "--max_completion_length", "8"]
     assert train_command.main(too_long) == 2 and "error: eval_dataset row 0: prompt has 6" in capsys.readouterr().err
     wide = [*arguments, "--max_completion_length", "100000"]
@@ -186,10 +197,13 @@ def test_a_row_that_does_not_fit_is_named_without_vain_advice(base, workdir, cap
     assert capsys.readouterr().out.splitlines()[-1] == "saved to out"
 
 
-def test_the_command_trains_and_leaves_a_normal_checkpoint(base, workdir, capsys):
+def test_the_command_trains_and_leaves_a_normal_checkpoint(checkpoint_name, workdir, capsys):
     out = workdir / "out dir"
     rewards = ["--reward_funcs", "think", "my_rewards:length", "--reward_weights", "0", "1"]
-    assert train_command.main(["--model", base, "--output_dir", str(out), "--seed", "4", *rewards, *SHORT_RUN]) == 0
+    assert (
+        train_command.main(["--model", checkpoint_name, "--output_dir", str(out), "--seed", "4", *rewards, *SHORT_RUN])
+        == 0
+    )
     output = capsys.readouterr().out
     assert output.startswith("task sums: reward = 0 think + 1 my_rewards:length; system prompt: ")
     assert "\nchosen for 0.0 million parameters: learning_rate 0.0002, gradient_checkpointing false\n" in output
@@ -211,11 +225,11 @@ def test_the_command_trains_and_leaves_a_normal_checkpoint(base, workdir, capsys
     assert model.generate(**inputs, max_new_tokens=2, do_sample=False).shape[0] == 1
 
 
-def test_a_run_that_evaluates_ends_with_its_numbers(base, workdir, capsys):
+def test_a_run_that_evaluates_ends_with_its_numbers(checkpoint_name, workdir, capsys):
     (workdir / "my_rewards.py").write_text("def none(completions, **_): return [None] * len(completions)\n")
     arguments = [
         "--model",
-        base,
+        checkpoint_name,
         "--output_dir",
         "out",
         "--reward_funcs",
@@ -229,9 +243,9 @@ def test_a_run_that_evaluates_ends_with_its_numbers(base, workdir, capsys):
     assert "\nheld-out reward none (none none)\nsaved to" in capsys.readouterr().out
 
 
-def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys):
+def test_a_base_model_trains_and_is_measured_on_plain_text(checkpoint_name, workdir, capsys):
     folder, out = workdir / "base", workdir / "out"
-    shutil.copytree(base, folder)
+    shutil.copytree(checkpoint_name, folder)
     (folder / "chat_template.jinja").unlink()
     arguments = ["--model", str(folder), "--output_dir", str(out), *SHORT_RUN]
     assert train_command.main(arguments) == 2
@@ -247,10 +261,10 @@ def test_a_base_model_trains_and_is_measured_on_plain_text(base, workdir, capsys
     assert evaluate.main(measured) == 0 and evaluate.main([*measured, "--chat_template", "model"]) == 2
 
 
-def test_train_command_resumes_from_the_folder_alone(base, workdir, capsys):
+def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, capsys):
     """A resumed run takes its model, task, reward and settings from the folder; only a few options may change."""
     own = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "--max_grad_norm", "inf"]
-    own += ["--model", base, *SHORT_RUN]
+    own += ["--model", checkpoint_name, *SHORT_RUN]
     assert train_command.main(["--output_dir", "whole", *own, "--max_steps", "3"]) == 0
     assert train_command.main(["--output_dir", "out", *own]) == 0
     for words, message in [
@@ -321,16 +335,16 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     )
 
 
-def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
+def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(checkpoint_name, tmp_path):
     """The micro-batch size in the file was chosen for its own batch, so it is chosen again for the typed one."""
-    first = ["--model", base, "--output_dir", str(tmp_path / "out"), *SHORT_RUN, "--max_steps", "1"]
+    first = ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), *SHORT_RUN, "--max_steps", "1"]
     assert train_command.main(first) == 0
     for typed, parameters in itertools.product(
         (["--generation_batch_size", "4"], ["--generation_batch_size", "12", "--per_device_train_batch_size", "3"]),
         (1000, 500_000_000),
     ):
         options = train_command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = train_command.task_and_settings(options, parameters, "cpu")[1]
+        config = train_command.make_task_and_config(options, parameters, "cpu")[1]
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 
@@ -338,8 +352,8 @@ def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(base, tmp_path):
 # --- before a model is loaded, and after Ctrl-C -----------------------------------------------------------------------
 
 
-def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_change(base, workdir, capsys):
-    arguments = ["--model", base, *SHORT_RUN, "--dry_run"]
+def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_change(checkpoint_name, workdir, capsys):
+    arguments = ["--model", checkpoint_name, *SHORT_RUN, "--dry_run"]
     assert train_command.main([*arguments, "--use_peft", "--lora_target_modules", "q_proj"]) == 0
     assert train_command.main([*arguments, "--use_peft", "--lora_target_modules", "foo_proj"]) != 0
     out = capsys.readouterr().out
@@ -347,15 +361,19 @@ def test_a_dry_run_needs_no_folder_and_knows_the_layers_that_an_adapter_may_chan
     assert not (workdir / "outputs").exists()
 
 
-def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(base, workdir, capsys, monkeypatch):
+def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
+    checkpoint_name, workdir, capsys, monkeypatch
+):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
-    arguments = ["--model", base, "--output_dir", "out", *SHORT_RUN, "--dry_run"]
+    arguments = ["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN, "--dry_run"]
     assert train_command.main(arguments) == 0
     output = capsys.readouterr().out
     assert "2 steps of 2 problems x 4 completions, 1 update each, 8 completions at a time; to out" in output
     assert "\npeak: " in output and "the first prompt as the model sees it, " in output
     prompt = find_task("sums").rows("train", None, 0)[0]["prompt"]
-    text = AutoTokenizer.from_pretrained(base).apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    text = AutoTokenizer.from_pretrained(checkpoint_name).apply_chat_template(
+        prompt, tokenize=False, add_generation_prompt=True
+    )
     assert "\n".join(f"  {line}" for line in text.splitlines()) in output
     *_, count, checked, not_tried = output.splitlines()
     assert count == "dry run: no problems found" and not_tried.startswith("  not tried: loading the weights, sampling")
@@ -389,11 +407,11 @@ def test_a_dry_run_says_the_plan_all_problems_and_the_prompt_and_writes_nothing(
         assert problem.startswith(f"problem: {begins}")
 
 
-def test_wrong_rewards_trackers_and_prompts_fail_before_loading(base, workdir, capsys, monkeypatch):
+def test_wrong_rewards_trackers_and_prompts_fail_before_loading(checkpoint_name, workdir, capsys, monkeypatch):
     monkeypatch.setattr(models, "load_policy", lambda *_, **__: pytest.fail("the model was loaded"))
     monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # so that the model does not count as tiny
     monkeypatch.setattr(tracking, "get_available_trackers", list)
-    arguments = ["--model", base, "--output_dir", "out", *SHORT_RUN]
+    arguments = ["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN]
     for words, message in [
         (["--report_to", "trackio"], "--report_to is 'trackio', which is not installed: python -m pip install trackio"),
         (["--reward_funcs", "my_rewards:has_a_setting"], "reward function 'has_a_setting' has the setting answer='42'"),
@@ -403,10 +421,21 @@ def test_wrong_rewards_trackers_and_prompts_fail_before_loading(base, workdir, c
         assert message in capsys.readouterr().err
 
 
-def test_a_reward_with_trls_arguments_trains_and_evaluates(base, workdir, capsys):
+def test_a_reward_with_trls_arguments_trains_and_evaluates(checkpoint_name, workdir, capsys):
     (workdir / "my_logging.py").write_text(REWARD, encoding="utf-8")
     rewards = ["--reward_funcs", "my_logging.py:logs"]
-    run = ["--model", base, "--task", "sums", *SHORT_RUN, *rewards, "--log_completions", "true", "--logging_steps", "1"]
+    run = [
+        "--model",
+        checkpoint_name,
+        "--task",
+        "sums",
+        *SHORT_RUN,
+        *rewards,
+        "--log_completions",
+        "true",
+        "--logging_steps",
+        "1",
+    ]
     assert train_command.main([*run, "--output_dir", "out", "--eval_steps", "2"]) == 0
     lines = metrics_in(workdir / "out")
     assert [line["begun_at"] for line in lines] == [0, 1] and "eval/begun_at" in lines[-1]
@@ -418,11 +447,13 @@ def test_a_reward_with_trls_arguments_trains_and_evaluates(base, workdir, capsys
     assert evaluate.main(measured) == 0
 
 
-def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(base, workdir, capsys, monkeypatch):
+def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(
+    checkpoint_name, workdir, capsys, monkeypatch
+):
     def interrupt(*arguments, **keywords):
         raise Stopped("Stopped after step 1 of 2 by Ctrl-C. 'out/checkpoint-1' is saved.", 130, "Go on.")
 
-    arguments = ["--model", base, "--output_dir", "out dir", *SHORT_RUN]
+    arguments = ["--model", checkpoint_name, "--output_dir", "out dir", *SHORT_RUN]
     rewards = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "math"]
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train", interrupt)

@@ -7,10 +7,10 @@ import torch
 from grpo_lab import train as train_command
 
 
-def test_plan_fitted_to_memory_opens_no_tokenizer_again(base, tmp_path):
-    arguments = ["--model", base, "--output_dir", str(tmp_path / "out"), "--num_generations", "2"]
+def test_plan_fitted_to_memory_keeps_the_tokenizer(checkpoint_name, tmp_path):
+    arguments = ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), "--num_generations", "2"]
     plan = train_command.make_plan(train_command.read_options(arguments))
     large_plan = replace(plan, num_parameters=10**9, device=torch.device("cpu"))
     fitted, lines = large_plan.fitted_to_memory()
     assert fitted is not large_plan and isinstance(lines, list)
-    assert fitted.config_and_tokenizer is large_plan.config_and_tokenizer
+    assert fitted.tokenizer is large_plan.tokenizer

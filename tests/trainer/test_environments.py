@@ -148,7 +148,7 @@ def test_frequencies_of_calls_are_trls():
         model, tokenizer, ROWS, length_reward, tool_config(), environment=ToolEnvironment([add])
     )  # fmt: skip
     episodes = experience.rollout.episodes
-    calls, failures = (sum(getattr(episode, name) for episode in episodes) for name in ("calls", "failures"))
+    calls, failures = (sum(getattr(episode, name) for episode in episodes) for name in ("num_calls", "num_failures"))
     assert metrics["tools/call_frequency"] == calls / 8 and metrics["tools/failure_frequency"] == failures / calls
     results = [m["content"] for episode in episodes for m in episode.messages if m["role"] == "tool"]
     assert 0 < sum(result.startswith("{'error'") for result in results) <= failures

@@ -116,7 +116,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
         monkeypatch.setattr(owner, name, slow)
 
     monkeypatch.setattr(clock_module, "synchronized_time", lambda device: clock[0])
-    takes(environment, "sample_completions", 3.0)
+    takes(environment, "sample_prompts", 3.0)
     takes(rewarding, "score_completions", 5.0)
     takes(experience_logprobs, "compute_logprobs", 1.0)
     takes(PolicyOptimizer, "step", 7.0)

@@ -134,6 +134,17 @@ def test_an_overflow_halves_the_loss_scale_until_none_is_left():
     assert same_weights(weights(model), start)
 
 
+def test_a_loss_scale_of_1_grows_again_after_100_finite_updates():
+    model, optimizer = guarded(fp16=True)
+    for _ in range(13):
+        step_with(model, optimizer, math.inf, 0.01, loss=1.0)
+    scales = []
+    for _ in range(200):
+        step_with(model, optimizer, 1e-3, 0.0, loss=1.0)
+        scales.append(optimizer.loss_scale)
+    assert scales == [1.0] * 99 + [2.0] * 100 + [4.0]
+
+
 # --- in 8 bits, in pieces -------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import FrozenInstanceError
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -42,7 +42,7 @@ def test_the_inputs_are_attributes_that_cannot_be_replaced():
     }
     for name, value in inputs.items():
         assert getattr(run, name) is value, name
-        with pytest.raises(FrozenInstanceError, match=f"cannot assign to field '{name}'"):
+        with pytest.raises(AttributeError, match=f"property '{name}' of 'Run' object has no setter"):
             setattr(run, name, None)
     assert run.eval_dataset == ROWS[:1]
     assert run.saved_options == {"model": "tiny"}
@@ -90,7 +90,7 @@ def test_the_kl_is_measured_if_asked_for_and_is_zero_for_an_unchanged_policy(set
     clock = Clock(CPU)
     metrics = run.measure_kl(ragged_experience([3, 1, 2, 4, 2, 2, 1, 3]), clock)
     assert metrics == dict.fromkeys(names, 0.0)
-    assert [*clock.seconds] == (["time/logprobs"] if names else [])
+    assert [*clock.totals] == (["time/logprobs"] if names else [])
 
 
 def test_evaluations_and_checkpoints_are_made_when_they_are_due(tmp_path):
@@ -336,6 +336,59 @@ def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
     bar = capsys.readouterr().err
     assert "reward=none" in bar
     assert "length=3.0" in bar
+
+
+def test_a_step_whose_tokens_are_none_is_recorded_and_left_out_of_the_sum():
+    counts = [5, None, 2]
+    with Run(*make_policy(), ROWS, None, make_config(max_steps=3)) as run:
+        for step in run.steps():
+            run.record(step, {"num_tokens": counts[step]})
+    assert [metrics["num_tokens"] for metrics in run.history] == [5, None, 7]
+
+
+class CountingRows(list):
+    """Rows of a data set that writes down the index of each row that is read."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.read: list[int] = []
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return super().__getitem__(index)
+
+
+def test_the_rows_of_a_step_are_read_once_also_for_its_completions(tmp_path):
+    """The prompts in the file are those that were sampled, even if a data set has another prompt at each access."""
+    rows = CountingRows([{"prompt": letter} for letter in "abcd"])
+    config = make_config(output_dir=str(tmp_path), max_steps=1, log_completions=True)
+    model, tokenizer = make_policy()
+    with Run(model, tokenizer, rows, letter_reward, config) as run:
+        for step in run.steps():
+            rows.read.clear()
+            experience, metrics = collect(model, tokenizer, run.data_rows_of_step(step), letter_reward, config)
+            run.write_completions(step, experience)
+            assert len(rows.read) == config.prompts_per_step
+            run.record(step, metrics)
+
+
+@pytest.mark.parametrize("reward_funcs", [None, letter_reward])
+def test_completions_are_written_without_rewards_of_each_function(reward_funcs, tmp_path):
+    """A loop of the user's own may compute the rewards itself, or build its experience without `rewards_per_func`."""
+    config = make_config(output_dir=str(tmp_path), max_steps=1, log_completions=True)
+    with Run(*make_policy(), ROWS, reward_funcs, config) as run:
+        for step in run.steps():
+            experience, metrics = collect(*run_parts(run), letter_reward, config)
+            run.write_completions(step, replace(experience, rewards_per_func=None))
+            run.record(step, metrics)
+    records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
+    assert len(records) == config.generation_batch_size
+    assert [record["rewards"] for record in records] == [{}] * len(records)
+    assert [record["reward"] for record in records] == pytest.approx(experience.rewards.tolist())
+
+
+def run_parts(run):
+    return run.model, run.tokenizer, run.data_rows_of_step(0)
 
 
 def test_the_state_of_a_run_counts_updates_and_epochs_as_in_trl():

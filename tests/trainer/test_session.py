@@ -13,7 +13,7 @@ def open_session(calls, **settings):
     model, tokenizer = make_policy()
     session = run_session(
         model, tokenizer, make_config(max_steps=2, **settings), None, lambda folder: calls.append("open"),
-        saved_options={}, training=True, model_to_save=lambda: calls.append("model_to_save"),
+        saved_options={}, in_training_mode=True, model_to_save=lambda: calls.append("model_to_save"),
     )  # fmt: skip
     return model, session
 

@@ -47,12 +47,6 @@ def test_a_metric_that_has_a_name_of_the_log_is_refused_before_anything_is_writt
     assert events == []
 
 
-@pytest.mark.parametrize(("every", "due"), [(None, []), (2, [2, 4, 5]), (5, [5]), (9, [5])])
-def test_evaluations_are_due_at_their_interval_and_after_the_last_step(every, due):
-    log = make_log([], eval_steps=every, max_steps=5)
-    assert [step for step in range(1, 6) if log.is_evaluation_due(step)] == due
-
-
 def test_completions_are_printed_and_written(capsys):
     events: list = []
     records = [

@@ -77,7 +77,9 @@ def test_report_to_takes_one_or_several_trackers_and_refuses_others():
     assert GRPOConfig().trackers == GRPOConfig(report_to=["none"], **folder).trackers == ()
     assert GRPOConfig(report_to="wandb", **folder).trackers == ("wandb",)
     both = GRPOConfig(report_to=["wandb", "tensorboard", "wandb"], **folder)
-    assert both.trackers == ("wandb", "tensorboard") and json.loads(json.dumps(both.saved()))["report_to"][0] == "wandb"
+    assert (
+        both.trackers == ("wandb", "tensorboard") and json.loads(json.dumps(both.as_dict()))["report_to"][0] == "wandb"
+    )
     with pytest.raises(InputError, match="^report_to is 'neptune'; expected one of 'none', 'aim', "):
         GRPOConfig(report_to=["wandb", "neptune"], **folder)
 

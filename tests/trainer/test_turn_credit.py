@@ -8,6 +8,7 @@ import torch
 
 from grpo_lab.advantages import gigpo_advantages, turn_advantages
 from grpo_lab.base.checks import InputError
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
@@ -132,7 +133,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]])
     environment = ToolEnvironment(environment_factory=StartsAtTwo)
-    rollout = environment.sample(model, tokenizer, ROWS[:1], 2, 400, record_turns=True)
+    rollout = environment.sample(model, tokenizer, ROWS[:1], SamplingParams(2, 400), record_turns=True)
     twice, never = rollout.episodes
     assert twice.reward == 45.2 and twice.turn_rewards == pytest.approx([3.2, 42.0])
     assert never.reward == 0.2 and never.turn_rewards == []

@@ -16,6 +16,7 @@ from grpo_lab.course.checking.value_text import (
 )
 from grpo_lab.course.checking.verdict_parts import WIDTH, Part, ValueLine, lines_part
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.verdict_words import Fault, PartKind
 
 LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values
 
@@ -41,12 +42,15 @@ def short_parts(
     lines = [_value_line("input", first, case=case), *(_value_line("", line) for line in continuation)]
     if outcome.trace:
         lines.append(_value_line("where", brief_text(OtherObject(outcome.trace.splitlines()[-1]), width)))
-    if difference.fault == "error":
-        return [lines_part("values", lines)]
+    if difference.fault == Fault.ERROR:
+        return [lines_part(PartKind.VALUES, lines)]
     subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
     yours, expected = brief_pair(difference.got, difference.expected, width - len(subject and f"{subject}: "))
     lines.append(_value_line("yours", yours, subject))
-    return [lines_part("values", lines), lines_part("expected", [_value_line("expected", expected, subject)])]
+    return [
+        lines_part(PartKind.VALUES, lines),
+        lines_part(PartKind.EXPECTED, [_value_line("expected", expected, subject)]),
+    ]
 
 
 def _value_line(label: str, value: str, subject: str = "", case: str = "") -> ValueLine:
@@ -62,16 +66,18 @@ def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, ind
     arguments = _shown_arguments(exercise, index, seed)
     text = "\n".join(line for name, value in arguments.items() for line in full_text_lines(name, value))
     label = exercise.cases[index].label
-    parts = [Part("values", text, fill("Input ({0}):", label) if label else "Input:")]
+    parts = [Part(PartKind.VALUES, text, fill("Input ({0}):", label) if label else "Input:")]
     if outcome.trace:
-        parts.append(Part("values", outcome.trace, "Where it happens, in your code:"))
+        parts.append(Part(PartKind.VALUES, outcome.trace, "Where it happens, in your code:"))
     if "\n" in outcome.message:
-        parts.append(Part("values", outcome.message, f"{outcome.error}:"))
+        parts.append(Part(PartKind.VALUES, outcome.message, f"{outcome.error}:"))
     title = f"{difference.subject[:1].upper()}{difference.subject[1:]}"
-    parts.append(lines_part("values", _full_value_lines("yours", difference.got), f"{title}:"))
-    parts.append(lines_part("expected", _full_value_lines("expected", difference.expected), "What is expected:"))
+    parts.append(lines_part(PartKind.VALUES, _full_value_lines("yours", difference.got), f"{title}:"))
+    parts.append(lines_part(PartKind.EXPECTED, _full_value_lines("expected", difference.expected), "What is expected:"))
     if difference.subject.startswith("the gradient of"):
-        parts.append(Part("say", "The gradients are those of the result times random numbers, which never change."))
+        parts.append(
+            Part(PartKind.SENTENCES, "The gradients are those of the result times random numbers, which never change.")
+        )
     return parts + printed_parts(outcome)
 
 
@@ -92,4 +98,4 @@ def _shown_arguments(exercise: Exercise, index: int, seed: int) -> dict:
 
 
 def printed_parts(outcome: Outcome) -> list[Part]:
-    return [Part("values", outcome.printed, "Your function printed:")] if outcome.printed.strip() else []
+    return [Part(PartKind.VALUES, outcome.printed, "Your function printed:")] if outcome.printed.strip() else []

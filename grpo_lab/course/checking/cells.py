@@ -19,17 +19,15 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from grpo_lab.base.cell_code import Function, functions_of_cell, parse_cell, python_of_cell
+
 DEFINITION = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# Magics that run their cell in the notebook's namespace.
-MAGICS_IN_NAMESPACE = re.compile(r"\A%%(?:time|capture|prun)\b.*")
 
 
 @dataclass
@@ -135,9 +133,9 @@ class CellHistory:
         return run.texts[name_in_cell]
 
     def _begin(self, info: Any) -> None:
-        texts = defined_in(info.raw_cell or "")
+        texts = function_texts(info.raw_cell or "")
         previous_objects = {name: self._shell.user_ns.get(name) for name in texts}
-        code, file_state = (_code(info.raw_cell), _file_state(_notebook())) if texts else ("", None)
+        code, file_state = (_normalised_code(info.raw_cell), _file_state(_notebook())) if texts else ("", None)
         run = CellRun(getattr(info, "cell_id", None), texts, code, previous_objects, file_state)
         self._running.append(run)
         self.last_runs |= dict.fromkeys(texts, run)
@@ -207,34 +205,23 @@ class CellHistory:
                 pending += [value for value in called if isinstance(value, FunctionType)]
 
 
-def defined_in(cell: str) -> dict[str, str]:
+def function_texts(cell: str) -> dict[str, str]:
     """Return the text of each function at the top level of a cell, by name, without comments, layout and docstring.
 
     If the cell cannot be parsed, the text of each function is the whole cell. A cell that a magic does not run in the
     notebook's namespace defines no function.
     """
-    cell = MAGICS_IN_NAMESPACE.sub("", cell.lstrip(), count=1)
-    if cell.startswith("%%"):
-        return {}
-    for text in (cell, _without_magics(cell)):
-        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            return {node.name: _normal(node) for node in ast.parse(text).body if isinstance(node, _DEFINITIONS)}
-    return dict.fromkeys(DEFINITION.findall(cell), cell)
+    if parse_cell(cell) is None:
+        return dict.fromkeys(DEFINITION.findall(python_of_cell(cell) or ""), cell)
+    return {function.name: _normalised_function(function) for function in functions_of_cell(cell)}
 
 
-def _code(cell: str) -> str:
-    try:
-        return ast.unparse(ast.parse(cell))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return cell
+def _normalised_code(cell: str) -> str:
+    tree = parse_cell(cell)
+    return cell if tree is None else ast.unparse(tree)
 
 
-def _without_magics(cell: str) -> str:
-    """Return the cell with `pass` for lines that only IPython understands: `%matplotlib inline`, `!ls`, `?print`."""
-    return re.sub(r"^(\s*)[%!?].*$", r"\1pass", cell, flags=re.MULTILINE)
-
-
-def _normal(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def _normalised_function(node: Function) -> str:
     if ast.get_docstring(node, clean=False) is not None:
         node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]
     return ast.unparse(node)
@@ -242,7 +229,7 @@ def _normal(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 def _text_of(function: Any) -> str | None:
     try:
-        (text,) = defined_in(textwrap.dedent(inspect.getsource(function))).values()
+        (text,) = function_texts(textwrap.dedent(inspect.getsource(function))).values()
     except (OSError, TypeError, ValueError):
         return None
     return text
@@ -296,7 +283,7 @@ def _saved_definitions(path: Path, file_state: tuple) -> dict[str, dict[str, str
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
-        return {cell.get("id", str(index)): defined_in("".join(cell["source"])) for index, cell in enumerate(code)}
+        return {cell.get("id", str(index)): function_texts("".join(cell["source"])) for index, cell in enumerate(code)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

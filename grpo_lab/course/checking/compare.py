@@ -11,6 +11,7 @@ from torch import Tensor
 
 from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.verdict_words import Fault
 
 FLOAT32_ROUNDING = 1e-4  # rounding error of a sum in float32
 FLOAT64_ROUNDING = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
@@ -27,7 +28,7 @@ def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: S
         outcomes: The outcomes of an answer on the first cases; missing ones count as wrong.
         expected: The outcomes of the reference on all cases.
     """
-    missing = [Outcome(fault="unreached")] * (len(expected) - len(outcomes))
+    missing = [Outcome(fault=Fault.UNREACHED)] * (len(expected) - len(outcomes))
     rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
     ordinary = [(got, right) for case, got, right in rows if case.tested_property == "values"]
     extreme = [(got, right) for case, got, right in rows if case.tested_property == "stability"]
@@ -78,28 +79,28 @@ def effortless_share(exercise: Exercise, expected: Sequence[Outcome], returning_
         expected: The outcomes of the reference on all cases.
         returning_none: The outcomes of a function that returns None.
     """
-    constant = [[_filled(outcome, fill) for outcome in expected] for fill in (0, 1, -1)]
+    constant = [[_filled(outcome, number) for outcome in expected] for number in (0, 1, -1)]
     return max(property_shares(exercise, outcomes, expected)["values"] for outcomes in (*constant, returning_none))
 
 
-def _filled(outcome: Outcome, fill: int) -> Outcome:
-    """Return the outcome with every number replaced by `fill`, 0 or 1 (False or True); for -1, by its opposite."""
-    observed = outcome.observed and _with_numbers(outcome.observed, fill)
-    return replace(outcome, value=_with_numbers(outcome.value, fill), observed=observed, changed_arguments={})
+def _filled(outcome: Outcome, number: int) -> Outcome:
+    """Return the outcome with every number replaced by `number`, 0 or 1 (False or True); for -1, by its opposite."""
+    observed = outcome.observed and _with_numbers(outcome.observed, number)
+    return replace(outcome, value=_with_numbers(outcome.value, number), observed=observed, changed_arguments={})
 
 
-def _with_numbers(tree: Any, fill: int) -> Any:
+def _with_numbers(tree: Any, number: int) -> Any:
     if isinstance(tree, dict):
-        return {name: _with_numbers(part, fill) for name, part in tree.items()}
+        return {name: _with_numbers(part, number) for name, part in tree.items()}
     if isinstance(tree, list):
-        return [_with_numbers(part, fill) for part in tree]
+        return [_with_numbers(part, number) for part in tree]
     if isinstance(tree, bool):
-        return bool(fill) if fill >= 0 else not tree
+        return bool(number) if number >= 0 else not tree
     if isinstance(tree, Tensor):
         opposite = ~tree if tree.dtype == torch.bool else -tree
-        return torch.full_like(tree, fill) if fill >= 0 else opposite
+        return torch.full_like(tree, number) if number >= 0 else opposite
     if isinstance(tree, int | float):
-        return type(tree)(fill) if fill >= 0 else -tree
+        return type(tree)(number) if number >= 0 else -tree
     return "" if isinstance(tree, str) else tree
 
 

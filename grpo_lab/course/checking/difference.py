@@ -14,6 +14,7 @@ from grpo_lab.course.checking.outcome_data import OtherObject, Outcome
 from grpo_lab.course.checking.relations import relation_of_tensors
 from grpo_lab.course.checking.value_text import dtype_name
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.verdict_words import Fault
 
 GRADIENT_CUT_OFF = (
     "The value is right, but it carries no gradient. Something on the way cuts it off: detach, item, tolist, numpy, "
@@ -30,14 +31,14 @@ class Difference:
         got: The value in the outcome.
         expected: The value that is expected.
         finding: A sentence about the difference; "" if there is nothing to say.
-        fault: "error", or a fault of form: "kind", "shape", "dtype", "inplace" or "detached"; "" for wrong numbers.
+        fault: An error or a fault of form; `NONE` for wrong numbers.
     """
 
     subject: str
     got: Any
     expected: Any
     finding: str = ""
-    fault: str = ""
+    fault: Fault = Fault.NONE
 
 
 def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Difference:
@@ -87,7 +88,7 @@ def _error_difference(got: Outcome, expected: Outcome) -> Difference:
         text = "For this input it is not written yet: it raises NotImplementedError."
     if "cuda" in got.message.lower():
         text += " Make new tensors on the device of the arguments, not on one of your own choice."
-    return Difference("the result", OtherObject(got.error), expected.value, text, "error")
+    return Difference("the result", OtherObject(got.error), expected.value, text, Fault.ERROR)
 
 
 def _value_difference(subject: str, got: Any, expected: Any, comparison: _Comparison) -> Difference | None:
@@ -113,20 +114,20 @@ def _value_difference(subject: str, got: Any, expected: Any, comparison: _Compar
         return Difference(subject, got, expected, text)
     if got is None:
         text += " If you did not mean to return None: does every path through the function end in a return?"
-    return Difference(subject, got, expected, text, "kind")
+    return Difference(subject, got, expected, text, Fault.KIND)
 
 
 def _part_difference(subject: str, got: dict, expected: dict, comparison: _Comparison) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
         text = fill("{0} entries in {1}; {2} are expected.", len(got), subject, len(expected))
-        return Difference(subject, list(got.values()), list(expected.values()), text, "kind")
+        return Difference(subject, list(got.values()), list(expected.values()), text, Fault.KIND)
     missing = [str(key) for key in expected if key not in got]
     extra = [str(key) for key in got if key not in expected]
     if missing or extra:
         sentences = [fill("{0} lacks {1}.", _capitalised(subject), ", ".join(missing[:6]))] if missing else []
         sentences += [fill("{0} should not have {1}.", _capitalised(subject), ", ".join(extra[:6]))] if extra else []
         text = sentences[0] if len(sentences) == 1 else Phrase(sentences[0], " ", sentences[1])
-        return Difference(subject, list(got), list(expected), text, "kind")
+        return Difference(subject, list(got), list(expected), text, Fault.KIND)
     container = subject.removeprefix("the ")
     compared = (_value_difference(f"{container}[{key!r}]", got[key], expected[key], comparison) for key in expected)
     differences = [difference for difference in compared if difference]
@@ -138,10 +139,10 @@ def _tensor_difference(subject: str, got: Tensor, expected: Tensor, comparison: 
         text = fill(
             "{0} has shape {1}; {2} is expected.", _capitalised(subject), tuple(got.shape), tuple(expected.shape)
         )
-        return Difference(subject, got, expected, text + _about_shapes(got, expected), "shape")
+        return Difference(subject, got, expected, text + _about_shapes(got, expected), Fault.SHAPE)
     if got.dtype != expected.dtype:
         text = fill("{0} has dtype {1}; {2} is expected.", _capitalised(subject), dtype_name(got), dtype_name(expected))
-        return Difference(subject, got, expected, text, "dtype")
+        return Difference(subject, got, expected, text, Fault.DTYPE)
     return Difference(subject, got, expected, relation_of_tensors(got, expected, comparison.tolerance))
 
 
@@ -171,7 +172,7 @@ def _argument_differences(
             text += " Operations that end in _ and += on a tensor do that: x = x + y makes a new tensor."
         if name in changing:
             text = fill("With this input, the argument {0} has to stay unchanged, and your function changes it.", name)
-        fault = "" if name in changing else "inplace"
+        fault = Fault.NONE if name in changing else Fault.INPLACE
         differences.append(
             Difference(
                 fill("{0} after the call", name), got.changed_arguments[name], OtherObject("unchanged"), text, fault
@@ -202,7 +203,7 @@ def _gradient_differences(
             is_cut_off = expected.has_gradient and not got.has_gradient
             text = GRADIENT_CUT_OFF if is_cut_off else _about_gradient(name, *gradients, comparison)
             gradient, right = (OtherObject("no gradient") if value is None else value for value in gradients)
-            fault = "detached" if is_cut_off else ""
+            fault = Fault.DETACHED if is_cut_off else Fault.NONE
             differences.append(Difference(fill("the gradient of {0}", name), gradient, right, text, fault))
     return differences
 

@@ -16,6 +16,7 @@ from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.checking.relations import RELATION_TOLERANCE, constant_factor, relation_everywhere
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake
+from grpo_lab.course.verdict_words import Fault, PartKind
 
 HARDER = "Right on ordinary inputs; this one is large or extreme. "
 
@@ -59,7 +60,7 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
     relation = ""
     if not difference.fault and shares["values"] < 1:
         relation = _relation_sentence(exercise, outcomes, expected, difference.subject, seed)
-    if not relation and difference.fault in ("", "kind", "shape"):
+    if not relation and difference.fault in (Fault.NONE, Fault.KIND, Fault.SHAPE):
         cases_by_mistake = likely_mistakes(exercise, outcomes, seed)
         if cases_by_mistake:
             mistakes = list(cases_by_mistake)
@@ -101,7 +102,7 @@ def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Di
     elif len(mistakes) > 1:
         preamble = "There seems to be more than one mistake. First: "
     return [
-        Part("say", Phrase("And then: " if index else preamble, mistake.explanation))
+        Part(PartKind.SENTENCES, Phrase("And then: " if index else preamble, mistake.explanation))
         for index, mistake in enumerate(mistakes)
     ]
 
@@ -194,9 +195,9 @@ def _failing_choices(exercise: Exercise, failing: Sequence[int]) -> str:
 
 
 def _difference_sentence(tests: str, difference: Difference, finding: str) -> Part:
-    preamble = HARDER if tests == "stability" and difference.fault in ("", "error") else ""
+    preamble = HARDER if tests == "stability" and difference.fault in (Fault.NONE, Fault.ERROR) else ""
     sentence = fill("Something else is expected for {0}: compare the lines below.", difference.subject)
-    return Part("say", Phrase(preamble, finding or sentence))
+    return Part(PartKind.SENTENCES, Phrase(preamble, finding or sentence))
 
 
 def _result_pairs(

@@ -18,22 +18,26 @@ from grpo_lab.course.checking.verdict import Verdict
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE
+from grpo_lab.course.verdict_words import Fault, PartKind, Status
 from grpo_lab.formulas.source import read_equations
 
-# The sentences about code that cannot be judged by its numbers, by `Verdict.fault` or `Mismatch.kind`.
+# The sentences about code that cannot be judged by its numbers.
 FORM_FAULTS = {
-    "signature": "The arguments of your function differ from those of the stub: {message}. Copy the first lines of the "
-    "stub, and leave them as they are.",
-    "endless": "Your function did not come to an end, or printed without end, and was stopped. Is there a loop whose "
-    "condition never changes?",
-    "exit": "Your function ends the program (exit, quit, sys.exit or an interrupt that it raises). Return a "
+    Fault.SIGNATURE: "The arguments of your function differ from those of the stub: {message}. Copy the first lines of "
+    "the stub, and leave them as they are.",
+    Fault.ENDLESS: "Your function did not come to an end, or printed without end, and was stopped. Is there a loop "
+    "whose condition never changes?",
+    Fault.EXIT: "Your function ends the program (exit, quit, sys.exit or an interrupt that it raises). Return a "
     "value instead.",
+    Fault.LIBRARY: "This is the library's own function, or calls it. It is for you to write: where your work is "
+    "marked, the library does not have it.",
+}
+# The sentences about a function in memory that is not the one on the page, by `Mismatch.kind`.
+MISMATCHES = {
     "failed": "{name} in memory is not the function of your page: its cell was run again{failed_run} and failed, so "
     "the one in memory is older{run}. Run the cell until it raises nothing, then check again.",
     "edited": "{name} in memory is not the function of your page: the cell was changed after it ran{run}, as the "
     "saved notebook shows. Run the cell, then check again.",
-    "library": "This is the library's own function, or calls it. It is for you to write: where your work is marked, "
-    "the library does not have it.",
 }
 PROPERTY_NAMES = {"values": "values", "gradients": "gradients", "stability": "large and extreme inputs"}
 
@@ -58,10 +62,10 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     if len(outcomes) != len(expected):
         raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one per case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
-        return fault_verdict(exercise, "library")
+        return fault_verdict(exercise, Fault.LIBRARY)
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = fill("Write its body, then check again. hint({0}) helps you to start.", repr(exercise.name))
-        return _make_verdict(exercise, "not started", [Part("say", text)])
+        return _make_verdict(exercise, Status.NOT_STARTED, [Part(PartKind.SENTENCES, text)])
     failing = [
         index for index, outcome in enumerate(outcomes) if not equal_outcomes(outcome, expected[index], exercise)
     ]
@@ -74,11 +78,11 @@ def mismatch_verdict(exercise: Exercise, mismatch: Mismatch) -> Verdict:
     """Return the verdict on a function in memory that is not the one of the notebook page."""
     counts = {"run": mismatch.count, "failed_run": mismatch.failed_count}
     runs = {key: "" if count is None else Phrase(" ", fill("(In [{0}])", count)) for key, count in counts.items()}
-    sentence = fill(FORM_FAULTS[mismatch.kind], name=f"`{mismatch.name}`", **runs)
-    return _make_verdict(exercise, "form", [Part("say", sentence)], fault="stale")
+    sentence = fill(MISMATCHES[mismatch.kind], name=f"`{mismatch.name}`", **runs)
+    return _make_verdict(exercise, Status.FORM, [Part(PartKind.SENTENCES, sentence)], fault=Fault.STALE)
 
 
-def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -> Verdict:
+def fault_verdict(exercise: Exercise, fault: Fault, message: str = "", **fields) -> Verdict:
     """Return the verdict on code that cannot be judged by its numbers.
 
     Args:
@@ -87,7 +91,7 @@ def fault_verdict(exercise: Exercise, fault: str, message: str = "", **fields) -
         fields: More fields of the verdict.
     """
     sentence = fill(FORM_FAULTS[fault], message=Phrase(message))
-    return _make_verdict(exercise, "form", [Part("say", sentence)], fault=fault, **fields)
+    return _make_verdict(exercise, Status.FORM, [Part(PartKind.SENTENCES, sentence)], fault=fault, **fields)
 
 
 def _right_verdict(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, float]) -> Verdict:
@@ -97,15 +101,15 @@ def _right_verdict(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict
     if gradients:
         checked = fill("Checked: {0} on {1}, gradients of {2}.", subject, cases, gradients)
     folded_parts = tuple(printed_parts(outcomes[0]))
-    sentences = [Part("say", Phrase("Well done. ", checked))]
-    return _make_verdict(exercise, "right", sentences, folded_parts=folded_parts, shares=shares)
+    sentences = [Part(PartKind.SENTENCES, Phrase("Well done. ", checked))]
+    return _make_verdict(exercise, Status.RIGHT, sentences, folded_parts=folded_parts, shares=shares)
 
 
 def _wrong_verdict(
     exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, shares: dict
 ) -> Verdict:
     index, difference, mistakes, sentences = explain(exercise, outcomes, failing, seed, shares)
-    has_fault_of_form = bool(difference.fault) and difference.fault != "error" and not mistakes
+    has_fault_of_form = bool(difference.fault) and difference.fault != Fault.ERROR and not mistakes
     folded_parts = [*sentences[1:], *full_parts(exercise, outcomes[index], difference, index, seed)]
     if mistakes and not exercise.is_variant:
         folded_parts += _equation_parts(exercise, mistakes[0])
@@ -121,20 +125,20 @@ def _wrong_verdict(
         _status(is_unchanged, has_right_values, has_fault_of_form),
         [sentences[0], *short_parts(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
         folded_parts=(*folded_parts, _score_part(outcomes, failing, shares)),
-        fault=difference.fault if has_fault_of_form else "",
+        fault=difference.fault if has_fault_of_form else Fault.NONE,
         misconceptions=() if is_unchanged else tuple(mistake.name for mistake in mistakes),
         shares=shares,
     )
 
 
-def _status(is_unchanged: bool, has_right_values: bool, has_fault_of_form: bool) -> str:
+def _status(is_unchanged: bool, has_right_values: bool, has_fault_of_form: bool) -> Status:
     if is_unchanged:
-        return "not started"
+        return Status.NOT_STARTED
     if has_right_values:
-        return "partly"
+        return Status.PARTLY
     if has_fault_of_form:
-        return "form"
-    return "wrong"
+        return Status.FORM
+    return Status.WRONG
 
 
 def _earned_share(exercise: Exercise, share: float, seed: int) -> float:
@@ -172,15 +176,15 @@ def _equation_parts(exercise: Exercise, mistake: Mistake) -> list[Part]:
     named_by_mistake = [equation for equation in equations if equation.tag == mistake.equation]
     for candidates in (named_by_mistake, of_changed_lines, equations):
         if candidates:
-            return [Part("equation", candidates[-1].latex, tag=candidates[-1].tag)]
+            return [Part(PartKind.EQUATION, candidates[-1].latex, tag=candidates[-1].tag)]
     return []
 
 
 def _score_part(outcomes: Sequence[Outcome], failing: list[int], shares: dict[str, float]) -> Part:
     right = len(outcomes) - len(failing)
     marks = [fill("{0} ✓" if share == 1 else "{0} ✗", PROPERTY_NAMES[name]) for name, share in shares.items()]
-    return Part("say", fill("{0} of {1} right: {2}.", right, counted(len(outcomes), "case"), marks))
+    return Part(PartKind.SENTENCES, fill("{0} of {1} right: {2}.", right, counted(len(outcomes), "case"), marks))
 
 
-def _make_verdict(exercise: Exercise, status: str, parts: list[Part], **fields) -> Verdict:
+def _make_verdict(exercise: Exercise, status: Status, parts: list[Part], **fields) -> Verdict:
     return Verdict(exercise.name, status, tuple(parts), max_points=exercise.points, **fields)

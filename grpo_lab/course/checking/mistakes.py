@@ -57,14 +57,7 @@ def ignored_settings(exercise: Exercise) -> list[Mistake]:
     for name, parameter in inspect.signature(reference).parameters.items():
         if parameter.default is not parameter.empty or parameter.annotation in (float, int):
             value = parameter.annotation(1) if parameter.default is parameter.empty else parameter.default
-
-            def wrong(*args, name=name, value=value, **kwargs):
-                bound = inspect.signature(reference).bind(*args, **kwargs)
-                return _result(reference, bound, lambda arguments: {name: value})
-
-            text = "`{0}` makes no difference to your result: it is as if it were always {1}."
-            explanation = fill(text, name, repr(value))
-            mistakes.append(Mistake(name.replace("_", "-") + "-ignored", explanation, wrong))
+            mistakes.append(_always_value(reference, name, "ignored", value))
     return mistakes
 
 
@@ -86,7 +79,7 @@ def values_of_choices(exercise: Exercise) -> dict[str, list]:
     The values of a choice are names, booleans or None. A text that differs in most cases is not a choice. The settings
     of a configuration count as arguments, such as "config.scale_rewards".
     """
-    arguments = [_settings(exercise, index) for index in range(len(exercise.cases))]
+    arguments = [_arguments_and_settings(exercise, index) for index in range(len(exercise.cases))]
     columns = {name: [values.get(name) for values in arguments] for name in arguments[0]}
     candidates = {name: values for name, values in columns.items() if all(map(_may_be_choice, values))}
     return {name: values for name, values in candidates.items() if 2 <= len(set(values)) <= len(values) / 2}
@@ -109,13 +102,10 @@ def exchanged_arguments(exercise: Exercise) -> list[Mistake]:
 
 def _always_one_choice(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
     """Yield a mistake for each value of a configuration's setting: the setting always has this value."""
-    is_setting = "." in name
-    for value in dict.fromkeys(values) if is_setting else ():
-        explanation = fill(
-            "`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value)
-        )
-        ending = "-".join(("always", str(value))).lower()
-        yield _value_changed(reference, name, ending, lambda x, value=value: value, explanation)
+    if "." not in name:
+        return
+    for value in dict.fromkeys(values):
+        yield _always_value(reference, name, "-".join(("always", str(value))).lower(), value)
 
 
 def _choices_swapped(reference: Callable, name: str, values: list) -> Iterator[Mistake]:
@@ -134,7 +124,7 @@ def _arguments_swapped(reference: Callable) -> Iterator[Mistake]:
     for first, second in combinations(parameters, 2):
         type_name = _type_name(parameters[first])
         if type_name not in _UNSPECIFIC_TYPES and type_name == _type_name(parameters[second]):
-            yield _arguments_exchanged(reference, first, second)
+            yield _swapped_pair(reference, first, second)
 
 
 def _numbers_inverted(reference: Callable) -> Iterator[Mistake]:
@@ -147,6 +137,12 @@ def _numbers_inverted(reference: Callable) -> Iterator[Mistake]:
             yield _value_changed(reference, name, "inverted", lambda x: 1 / x if x else x, explanation)
             explanation = fill("Your result is as if `{0}` were -{0}: is it added where it should be subtracted?", name)
             yield _value_changed(reference, name, "negated", lambda x: -x, explanation)
+
+
+def _always_value(reference: Callable, name: str, ending: str, value: Any) -> Mistake:
+    """Return the mistake that an argument, or a setting of a configuration, always has the same value."""
+    explanation = fill("`{0}` makes no difference to your result: it is as if it were always {1}.", name, repr(value))
+    return _value_changed(reference, name, ending, lambda _: value, explanation)
 
 
 def _value_changed(reference: Callable, name: str, ending: str, exchange: Callable, explanation: Phrase) -> Mistake:
@@ -180,7 +176,7 @@ def _type_name(parameter: inspect.Parameter) -> str:
     return re.sub(r"^<class '(.*)'>$", r"\1", annotation).replace(" | None", "")
 
 
-def _arguments_exchanged(reference: Callable, first: str, second: str) -> Mistake:
+def _swapped_pair(reference: Callable, first: str, second: str) -> Mistake:
     def wrong(*args, **kwargs):
         bound = inspect.signature(reference).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -195,7 +191,7 @@ def _arguments_exchanged(reference: Callable, first: str, second: str) -> Mistak
     return Mistake("-".join((first, second, "exchanged")).replace("_", "-"), explanation, wrong)
 
 
-def _settings(exercise: Exercise, index: int) -> dict:
+def _arguments_and_settings(exercise: Exercise, index: int) -> dict:
     """Return the arguments of a case by name, and the fields of configurations as "config.scale_rewards"."""
     bound = case_inputs(exercise, index, 0)[0]
     bound.apply_defaults()
@@ -257,7 +253,7 @@ def likely_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) 
     expected = expected_outcomes(exercise, seed)
     agree_in_values = partial(equal_values, exercise=exercise)
     if any(not agree_in_values(outcome, right) for outcome, right in zip(outcomes, expected, strict=True)):
-        return _cover(exercise, outcomes, seed, agree_in_values)
+        return _mistakes_that_cover(exercise, outcomes, seed, agree_in_values)
     cases_by_mistake: dict[Mistake, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
         if all(no_gradient(outcome.gradients.get(argument)) for outcome in outcomes):
@@ -267,7 +263,7 @@ def likely_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) 
                 return {}
             continue
         agree_in_gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
-        cases_by_mistake = _cover(exercise, outcomes, seed, agree_in_gradient) | cases_by_mistake
+        cases_by_mistake = _mistakes_that_cover(exercise, outcomes, seed, agree_in_gradient) | cases_by_mistake
     return dict(sorted(cases_by_mistake.items(), key=lambda item: -len(item[1]))[:_MAX_NAMED_MISTAKES])
 
 
@@ -275,7 +271,9 @@ def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> b
     return same_gradient(a.gradients.get(argument), b.gradients.get(argument), tolerance)
 
 
-def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree) -> dict[Mistake, tuple]:
+def _mistakes_that_cover(
+    exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree
+) -> dict[Mistake, tuple]:
     """Choose mistakes one by one, always the one that explains most of the cases that are still unexplained.
 
     The result is empty if they leave more than half of the failing cases unexplained.
@@ -287,7 +285,7 @@ def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _A
     candidates = list(exercise.mistakes)
     if exercise.observations is None:  # with observations an exercise often trains: these would take too long
         candidates += _general_mistakes(exercise)
-    explained = {mistake: _explained(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
+    explained = {mistake: _explained_cases(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
     chosen: dict[Mistake, tuple[int, ...]] = {}
     unexplained = set(failing)
     while unexplained and len(chosen) < _MAX_NAMED_MISTAKES:
@@ -299,7 +297,7 @@ def _cover(exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _A
     return chosen if 2 * len(unexplained) <= len(failing) else {}
 
 
-def _explained(
+def _explained_cases(
     exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome], failing: set[int], seed: int,
     agree: _Agree,
 ) -> set[int]:  # fmt: skip

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from grpo_lab.course.checking.outcome_data import MAX_DEPTH, MAX_TENSOR_BYTES, OtherObject, Outcome, as_plain_data
 from grpo_lab.course.earlier_files import field_values
+from grpo_lab.course.verdict_words import Fault
 
 MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # limit of all tensors and the text together
 MAX_JSON_BYTES = 32 * 2**20  # limit of the JSON text
@@ -78,7 +79,7 @@ def _outcome(row: Any, tensors: dict[str, Tensor]) -> Outcome:
     by_argument = values["gradients"], values["changed_arguments"]
     _check(all(isinstance(entries, dict) for entries in by_argument), "dictionaries by argument")
     _check(values["observed"] is None or isinstance(values["observed"], dict), "a dictionary in observed")
-    return Outcome(**values)
+    return Outcome(**values | {"fault": Fault(values["fault"])})
 
 
 def _decode(node: Any, tensors: dict[str, Tensor], depth: int) -> Any:

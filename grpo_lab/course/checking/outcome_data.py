@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_lab.course.verdict_words import Fault
+
 MAX_DEPTH = 20  # levels of nested lists and dictionaries in a result
 MAX_NODES = 10_000  # parts of a result, at all levels
 MAX_TENSOR_BYTES = 64 * 2**20  # limit of all tensors of a result together
@@ -44,8 +46,7 @@ class Outcome:
         error: The type of the exception that was raised; "" if there was none.
         message: The text of the exception.
         trace: The lines of the student's own code on the way to the exception.
-        fault: The reason why the function was not run or was stopped: "signature", "endless" or "exit"; "unreached" for
-            a case after a fault; "" without one.
+        fault: The reason why the function was not run, was stopped, or did not reach this case.
         printed: The beginning of what the function printed.
     """
 
@@ -57,7 +58,7 @@ class Outcome:
     error: str = ""
     message: str = ""
     trace: str = ""
-    fault: str = ""
+    fault: Fault = Fault.NONE
     printed: str = ""
 
 

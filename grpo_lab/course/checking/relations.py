@@ -82,17 +82,17 @@ def _operations(got: Tensor, expected: Tensor) -> Iterator[str]:
 def constant_factor(got: Tensor, expected: Tensor) -> float | None:
     """Return the factor c with got = c * expected for every number; None if there is none, or if it is 0."""
     largest = expected.abs().argmax()
-    constant = float(got.flatten()[largest] / expected.flatten()[largest])
-    if not math.isfinite(constant) or constant == 0:
+    factor = float(got.flatten()[largest] / expected.flatten()[largest])
+    if not math.isfinite(factor) or factor == 0:
         return None
     noise = 1e-13 * float(got.abs().max())
-    return constant if torch.isclose(got, constant * expected, rtol=RELATION_TOLERANCE, atol=noise).all() else None
+    return factor if torch.isclose(got, factor * expected, rtol=RELATION_TOLERANCE, atol=noise).all() else None
 
 
-def _say_factor(constant: float) -> str:
-    simple = Fraction(constant).limit_denominator(16)
-    exact = simple and math.isclose(simple, constant, rel_tol=2 * RELATION_TOLERANCE)
-    return fill("{0} times what is expected", simple if exact else format(constant, ".4g"))
+def _say_factor(factor: float) -> str:
+    simple = Fraction(factor).limit_denominator(16)
+    exact = simple and math.isclose(simple, factor, rel_tol=2 * RELATION_TOLERANCE)
+    return fill("{0} times what is expected", simple if exact else format(factor, ".4g"))
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

@@ -10,6 +10,7 @@ from grpo_lab.course.checking.outcome import outcome_of
 from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.guard import guarded
+from grpo_lab.course.verdict_words import Fault
 
 MAX_CASE_SECONDS = 3.0  # CPU time for one case
 
@@ -25,11 +26,11 @@ def run_student(
         seconds: The CPU time that each case may take.
     """
     if message := signature_fault(function, exercise):
-        return [Outcome(fault="signature", message=message)]
+        return [Outcome(fault=Fault.SIGNATURE, message=message)]
     outcomes: list[Outcome] = []
     for index in range(len(exercise.cases)):
         call = guarded(partial(outcome_of, function, exercise, index, seed), seconds)
-        outcomes.append(replace(call.result or Outcome(fault=call.fault or "exit"), printed=call.printed))
+        outcomes.append(replace(call.result or Outcome(fault=call.fault or Fault.EXIT), printed=call.printed))
         if outcomes[-1].fault:
             break
     return outcomes

@@ -11,10 +11,11 @@ from grpo_lab.course.checking.judging import judge, mismatch_verdict
 from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.run_student import run_student
 from grpo_lab.course.checking.stand_ins import library_stand_ins, suspended, without_body
-from grpo_lab.course.checking.verdict import SIGNS, TITLES, Verdict
+from grpo_lab.course.checking.verdict import STYLES, Verdict
 from grpo_lab.course.checking.verdict_parts import Part
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, find_exercise, of_notebook
+from grpo_lab.course.exercises import NAMES, exercises_of_notebook, find_exercise
+from grpo_lab.course.verdict_words import Fault, PartKind, Status
 
 
 @dataclass
@@ -37,7 +38,7 @@ class LastCheck:
         """True if the notebook has another function now, so that the verdict does not apply to it."""
         name = self.exercise.name
         current = CELL_HISTORY.current(name) if getattr(self.function, "__name__", "") == name else None
-        if self.verdict.fault == "stale" or CELL_HISTORY.mismatch(self.function) or CELL_HISTORY.mismatch(current):
+        if self.verdict.fault == Fault.STALE or CELL_HISTORY.mismatch(self.function) or CELL_HISTORY.mismatch(current):
             return True
         # A cell of the assignment that trains with the functions may have imported the library's under this name.
         if _is_from_library(CELL_HISTORY.current(name)):
@@ -97,7 +98,7 @@ def check(function: Callable, exercise: Exercise | str | None = None, seed: int 
 def _undefined_part(names: Sequence[str]) -> Part:
     """Return a sentence on the functions that the notebook has not defined, and that the check has lent."""
     quoted = ", ".join(f"`{name}`" for name in names)
-    return Part("say", fill(STAND_IN_NOTE, quoted))
+    return Part(PartKind.SENTENCES, fill(STAND_IN_NOTE, quoted))
 
 
 def _judged_cell(function: Callable) -> str:
@@ -138,7 +139,9 @@ def progress(notebook: str | None = None) -> View:
     if notebook is not None:
         check_choice("notebook", notebook, list(NAMES))
     notebooks = {last.exercise.notebook for last in LAST_CHECKS.values()} if notebook is None else {notebook}
-    exercises = {name: exercise for number in sorted(notebooks) for name, exercise in of_notebook(number).items()}
+    exercises = {
+        name: exercise for number in sorted(notebooks) for name, exercise in exercises_of_notebook(number).items()
+    }
     exercises |= {name: last.exercise for name, last in LAST_CHECKS.items() if name not in exercises}
     if not exercises:
         return View(text := _("Nothing has been checked yet."), text)
@@ -150,15 +153,16 @@ def progress(notebook: str | None = None) -> View:
 
 
 def _row(exercise: Exercise) -> tuple[str, ...]:
+    not_started = STYLES[Status.NOT_STARTED]
     if exercise.name not in LAST_CHECKS:
-        return exercise.name, f"0 / {exercise.points}", f"{SIGNS['not started']} {_(TITLES['not started'])}"
+        return exercise.name, f"0 / {exercise.points}", f"{not_started.sign} {_(not_started.title)}"
     last = LAST_CHECKS[exercise.name]
     if last.is_outdated:
-        remark = f"{SIGNS['not started']} {_('changed since it was checked: check it again')}"
+        remark = f"{not_started.sign} {_('changed since it was checked: check it again')}"
         return exercise.name, f"0 / {exercise.points}", remark
-    status = last.verdict.status
+    style = STYLES[last.verdict.status]
     points = f"{last.verdict.points:g} / {exercise.points}"
-    return exercise.name, points, f"{SIGNS[status]} {_(TITLES[status])}"
+    return exercise.name, points, f"{style.sign} {_(style.title)}"
 
 
 def hint(name_or_function: str | Callable) -> View:

@@ -18,7 +18,7 @@ from grpo_lab.base.language import Phrase, _, counted, fill
 from grpo_lab.course.checking.cells import global_names_of, without_decorators
 from grpo_lab.course.checking.run_student import signature_fault
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import earlier, find_exercise
+from grpo_lab.course.exercises import earlier_names, find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE, stub_head
 
 _active: list["using"] = []  # the blocks that are active now, the innermost one last
@@ -111,7 +111,7 @@ def library_stand_ins(function: Callable, exercise: Exercise) -> Iterator[tuple[
     """
     namespace = getattr(without_decorators(function), "__globals__", None)
     namespace = namespace if isinstance(namespace, dict) else {}
-    names = earlier(exercise.name)
+    names = earlier_names(exercise.name)
     replaced = {name: namespace[name] for name in names if name in namespace}
     needed = global_names_of(function)
     namespace.update({name: find_exercise(name).function for name in names})

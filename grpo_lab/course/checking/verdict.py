@@ -6,21 +6,31 @@ shows folded.
 
 import html
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.verdict_parts import Part, folded_html, html_of, part_html, part_text
+from grpo_lab.course.verdict_words import Fault, PartKind, Status
 
 WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # the weight of each property in the points of an exercise
 MAX_CHANCE_SHARE = 0.2  # an answer with no larger share of right cases may be right by chance, and earns nothing
-TITLES = {
-    "right": "right",
-    "partly": "partly right",
-    "wrong": "not right yet",
-    "form": "not right yet",
-    "not started": "not done yet",
+
+
+class StatusStyle(NamedTuple):
+    """How a status is shown; the title is translated when it is shown."""
+
+    title: str
+    sign: str
+    colour: str
+
+
+STYLES = {
+    Status.RIGHT: StatusStyle("right", "✓", "#009E73"),
+    Status.PARTLY: StatusStyle("partly right", "◐", "#0072B2"),
+    Status.WRONG: StatusStyle("not right yet", "✗", "#D55E00"),
+    Status.FORM: StatusStyle("not right yet", "✗", "#D55E00"),
+    Status.NOT_STARTED: StatusStyle("not done yet", "○", "#808080"),
 }
-SIGNS = {"right": "✓", "partly": "◐", "wrong": "✗", "form": "✗", "not started": "○"}
-COLOURS = {"right": "#009E73", "partly": "#0072B2", "wrong": "#D55E00", "form": "#D55E00", "not started": "#808080"}
 
 
 @dataclass(frozen=True)
@@ -29,12 +39,10 @@ class Verdict:
 
     Attributes:
         exercise: The name of the exercise.
-        status: "right"; "partly" if the values are right and something else is not; "wrong"; "not started"; or "form"
-            if the code cannot be judged by its numbers.
+        status: How far the answer is.
         parts: The parts that are shown at once.
         folded_parts: The parts that are shown when a reader unfolds the details.
-        fault: A short name for what is wrong with the form: "signature", "endless", "exit", "kind", "shape", "dtype",
-            "inplace", "detached", "library", "stale" or, in a grading, "stopped"; "" without one.
+        fault: What is wrong with the form; `NONE` if nothing is.
         misconceptions: The names of the mistakes that were recognised.
         shares: The share of cases that are right, by property: "values", "gradients", "stability".
         max_points: The points of an answer that is right in all cases.
@@ -42,10 +50,10 @@ class Verdict:
     """
 
     exercise: str
-    status: str
+    status: Status
     parts: tuple[Part, ...] = ()
     folded_parts: tuple[Part, ...] = ()
-    fault: str = ""
+    fault: Fault = Fault.NONE
     misconceptions: tuple[str, ...] = ()
     shares: dict[str, float] = field(default_factory=dict)
     max_points: int = 0
@@ -54,11 +62,11 @@ class Verdict:
     @property
     def message(self) -> str:
         """The sentences that are shown at once."""
-        return "\n".join(part.text for part in self.parts if part.kind == "say")
+        return "\n".join(part.text for part in self.parts if part.kind == PartKind.SENTENCES)
 
     @property
     def right(self) -> bool:
-        return self.status == "right"
+        return self.status == Status.RIGHT
 
     @property
     def points(self) -> int | float:
@@ -76,7 +84,7 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         # Colours are inherited from the page, so that the box fits a light, a dark and a printed one.
-        box = f"border-left:0.4em solid {COLOURS[self.status]};padding:0.2em 1em;max-width:60em;color:inherit"
+        box = f"border-left:0.4em solid {STYLES[self.status].colour};padding:0.2em 1em;max-width:60em;color:inherit"
         head, body = (html.escape(self._head()), "".join(map(part_html, self.parts)))
         judged_cell = f" <small>{html_of(_(self.judged_cell))}</small>" if self.judged_cell else ""
         body += folded_html(self.folded_parts)
@@ -84,11 +92,12 @@ class Verdict:
 
     def _head(self) -> str:
         """Return the first line: the status, and the points of an answer that earns some of them."""
-        status = TITLES[self.status]
+        style = STYLES[self.status]
+        status = style.title
         if not self.right and self.points:
             plural = "" if self.max_points == 1 else "s"
             status = fill("{0}, {1} of {2} point{3}", status, f"{self.points:g}", self.max_points, plural)
-        return f"{SIGNS[self.status]} {self.exercise}: {_(status)}"
+        return f"{style.sign} {self.exercise}: {_(status)}"
 
 
 def earned_points(*verdicts: Verdict) -> int | float:

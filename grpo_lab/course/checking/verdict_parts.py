@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_lab.base.language import _
+from grpo_lab.course.verdict_words import PartKind
 
 WIDTH = 112  # characters of a line of text
 NO_VALUES = ("no gradient", "unchanged")  # words that are shown in place of a value
@@ -52,22 +53,21 @@ class Part:
     """A part of a verdict.
 
     Attributes:
-        kind: "say" for sentences; "values" for lines in fixed width under a title; "expected" for such lines with what
-            is expected, which a student's page of a grading leaves out; "equation" for an equation.
+        kind: What it shows.
         text: The text in English; the LaTeX of an equation.
         title: The title of lines in English.
         rows: The lines of `text`, if their words are to be translated one by one.
         tag: The tag of an equation.
     """
 
-    kind: str
+    kind: PartKind
     text: str
     title: str = ""
     rows: tuple[ValueLine, ...] = ()
     tag: str = ""
 
 
-def lines_part(kind: str, lines: Sequence[ValueLine], title: str = "") -> Part:
+def lines_part(kind: PartKind, lines: Sequence[ValueLine], title: str = "") -> Part:
     """Return a part that consists of lines of values."""
     return Part(kind, "\n".join(line.english for line in lines), title, tuple(lines))
 
@@ -104,11 +104,11 @@ def html_of(text: str) -> str:
 
 def part_html(part: Part) -> str:
     """Return a part as HTML in the reader's language."""
-    if part.kind in ("values", "expected"):
+    if part.kind in (PartKind.VALUES, PartKind.EXPECTED):
         block = "margin:0.2em 0 0.8em;overflow-x:auto;background:transparent;color:inherit"
         title = f"<div>{html_of(_title_in_language(part.title))}</div>" if part.title else ""
         return f'{title}<pre style="{block}">{html.escape(_value_lines(part))}</pre>'
-    if part.kind == "equation":
+    if part.kind == PartKind.EQUATION:
         latex = f"$$ {html.escape(part.text)} \\tag{{{part.tag}}} $$" if part.text else ""
         return f"<div>Eq. ({part.tag})</div>{latex}"
     return f"<p>{html_of(_(part.text))}</p>"
@@ -124,8 +124,8 @@ def folded_html(parts: Sequence[Part]) -> str:
 
 def part_text(part: Part) -> str:
     """Return a part as lines of text in the reader's language."""
-    if part.kind in ("values", "expected"):
+    if part.kind in (PartKind.VALUES, PartKind.EXPECTED):
         return "\n".join([_title_in_language(part.title), textwrap.indent(_value_lines(part), "    ")]).lstrip("\n")
-    if part.kind == "equation":
+    if part.kind == PartKind.EQUATION:
         return f"Eq. ({part.tag})" + (f"  {part.text}" if part.text else "")
     return "\n".join(textwrap.fill(line, WIDTH) for line in _(part.text).split("\n"))

@@ -56,7 +56,7 @@ def find_exercise(name_or_function: str | Callable) -> Exercise:
     return _class_exercises.get(name) or lesson_exercise(name)
 
 
-def register(exercise: Exercise) -> None:
+def register_class_exercise(exercise: Exercise) -> None:
     """Register an exercise of a class, which `find_exercise` then returns instead of the lesson's of the same name."""
     _class_exercises[exercise.name] = exercise
     all_exercises.cache_clear()
@@ -102,13 +102,13 @@ def texts_of(notebook: str) -> dict:
     return yaml.safe_load((Path(__file__).parent / f"nb{notebook}.yaml").read_text(encoding="utf-8"))
 
 
-def earlier(name: str) -> tuple[str, ...]:
+def earlier_names(name: str) -> tuple[str, ...]:
     """Return the names of the earlier exercises of the same notebook; empty for an unknown name."""
     names = NAMES[_NOTEBOOKS[name]] if name in _NOTEBOOKS else (name,)
     return names[: names.index(name)]
 
 
-def of_notebook(notebook: str) -> dict[str, Exercise]:
+def exercises_of_notebook(notebook: str) -> dict[str, Exercise]:
     """Return the exercises of a notebook, such as "04", by name and in order; empty for a notebook without any."""
     return {name: find_exercise(name) for name in NAMES.get(notebook, ())}
 

@@ -140,7 +140,9 @@ RLOO_ADVANTAGES = Exercise(
         drawn_stability_case("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
     ),
     mistakes=(
-        wrong_lines("leave-one-out-includes-itself", {"2.4": "advantages = r - r.mean(-1, keepdim=True)"}),
+        wrong_lines(
+            "leave-one-out-includes-itself", {"2.4": "advantages = from_first - from_first.mean(-1, keepdim=True)"}
+        ),
         wrong_lines(
             "others-divided-by-all",
             {"2.4": "advantages = rewards - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]"},
@@ -160,8 +162,8 @@ RLOO_ADVANTAGES = Exercise(
         wrong_lines(
             "divided-by-std",
             {
-                "2.4": "advantages = (r - (r.sum(-1, keepdim=True) - r) / (r.shape[1] - 1)) / (r.std(-1, "
-                "keepdim=True) + 0.0001)"
+                "2.4": "advantages = from_first - (from_first.sum(-1, keepdim=True) - from_first) / "
+                "(from_first.shape[1] - 1)\nadvantages = advantages / (from_first.std(-1, keepdim=True) + 0.0001)"
             },
         ),
         wrong_lines(

@@ -9,7 +9,7 @@ from grpo_lab.course.exercise import (
     drawn_stability_case,
     f64,
     handwritten_case,
-    log,
+    logp_row,
     nan_padded,
     padded,
     stability_case,
@@ -48,13 +48,15 @@ def _logps_moved_one_way(d, B, T):
 IMPORTANCE_RATIO = Exercise(
     function=importance_ratio,
     cases=(
-        handwritten_case("one token, from probability 0.2 to 0.3", log(0.3), log(0.2), MASK_OF_ONE),
+        handwritten_case("one token, from probability 0.2 to 0.3", logp_row(0.3), logp_row(0.2), MASK_OF_ONE),
         handwritten_case("nothing has moved", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]]), MASK_OF_TWO),
-        handwritten_case("two tokens, twice and half as likely", log(0.4, 0.1), log(0.2, 0.2), MASK_OF_TWO, "sequence"),
         handwritten_case(
-            "padding after one token", log(0.4, 0.9), log(0.2, 0.1), torch.tensor([[True, False]]), "sequence"
+            "two tokens, twice and half as likely", logp_row(0.4, 0.1), logp_row(0.2, 0.2), MASK_OF_TWO, "sequence"
         ),
-        handwritten_case("no token counts", log(0.4, 0.9), log(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
+        handwritten_case(
+            "padding after one token", logp_row(0.4, 0.9), logp_row(0.2, 0.1), torch.tensor([[True, False]]), "sequence"
+        ),
+        handwritten_case("no token counts", logp_row(0.4, 0.9), logp_row(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
         drawn_case("tokens of rows of different lengths", lambda d: _ragged_logps(d, 3, 5)),
         drawn_case("sequences of different lengths, one empty", lambda d: _logps_with_holes(d, 3, 5), level="sequence"),
         stability_case(

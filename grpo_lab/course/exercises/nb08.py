@@ -18,8 +18,8 @@ from grpo_lab.course.exercise import (
     wrong_function,
     wrong_lines,
 )
-from grpo_lab.trainer.first_step import first_step_movement
-from grpo_lab.trainer.rounding import stochastic_round
+from grpo_lab.teaching.first_step import first_step_movement
+from grpo_lab.teaching.rounding import stochastic_round
 
 
 def _with_noise(draws: Draws, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.similar import answers_as_in_key, pasted_answers, similar_answers
 from grpo_lab.course.grading.student_page import STATES, escaped, html_page, state_in_words
 from grpo_lab.course.release.notebooks import number_of, written_question
+from grpo_lab.course.verdict_words import PartKind
 
 NUM_TO_DISCUSS = 2  # mistakes that are proposed for the next lecture
 # The criteria of a full answer in words, for teachers; only a checkout of the repository has the file.
@@ -149,7 +150,7 @@ def reasons_for_lost_points(graded: GradedSubmission, grading: ClassGrades) -> l
     for name, verdict in graded.verdicts.items():
         exercise = grading.exercises[name]
         if graded.state(exercise) in ("partly", "wrong"):
-            message = " ".join(_(part.text) for part in verdict.parts if part.kind == "say")
+            message = " ".join(_(part.text) for part in verdict.parts if part.kind == PartKind.SENTENCES)
             mistakes = ", ".join(mistake_name(exercise, mistake) for mistake in verdict.misconceptions)
             texts.append(f"`{name}`: {mistakes or _first_sentence(message)}")
     is_untouched = all(graded.state(exercise) == "none" for exercise in grading.exercises.values())

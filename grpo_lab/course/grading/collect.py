@@ -31,7 +31,7 @@ from grpo_lab.course.grading.untrusted import (
     is_notebook,
     walk,
 )
-from grpo_lab.course.release import ASSIGNMENTS, number_of, of_notebook
+from grpo_lab.course.release import ASSIGNMENTS, exercises_of_notebook, number_of
 from grpo_lab.course.stub import is_as_released
 
 MAX_NOTES = 20  # notes on files that were left out, for one student
@@ -180,7 +180,7 @@ def is_untouched(submission: Submission) -> bool:
     """Return True if all functions are as they were released, as stubs or variants, and nothing is written in words."""
     if submission.written_answer or submission.exercises_as_text or submission.assignment not in ASSIGNMENTS:
         return False
-    exercises = of_notebook(number_of(submission.assignment))
+    exercises = exercises_of_notebook(number_of(submission.assignment))
     return all(is_as_released(cell.source, exercises) for cell in submission.cells)
 
 

@@ -24,8 +24,9 @@ from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
 from grpo_lab.course.grading.sandbox import Answers, Failures, Sandbox
-from grpo_lab.course.release import number_of, of_notebook
+from grpo_lab.course.release import exercises_of_notebook, number_of
 from grpo_lab.course.variant import ClassKey
+from grpo_lab.course.verdict_words import Fault, PartKind, Status
 from grpo_lab.sandbox.isolation import private_folders, strongest_isolation
 
 VISIBLE_SEED = 0  # the seed of the inputs that students see
@@ -76,7 +77,7 @@ class GradedSubmission:
     def state(self, exercise: Exercise) -> str:
         """Return the state of an exercise: "right", "partly", "wrong", or "none" if it was not begun."""
         verdict = self.verdicts.get(exercise.name)
-        if verdict is None or verdict.status == "not started":
+        if verdict is None or verdict.status == Status.NOT_STARTED:
             return "none"
         points = self.points[exercise.name]
         if points == exercise.points:
@@ -160,7 +161,7 @@ class ClassGrades:
 
     @property
     def exercises(self) -> dict[str, Exercise]:
-        return of_notebook(number_of(self.assignment)) | self.variants
+        return exercises_of_notebook(number_of(self.assignment)) | self.variants
 
     @property
     def max_points(self) -> int:
@@ -206,9 +207,9 @@ def grade(
     number = number_of(assignment_stem)
     variants, fingerprint = (key.exercises(number), key.fingerprint(number)) if key else ({}, "")
     _note_other_variants(submissions, fingerprint)
-    exercises = of_notebook(number) | variants
+    exercises = exercises_of_notebook(number) | variants
     all_hidden_paths = [folder, *hidden_paths, *private_folders()]
-    with Sandbox(of_notebook(number), strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
+    with Sandbox(exercises_of_notebook(number), strongest_isolation(trust), time_limit, all_hidden_paths) as sandbox:
         students = _grade_submissions(submissions, sandbox, jobs, seed, exercises, progress)
     return ClassGrades(assignment_stem, seed, sandbox.isolation, students, fingerprint, variants)
 
@@ -322,13 +323,15 @@ def _graded_submission(entry: dict) -> GradedSubmission:
 def _verdict(entry: dict) -> Verdict:
     values = field_values(Verdict, entry)
     parts = {name: tuple(map(_part, values[name])) for name in ("parts", "folded_parts")}
-    return Verdict(**values | parts | {"misconceptions": tuple(values["misconceptions"])})
+    words = {"status": Status(values["status"]), "fault": Fault(values.get("fault", ""))}
+    return Verdict(**values | parts | words | {"misconceptions": tuple(values["misconceptions"])})
 
 
 def _part(entry: dict) -> Part:
-    if entry["kind"] == "equation" and "tag" not in entry:  # an earlier version stored the tag as the title
+    if entry["kind"] == PartKind.EQUATION and "tag" not in entry:  # an earlier version stored the tag as the title
         entry = entry | {"tag": entry["title"], "title": ""}
-    return Part(**entry | {"rows": tuple(ValueLine(**row) for row in entry["rows"])})
+    rows = tuple(ValueLine(**row) for row in entry["rows"])
+    return Part(**entry | {"kind": PartKind(entry["kind"]), "rows": rows})
 
 
 def grade_answer(exercise: Exercise, answer: dict[int, list] | str, seed: int) -> tuple[int | float, Verdict]:
@@ -340,13 +343,13 @@ def grade_answer(exercise: Exercise, answer: dict[int, list] | str, seed: int) -
     """
     try:
         if isinstance(answer, str):
-            return 0, _sentence_verdict(exercise, "not started" if answer == MISSING else "form", answer)
+            return 0, _sentence_verdict(exercise, Status.NOT_STARTED if answer == MISSING else Status.FORM, answer)
         visible = judge(exercise, answer[VISIBLE_SEED], VISIBLE_SEED)
         fresh = judge(exercise, answer[seed], seed)
         points = earned_points(visible, fresh)
     except Exception as error:  # the outcomes come from the student's process, and may not end the grading of others
         message = f"What it returned could not be judged: {type(error).__name__}: {error}"
-        return 0, _sentence_verdict(exercise, "form", message[:500])
+        return 0, _sentence_verdict(exercise, Status.FORM, message[:500])
     if visible.right and not fresh.right:
         # The verdict has sentences only, so that it shows no fresh input.
         verdict = _sentence_verdict(exercise, fresh.status, f"{HARD_CODED}\n{fresh.message}")
@@ -354,6 +357,6 @@ def grade_answer(exercise: Exercise, answer: dict[int, list] | str, seed: int) -
     return points, visible
 
 
-def _sentence_verdict(exercise: Exercise, status: str, text: str) -> Verdict:
-    parts = tuple(Part("say", line) for line in text.splitlines() if line.strip())
-    return Verdict(exercise.name, status, parts, fault="stopped" if status == "form" else "")
+def _sentence_verdict(exercise: Exercise, status: Status, text: str) -> Verdict:
+    parts = tuple(Part(PartKind.SENTENCES, line) for line in text.splitlines() if line.strip())
+    return Verdict(exercise.name, status, parts, fault=Fault.STOPPED if status == Status.FORM else Fault.NONE)

@@ -1,10 +1,10 @@
 """Read a notebook from a stranger: its JSON, the assignment that it belongs to, and the cells that the grading runs."""
 
-import ast
 import json
 import re
 from dataclasses import dataclass
 
+from grpo_lab.base.cell_code import functions_of_cell
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.release.notebooks import ASSIGNMENTS, NOTHING_WRITTEN, demonstration, number_of
 
@@ -29,10 +29,7 @@ class Cell:
     @property
     def defines(self) -> list[str]:
         """The names of the functions at the top level of the cell."""
-        try:
-            return [node.name for node in ast.parse(self.source).body if isinstance(node, ast.FunctionDef)]
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return []
+        return [function.name for function in functions_of_cell(self.source)]
 
 
 def read_cells(content: bytes) -> list[dict]:

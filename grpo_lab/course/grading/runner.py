@@ -7,21 +7,19 @@ After an exercise has been tried, the library's version of its function replaces
 call that one, so a mistake costs points only once.
 """
 
-import ast
 import gc
 import inspect
 import json
 import linecache
 import os
-import re
 import signal
 import sys
 import types
 from pathlib import Path
 
+from grpo_lab.base.cell_code import python_of_cell
 from grpo_lab.course.exercise import Exercise
 
-_MAGIC = re.compile(r"^(\s*)(?:%{1,2}|!|\?).*$|^(\s*)[\w.]+\?{1,2}\s*$")
 MAX_ERROR_LENGTH = 2_000  # characters of the text of an error
 MISSING = "The notebook defines no function of this name."
 # A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.
@@ -179,16 +177,16 @@ def run_cells(cells: list[dict], channel: Channel) -> dict:
             run_cell(cell["source"], f"<cell {cell['number']}>", namespace)
         except BaseException as error:
             failures[str(cell["number"])] = error_in_words(error)
-        defined_by_student |= {name: value for name, value in namespace.items() if not _is_of_library(value)}
+        defined_by_student |= {name: value for name, value in namespace.items() if not _is_from_library(value)}
     channel.send({"failed": failures})
     # A later cell may import the library's function under the name of the student's. The student's still counts.
     for name, value in namespace.items():
-        if _is_of_library(value) and name in defined_by_student:
+        if _is_from_library(value) and name in defined_by_student:
             namespace[name] = defined_by_student[name]
     return namespace
 
 
-def _is_of_library(value) -> bool:
+def _is_from_library(value) -> bool:
     """Return True for a function of this package, which may lack its body.
 
     This uses `type` and not `isinstance`, which would run code of a student's object.
@@ -199,28 +197,11 @@ def _is_of_library(value) -> bool:
 
 def run_cell(source: str, name: str, namespace: dict) -> None:
     """Run a cell in a namespace. `name` is the file name that tracebacks show."""
-    code = without_jupyter_lines(source)
+    code = python_of_cell(source)
     if code is None:
         return
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     exec(compile(code, name, "exec"), namespace)
-
-
-def without_jupyter_lines(source: str) -> str | None:
-    """Return a cell with `pass` for the lines that only Jupyter understands (`%magic`, `!command`, `name?`).
-
-    The result is None for a cell in another language. Other syntax errors remain, and are raised when the cell runs.
-    """
-    lines = source.splitlines()
-    if lines and lines[0].startswith("%%"):
-        if not re.match(r"%%(time|timeit|capture)\b", lines[0]):
-            return None
-        source = "\n".join(["", *lines[1:]])
-    try:
-        ast.parse(source)
-        return source
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "\n".join(_MAGIC.sub(lambda m: f"{m[1] or m[2] or ''}pass", line) for line in source.splitlines())
 
 
 def error_in_words(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_lab.base.cell_code import Function, functions_of_cell
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades
 from grpo_lab.course.stub import body_of, given_checks, solution_body
@@ -182,11 +183,8 @@ class Answer(NamedTuple):
 
 def answers_in(source: str, exercises: Container[str]) -> dict[str, Answer]:
     """Return the answers in a cell by exercise; none if the cell cannot be parsed."""
-    try:
-        functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-        return {function.name: _answer(function) for function in functions if function.name in exercises}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
+    functions = functions_of_cell(source)
+    return {function.name: _answer(function) for function in functions if function.name in exercises}
 
 
 @cache
@@ -213,7 +211,7 @@ def published_answers(exercise: Exercise) -> list[Answer]:
     return [_answer(functions[name]) for name in names if name in functions]
 
 
-def _answer(function: ast.FunctionDef) -> Answer:
+def _answer(function: Function) -> Answer:
     body = ast.Module(body_of(function)[len(given_checks(function)) :], [])
     nodes = [node for node in ast.walk(body) if not isinstance(node, ast.expr_context)]
     for node in nodes:

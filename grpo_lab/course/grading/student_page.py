@@ -7,6 +7,7 @@ from grpo_lab.base.language import _, fill, language
 from grpo_lab.course.checking.verdict_parts import part_html
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
+from grpo_lab.course.verdict_words import PartKind
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
@@ -86,11 +87,11 @@ def _section(graded: GradedSubmission, name: str) -> str:
     verdict = graded.verdicts[name]
     parts = [f'<section id="{escaped(verdict.exercise)}"><h2><code>{escaped(verdict.exercise)}</code></h2>']
     if not verdict.right:
-        parts += [part_html(part) for part in verdict.parts if part.kind != "expected"]
+        parts += [part_html(part) for part in verdict.parts if part.kind != PartKind.EXPECTED]
     parts += [
         f"<p>{escaped(_(fill('Look at Eq. ({0}).', part.tag)))}</p>"
         for part in verdict.folded_parts
-        if part.kind == "equation"
+        if part.kind == PartKind.EQUATION
     ]
     if verdict.misconceptions:
         parts.append(f'<p class="quiet">{escaped(_(fill("Known as: {0}.", ", ".join(verdict.misconceptions))))}</p>')

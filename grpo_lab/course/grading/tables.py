@@ -6,6 +6,7 @@ import json
 import textwrap
 
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
+from grpo_lab.course.verdict_words import PartKind
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # beginnings of a cell that a spreadsheet takes for a formula
 MAX_FEEDBACK_LENGTH = 400  # characters of feedback on one function
@@ -80,7 +81,7 @@ def gradescope_results(grading: ClassGrades, graded: GradedSubmission) -> str:
     """Return `results.json` of one submission, the file in which Gradescope expects the results of an autograder."""
     tests = []
     for name, verdict in graded.verdicts.items():
-        sentences = [part.text for part in verdict.parts if part.kind != "expected"]
+        sentences = [part.text for part in verdict.parts if part.kind != PartKind.EXPECTED]
         state = graded.state(grading.exercises[name])
         tests.append(
             {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpo_lab
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.release.notebooks import of_notebook, refuse_unless_new
+from grpo_lab.course.release.notebooks import exercises_of_notebook, refuse_unless_new
 from grpo_lab.course.variant import ClassKey
 
 CHECKOUT = Path(grpo_lab.__file__).resolve().parents[1]
@@ -78,7 +78,7 @@ def export_gradescope(folder: Path, seed: int, assignment: str | None = None, ke
         ValueError: If there is no such assignment.
         FileNotFoundError: If the package is installed without its checkout.
     """
-    if assignment is not None and not of_notebook(assignment):
+    if assignment is not None and not exercises_of_notebook(assignment):
         raise InputError("assignment", assignment, "expected the number of one, such as 02")
     refuse_unless_new(folder)
     archive = folder.with_name(f"{folder.name}.zip")

@@ -17,7 +17,7 @@ from grpo_lab.base.files import write_atomically
 from grpo_lab.base.language import counted, page_in_language
 from grpo_lab.base.lesson_files import FOLDER
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, of_notebook, texts_of
+from grpo_lab.course.exercises import NAMES, exercises_of_notebook, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.course.variant import ClassKey, results_of
 from grpo_lab.formulas.source import read_equations
@@ -164,7 +164,7 @@ def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> I
     The metadata say what the cell is for: {"exercise": ..., "role": ...}. A stub has no role.
     """
     variants = key.exercises(number) if key else {}
-    exercises = of_notebook(number) | variants
+    exercises = exercises_of_notebook(number) | variants
     yield "markdown", head_text(number, exercises), {"role": "head"}
     yield (
         "code",
@@ -249,7 +249,7 @@ def _stub_with_imports(exercise: Exercise) -> str:
 
     Functions that the student writes in this notebook, and those that the import cell imports, are left out.
     """
-    source, written_here = stub_source(exercise), of_notebook(exercise.notebook)
+    source, written_here = stub_source(exercise), exercises_of_notebook(exercise.notebook)
     in_import_cell = imports_of(exercise, source)
     mentioned = [line for line in named_imports(exercise) if line not in in_import_cell]
     lines = [line for line in mentioned if line.split()[-1] not in written_here]

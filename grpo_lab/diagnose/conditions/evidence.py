@@ -44,16 +44,12 @@ def trend(log: Log, metric: str) -> Trend:
     return Trend(metric, first, last, last - first, error, last - first > 3 * error)
 
 
-def metric_names(log: Log) -> list[str]:
-    return list(dict.fromkeys(name for row in log.rows for name in row))
-
-
 def reward_mean_metrics(log: Log) -> list[str]:
     """Return the metrics of the reward functions with a nonzero weight, such as "rewards/format_reward/mean".
 
     If none of them has a number in `MIN_STEPS` steps, return ["reward"].
     """
-    names = [name for name in metric_names(log) if name.startswith("rewards/") and name.endswith("/mean")]
+    names = [name for name in log.metric_names() if name.startswith("rewards/") and name.endswith("/mean")]
     weights = log.settings.get("reward_weights") or [1.0] * len(names)
     counted = [name for name, weight in zip(names, weights, strict=False) if weight]
     return [name for name in counted if len(log.points(name)[1]) >= MIN_STEPS] or ["reward"]

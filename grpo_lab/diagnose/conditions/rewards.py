@@ -98,6 +98,18 @@ def length_without_gain(log: Log) -> Evidence | None:
     return f"{length}, while {gain}"
 
 
+def _mean_around(centres: np.ndarray, steps: np.ndarray, values: np.ndarray, width: int) -> np.ndarray:
+    """Return for each centre the mean of the values at the `width` nearest steps; of two equally near, the earlier.
+
+    The nearest steps follow each other. The window that begins at index i moves on while the step after its end is
+    nearer than its first step: steps[i] + steps[i + width] < 2 * centre.
+    """
+    width = min(width, len(steps))
+    first = np.searchsorted(steps[: len(steps) - width] + steps[width:], 2 * centres)
+    sums = np.concatenate([[0.0], values.cumsum()])
+    return (sums[first + width] - sums[first]) / width
+
+
 def held_out_falls_behind(log: Log) -> Evidence | None:
     """Detect that the training reward is above the held-out reward in the later half of the evaluations.
 
@@ -107,8 +119,7 @@ def held_out_falls_behind(log: Log) -> Evidence | None:
     steps, reward = log.points("reward", MIN_STEPS)
     half = len(eval_steps) // 2
     width = 2 * max(2, len(reward) // 10)  # number of steps around an evaluation that are compared with it
-    nearest_steps = [np.abs(steps - step).argsort()[:width] for step in eval_steps]
-    training_reward = np.array([reward[indices].mean() for indices in nearest_steps])
+    training_reward = _mean_around(eval_steps, steps, reward, width)
     gap = training_reward - held_out
     early_gap = gap[:half].mean()
     late_gap = gap[-half:].mean()

@@ -30,7 +30,7 @@ class InPlaceCache:
         config = model.config
         self.write_column = write_column
         self.dtype = attention_dtype(model)
-        self.columns = capacity  # number of columns that attention reads
+        self.num_columns = capacity  # number of columns that attention reads
         shape = (num_rows, config.num_key_value_heads, capacity, head_dim(config))
         self.keys, self.values = (
             [torch.zeros(shape, dtype=self.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
@@ -41,7 +41,7 @@ class InPlaceCache:
         # Under autocast the rotated keys are float32. They are rounded once here; attention would do it at every step.
         self.keys[layer].index_copy_(2, self.write_column, keys.to(self.dtype))
         self.values[layer].index_copy_(2, self.write_column, values.to(self.dtype))
-        return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
+        return self.keys[layer][:, :, : self.num_columns], self.values[layer][:, :, : self.num_columns]
 
     def load(self, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, copies: int) -> None:
         """Clear the cache, then copy the keys and values of the prompts into it.
@@ -86,7 +86,7 @@ class PreallocatedCache(InPlaceCache):
         sources = rows[moved]
         for layers, tensors in zip((self.keys, self.values), self._memory, strict=True):
             for layer, tensor in enumerate(tensors):
-                written = tensor[:, :, : self.columns]
+                written = tensor[:, :, : self.num_columns]
                 if len(moved):
                     written.index_copy_(0, moved, written.index_select(0, sources))
                 layers[layer] = tensor[: len(rows)]

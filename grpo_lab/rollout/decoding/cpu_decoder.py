@@ -28,12 +28,12 @@ class CpuDecoder(Decoder):
 
     shares_prefixes = True
 
-    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> InPlaceCache:
+    def _new_cache(self, num_prefixes: int, num_rows: int, num_columns: int) -> InPlaceCache:
         config = self.model.config
-        numbers_per_row = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config) * columns
+        numbers_per_row = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config) * num_columns
         if numbers_per_row * attention_dtype(self.model).itemsize < LARGE_ROW_BYTES:
-            return super()._new_cache(num_prefixes, num_rows, columns)
-        return PreallocatedCache(self.model, num_prefixes, num_rows, columns, self.write_column)
+            return super()._new_cache(num_prefixes, num_rows, num_columns)
+        return PreallocatedCache(self.model, num_prefixes, num_rows, num_columns, self.write_column)
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         head = self.model.get_output_embeddings()
@@ -47,20 +47,20 @@ class CpuDecoder(Decoder):
         for steps in range(1, max_steps + 1):
             if steps > 1:
                 self.regroup_rows()
-            self.cache.columns = int(self.write_column) + 1  # columns that are written, with the column of this step
+            self.cache.num_columns = int(self.write_column) + 1  # columns written so far, and that of this step
             self.step()
-            self.take_turns()
+            self.update_episodes()
             if self.done.all():
                 return steps
         return max_steps
 
     def regroup_rows(self) -> None:
         """Remove the rows that have ended, and give rows that drew different tokens different prefixes."""
-        writing = ~self.done
+        is_active = ~self.done
         vocab_size = self.model.config.vocab_size
-        self.rows, self.done = self.rows[writing], self.done[writing]
+        self.rows, self.done = self.rows[is_active], self.done[is_active]
         # A prefix and the token after it, as one number.
-        extended = self.prefix_index[writing] * vocab_size + self.sequences[self.rows, self.write_column]
+        extended = self.prefix_index[is_active] * vocab_size + self.sequences[self.rows, self.write_column]
         new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
         if isinstance(self.cache, PreallocatedCache):
             order = order_keeping_parents(new_prefixes // vocab_size)
@@ -76,7 +76,7 @@ class CpuDecoder(Decoder):
 
         A random number is drawn for rows that have left as well, so that the draws of the other rows do not change.
         """
-        u = torch.rand(self.rollout_rows, dtype=torch.float64)
+        u = torch.rand(self.num_rollout_rows, dtype=torch.float64)
         u = u if self.rows_in_rollout is None else u[self.rows_in_rollout]
         return inverse_cdf(pi, u[self.rows], self.prefix_index)
 

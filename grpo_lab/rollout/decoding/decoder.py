@@ -17,24 +17,26 @@ from torch.func import functional_call
 from transformers import Cache
 
 from grpo_lab.base.checks import RunError
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies, decoding_mode
-from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, entropy_of
+from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, entropy_of, warp
 from grpo_lab.rollout.decoding.turns import NOT_FORCED, EpisodeTokens
 from grpo_lab.rollout.inputs import Prompts
 
 
 @dataclass(frozen=True)
 class DecoderSpec:
-    """The sizes of a decoder, and its sampling parameters."""
+    """The sizes of a decoder, its sampling parameters, and the tokens that end and pad a completion."""
 
     num_prompts: int  # P
-    num_generations: int  # G
-    columns: int  # number of columns of the cache, enough for the longest prompt and its completion
+    num_columns: int  # of the cache, enough for the longest prompt and its completion
     sampling: SamplingParams
+    eos_token_ids: tuple[int, ...]
+    pad_token_id: int
     # Number of rows of the whole rollout, if the decoder draws only a part of it: each part draws the random numbers of
     # all rows. None if it draws the whole rollout.
-    rollout_rows: int | None = None
+    num_rollout_rows: int | None = None
 
 
 class Decoder:
@@ -53,26 +55,26 @@ class Decoder:
     shares_prefixes = False  # True if the G rows of a prompt begin as one row of the batch
 
     def __init__(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None = None):
-        num_rows = spec.num_prompts * spec.num_generations
-        rows_per_prefix = spec.num_generations if self.shares_prefixes else 1
+        num_rows = spec.num_prompts * spec.sampling.num_generations
+        rows_per_prefix = spec.sampling.num_generations if self.shares_prefixes else 1
         num_prefixes = num_rows // rows_per_prefix
         zeros = partial(torch.zeros, dtype=torch.long, device=model.device)
 
         self.model = model
-        self.sampling = spec.sampling
+        self.spec = spec
         self.episode_tokens = episode_tokens
         # The cache column that this step writes; the token that it draws goes into the next one.
         self.write_column = zeros(1)
-        self.cache = self._new_cache(num_prefixes, num_rows, spec.columns)
+        self.cache = self._new_cache(num_prefixes, num_rows, spec.num_columns)
         self.autocast_weights = autocast_copies(model)
         # In an episode, `episode_tokens` ends a row.
-        eos_token_ids = spec.sampling.eos_token_ids if episode_tokens is None else ()
+        eos_token_ids = spec.eos_token_ids if episode_tokens is None else ()
         self.eos_token_ids = torch.tensor(eos_token_ids, dtype=torch.long, device=model.device)
 
         # The record of all rows, one entry per row:
-        self.sequences = zeros(num_rows, spec.columns)
-        self.logp = zeros(num_rows, spec.columns, dtype=torch.float32)
-        self.entropy = zeros(num_rows, spec.columns, dtype=torch.float32)
+        self.sequences = zeros(num_rows, spec.num_columns)
+        self.logp = zeros(num_rows, spec.num_columns, dtype=torch.float32)
+        self.entropy = zeros(num_rows, spec.num_columns, dtype=torch.float32)
         self.forced = None if episode_tokens is None else zeros(num_rows) + NOT_FORCED  # the next token of a reply
 
         # The rows of the batch, one entry per row; a subclass drops rows that have ended:
@@ -84,15 +86,15 @@ class Decoder:
         self.representative_row = self.rows[::rows_per_prefix]  # number of one row that has this prefix
         self.token = zeros(num_prefixes, 1)  # last token of the prefix, which the next step reads
         self.position = zeros(num_prefixes, 1)  # position of that token
-        self.visible = zeros(num_prefixes, spec.columns, dtype=torch.bool)  # True at columns that attention may read
+        self.visible = zeros(num_prefixes, spec.num_columns, dtype=torch.bool)  # True at columns that may be read
 
         # The rollout that these rows are a part of, if they are:
-        self.rollout_rows = spec.rollout_rows or num_rows
-        self.rows_in_rollout = None if self.rollout_rows == num_rows else self.rows.clone()  # their numbers in it
+        self.num_rollout_rows = spec.num_rollout_rows or num_rows
+        self.rows_in_rollout = None if self.num_rollout_rows == num_rows else self.rows.clone()  # their numbers in it
 
-    def _new_cache(self, num_prefixes: int, num_rows: int, columns: int) -> InPlaceCache:
+    def _new_cache(self, num_prefixes: int, num_rows: int, num_columns: int) -> InPlaceCache:
         """Return a new cache for the prefixes of the prompts; later it may have to hold up to `num_rows` prefixes."""
-        return InPlaceCache(self.model, num_prefixes, columns, self.write_column)
+        return InPlaceCache(self.model, num_prefixes, num_columns, self.write_column)
 
     @classmethod
     def columns_for(cls, prompt_length: int, completion_length: int) -> int:
@@ -124,7 +126,7 @@ class Decoder:
             self.rows_in_rollout.copy_(torch.arange(len(self.rows_in_rollout), device=self.token.device) + first_row)
         num_prompts, prompt_length = prompts.ids.shape
         prefixes_per_prompt = len(self.representative_row) // num_prompts
-        self.sequences.fill_(self.sampling.pad_token_id)
+        self.sequences.fill_(self.spec.pad_token_id)
         self.sequences[:, :prompt_length] = prompts.ids.repeat_interleave(len(self.rows) // num_prompts, 0)
         is_token = prompts.mask.repeat_interleave(prefixes_per_prompt, 0)
         self.token.copy_(prompts.ids[:, -1:].repeat_interleave(prefixes_per_prompt, 0))
@@ -148,7 +150,7 @@ class Decoder:
         """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken."""
         for steps in range(1, max_steps + 1):
             next_token = self.step()
-            self.take_turns()
+            self.update_episodes()
             if self.done.all():
                 return steps
             self.token = next_token.unsqueeze(1)
@@ -169,19 +171,19 @@ class Decoder:
         token_index = (self.rows, self.write_column)
         self.logp.index_put_(token_index, log_pi[self.prefix_index, next_token])  # [recorded]
         self.entropy.index_put_(token_index, entropy_of(log_pi, pi)[self.prefix_index])
-        next_token = next_token.masked_fill(self.done, self.sampling.pad_token_id)
+        next_token = next_token.masked_fill(self.done, self.spec.pad_token_id)
         self.sequences.index_put_(token_index, next_token)
         self.done.logical_or_((next_token.unsqueeze(1) == self.eos_token_ids).any(-1))
         return next_token
 
-    def take_turns(self) -> None:
+    def update_episodes(self) -> None:
         """Pass the drawn tokens to `episode_tokens`; read back which tokens are forced next and which rows are done.
 
         This waits for the device. Without an environment there is nothing to do.
         """
         if self.episode_tokens is not None:
             self.episode_tokens.append(self.rows.tolist(), self.sequences[self.rows, self.write_column].tolist())
-            self.forced.copy_(torch.tensor(self.episode_tokens.forced()))
+            self.forced.copy_(torch.tensor(self.episode_tokens.next_forced_tokens()))
             self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
@@ -202,7 +204,7 @@ class Decoder:
         """
         if self.episode_tokens is None:
             completions = self.sequences[:, prompt_length : prompt_length + steps]
-            is_token = completion_mask(completions, list(self.sampling.eos_token_ids))
+            is_token = completion_mask(completions, list(self.spec.eos_token_ids))
             end_column = prompt_length + int(is_token.any(0).sum())
             checked_logp = self.logp[:, prompt_length:end_column]
         else:
@@ -225,7 +227,7 @@ class Decoder:
         with decoding_mode(self.model):
             logits = self._forward(keywords)
         ids = torch.where(self.visible, self.sequences.index_select(0, self.representative_row), self.token)
-        return self.sampling.warp(ids, logits.float())
+        return warp(self.spec.sampling, ids, logits.float())
 
     def _forward(self, keywords: dict) -> Float[Tensor, "M V"]:
         """Return the model's logits after the last token of each prefix."""
@@ -236,6 +238,6 @@ class Decoder:
         """Return the attention mask of one step, 0 or minus infinity, computed once for all layers."""
         config = self.model.config
         heads_per_key = config.num_attention_heads // config.num_key_value_heads
-        visible = self.visible[:, None, None, : self.cache.columns].expand(-1, -1, heads_per_key, -1)
+        visible = self.visible[:, None, None, : self.cache.num_columns].expand(-1, -1, heads_per_key, -1)
         mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
         return mask.masked_fill_(~visible, -torch.inf)

@@ -14,7 +14,7 @@ from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.generate import sample_by_generate
 from grpo_lab.rollout.decoding.gpu_memory import free_gpu_bytes, parts_that_fit
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, reusable_bytes
-from grpo_lab.rollout.decoding.sampling_params import Samples, SamplingRequest
+from grpo_lab.rollout.decoding.sampling_request import Samples, SamplingRequest
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
@@ -24,15 +24,15 @@ DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # device type to decoder; 
 
 def sample_sequences(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request by the fastest sampler that is right for the model and its device."""
-    if request.use_generate or not has_fast_path(model):
+    if request.sampling.cache_implementation == "dynamic" or not has_fast_path(model):
         return sample_by_generate(model, request)
     num_parts = 1
     decoder_class = _decoder_class(model)
     if request.episode_tokens is None:
         num_prompts, prompt_length = request.prompts.ids.shape
-        columns = decoder_class.columns_for(prompt_length, request.max_completion_length)
+        num_columns = decoder_class.columns_for(prompt_length, request.sampling.max_completion_length)
         free_bytes = free_gpu_bytes(model.device) + reusable_bytes()
-        num_parts = parts_that_fit(model, num_prompts, request.num_generations, columns, free_bytes)
+        num_parts = parts_that_fit(model, num_prompts, request.sampling.num_generations, num_columns, free_bytes)
     samples = _sample_part(model, request) if num_parts == 1 else _sample_in_parts(model, request, num_parts)
     decoder_class.end_rollout()
     return samples
@@ -54,12 +54,12 @@ def _sample_in_parts(model, request: SamplingRequest, num_parts: int) -> Samples
     for part_index, part_request in enumerate(request.in_parts(num_parts)):
         set_random_state(model.device, start_state)
         first_row = part_index * request.num_rows // num_parts
-        samples.append(_sample_part(model, part_request, rollout_rows=request.num_rows, first_row=first_row))
+        samples.append(_sample_part(model, part_request, num_rollout_rows=request.num_rows, first_row=first_row))
         end_states.append(random_state(model.device))
     steps = [part.steps for part in samples]
     set_random_state(model.device, end_states[steps.index(max(steps))])
     return Samples(
-        _stacked([part.sequences for part in samples], request.sampling.pad_token_id),
+        _stacked([part.sequences for part in samples], request.pad_token_id),
         _stacked([part.logp for part in samples], 0),
         _stacked([part.entropy for part in samples], 0),
         max(steps),
@@ -72,12 +72,12 @@ def _stacked(parts: list[Tensor], padding: int) -> Tensor:
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=padding) for part in parts])
 
 
-def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = None, first_row: int = 0) -> Samples:
+def _sample_part(model, request: SamplingRequest, num_rollout_rows: int | None = None, first_row: int = 0) -> Samples:
     """Draw the completions of a request that is a whole rollout, or a part of one.
 
     Args:
         model, request: The arguments of `sample_sequences`.
-        rollout_rows: Number of rows of the whole rollout, if the request is a part of it; None if it is all of it.
+        num_rollout_rows: Number of rows of the whole rollout, if the request is a part of it; None if it is all of it.
         first_row: Index of the first row of the request in the rollout.
 
     Raises:
@@ -88,11 +88,13 @@ def _sample_part(model, request: SamplingRequest, rollout_rows: int | None = Non
     all_but_last = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
     prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     decoder_class = _decoder_class(model)
-    columns = decoder_class.columns_for(prompt_length, request.max_completion_length)
-    spec = DecoderSpec(num_prompts, request.num_generations, columns, request.sampling, rollout_rows)
+    num_columns = decoder_class.columns_for(prompt_length, request.sampling.max_completion_length)
+    spec = DecoderSpec(
+        num_prompts, num_columns, request.sampling, request.eos_token_ids, request.pad_token_id, num_rollout_rows
+    )
     with decoder_class.for_rollout(model, spec, request.episode_tokens) as decoder:
         decoder.load(request.prompts, prompt_cache, first_row)
-        steps = decoder.run(request.max_completion_length)
+        steps = decoder.run(request.sampling.max_completion_length)
         samples = decoder.read_samples(prompt_length, steps)
         del decoder  # while this variable exists, the memory of the decoder cannot be freed
     return samples

@@ -11,7 +11,8 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.rollout.decoding.sampling_params import NOT_FINITE, Samples, SamplingParams, SamplingRequest, entropy_of
+from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, SamplingRequest, entropy_of, warp
 from grpo_lab.rollout.decoding.turns import NOT_FORCED, EpisodeTokens
 from grpo_lab.rollout.forward.modes import set_aside_generation_config
 
@@ -20,15 +21,15 @@ def sample_by_generate(model, request: SamplingRequest) -> Samples:
     """Draw the completions of a request with `generate`, which supports every architecture of transformers."""
     sampling = request.sampling
     episode_tokens = request.episode_tokens
-    ids, mask = (x.repeat_interleave(request.num_generations, 0) for x in request.prompts)
+    ids, mask = (x.repeat_interleave(sampling.num_generations, 0) for x in request.prompts)
     recorder = _Recorder(sampling, ~mask, episode_tokens)
     # In an episode, `episode_tokens` decides when a row ends: an end token may end only a turn.
-    eos_token_ids = None if episode_tokens is not None else list(sampling.eos_token_ids) or None
+    eos_token_ids = None if episode_tokens is not None else list(request.eos_token_ids) or None
     settings = GenerationConfig(
         do_sample=True,
-        max_new_tokens=request.max_completion_length,
+        max_new_tokens=sampling.max_completion_length,
         eos_token_id=eos_token_ids,
-        pad_token_id=sampling.pad_token_id,
+        pad_token_id=request.pad_token_id,
         top_k=0,
     )
     keywords = {"generation_config": settings, "logits_processor": [recorder]}
@@ -66,13 +67,13 @@ class _Recorder(LogitsProcessor):
         self._record_logp(input_ids[:, -1])
         length = self.is_padding.shape[1]
         prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
-        logits = self.sampling.warp(torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
+        logits = warp(self.sampling, torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
         self.log_pi = logits.log_softmax(-1)
         if self.log_pi.isnan().any():
             raise RunError(NOT_FINITE)
         self.entropy.append(entropy_of(self.log_pi, self.log_pi.exp()))
         if self.episode_tokens is not None:
-            forced = torch.tensor(self.episode_tokens.forced(), device=logits.device)[:, None]
+            forced = torch.tensor(self.episode_tokens.next_forced_tokens(), device=logits.device)[:, None]
             is_forced = torch.arange(logits.shape[1], device=logits.device) == forced
             forced_logits = torch.zeros_like(logits).masked_fill(~is_forced, -torch.inf)
             logits = torch.where(forced == NOT_FORCED, logits, forced_logits)

@@ -23,19 +23,19 @@ def free_gpu_bytes(device: torch.device) -> float:
     return free_bytes + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - GIB
 
 
-def parts_that_fit(model, num_prompts: int, num_generations: int, columns: int, free_bytes: float) -> int:
+def parts_that_fit(model, num_prompts: int, num_generations: int, num_columns: int, free_bytes: float) -> int:
     """Return the smallest number of equal parts of a rollout such that a captured step of each part fits into memory.
 
     Args:
         model: The policy, a model of the fast paths.
         num_prompts, num_generations: P and G.
-        columns: Number of columns of the cache.
+        num_columns: Number of columns of the cache.
         free_bytes: Bytes of free memory; infinity if memory sets no limit.
     """
     config = model.config
     logits_bytes = 4 * config.vocab_size
     numbers_per_column = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim(config)
-    row_bytes = columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
+    row_bytes = num_columns * numbers_per_column * attention_dtype(model).itemsize + CAPTURED_LOGITS * logits_bytes
     return fewest_parts(num_prompts, num_generations, row_bytes, logits_bytes, free_bytes)
 
 

@@ -9,7 +9,7 @@ yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, whi
 have ended go on drawing, and nobody reads what they draw. This costs little: the weights are read in any case, and only
 the columns of such a row are read in addition.
 
-A capture takes longer than sampling many short answers. Within a run (`reuse_decoder`), the decoder with its graph is
+A capture takes longer than sampling many short answers. Within a run (`shared_decoder`), the decoder with its graph is
 kept for later rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
 """
 
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
 from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS, has_room
-from grpo_lab.rollout.decoding.sampling_params import Samples
+from grpo_lab.rollout.decoding.sampling_request import Samples
 from grpo_lab.rollout.decoding.turns import EpisodeTokens
 from grpo_lab.rollout.forward.attention import attention_dtype
 
@@ -58,7 +58,7 @@ class GraphDecoder(Decoder):
         check_every = STEPS_PER_CHECK if self.episode_tokens is None else 1
         for steps in range(1, max_steps + 1):
             self.replay()
-            self.take_turns()
+            self.update_episodes()
             if steps % check_every == 0 and self.done.all():
                 return steps
         return max_steps
@@ -69,7 +69,7 @@ class GraphDecoder(Decoder):
         return next_token
 
     def draw(self, log_pi: Float[Tensor, "B V"], pi: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
-        noise = log_pi.new_empty(self.rollout_rows, log_pi.shape[1]).exponential_()
+        noise = log_pi.new_empty(self.num_rollout_rows, log_pi.shape[1]).exponential_()
         if self.rows_in_rollout is not None:
             noise = noise.index_select(0, self.rows_in_rollout)
         return exponential_race(log_pi, noise)
@@ -91,7 +91,7 @@ class GraphDecoder(Decoder):
             self.sequences,
             self.visible,
         ]
-        noise_rows = 0 if self.rows_in_rollout is None else self.rollout_rows  # a part draws the noise of all rows
+        noise_rows = 0 if self.rows_in_rollout is None else self.num_rollout_rows  # a part draws the noise of all rows
         logits_bytes = 4 * self.model.config.vocab_size * (CAPTURED_LOGITS * len(self.rows) + noise_rows)
         return sum(tensor.nbytes for tensor in kept_tensors) + logits_bytes
 
@@ -136,11 +136,11 @@ class DecoderPool:
                 torch.cuda.empty_cache()  # memory that a graph has reserved is of no use to other tensors
 
 
-_decoder_pools: list[DecoderPool] = []  # one per open `reuse_decoder`, the innermost last
+_decoder_pools: list[DecoderPool] = []  # one per open `shared_decoder`, the innermost last
 
 
 @contextmanager
-def reuse_decoder() -> Iterator[None]:
+def shared_decoder() -> Iterator[None]:
     """Share one decoder, with its captured step, among the rollouts inside this context."""
     _decoder_pools.append(DecoderPool())
     try:
@@ -152,7 +152,7 @@ def reuse_decoder() -> Iterator[None]:
 def reusable_bytes() -> int:
     """Return the bytes of GPU memory that a kept decoder holds, which the next rollout reuses or frees; 0 without one.
 
-    This is the decoder that the innermost open `reuse_decoder` keeps.
+    This is the decoder that the innermost open `shared_decoder` keeps.
     """
     decoder = _decoder_pools[-1].decoder if _decoder_pools else None
     return 0 if decoder is None else decoder.nbytes
@@ -163,7 +163,7 @@ def borrow_decoder(model, spec: DecoderSpec, episode_tokens: EpisodeTokens | Non
     """Provide a decoder for a rollout or a part of one: the last decoder if it fits, else a new one.
 
     The next rollout or part overwrites the tensors of the decoder, so `read_samples` copies them. Outside
-    `reuse_decoder` the decoder is dropped at the end.
+    `shared_decoder` the decoder is dropped at the end.
     """
     pool = _decoder_pools[-1] if _decoder_pools else DecoderPool()
     try:

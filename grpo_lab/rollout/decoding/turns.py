@@ -98,7 +98,7 @@ class EpisodeTokens:
         self.done, self.truncated = [False] * num_rows, [False] * num_rows
         self.num_replies = [0] * num_rows  # number of the environment's replies
 
-    def forced(self) -> list[int]:
+    def next_forced_tokens(self) -> list[int]:
         """Return the id that each row has to write next; `NOT_FORCED` for a row in which the policy draws it."""
         return [queue[0] if queue else NOT_FORCED for queue in self.reply_queue]
 

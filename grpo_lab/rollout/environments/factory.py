@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.environments.environment import Environment, EnvironmentLike, as_environment
+from grpo_lab.rollout.environments.environment import Environment, check_is_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.tool_environment import TOOL_TIMEOUT
@@ -15,7 +15,7 @@ def make_environment(
     *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
-    environment: EnvironmentLike | None = None,
+    environment: Environment | None = None,
     max_tool_calling_iterations: int | None = None,
     tool_timeout: float = TOOL_TIMEOUT,
 ) -> Environment | None:
@@ -26,15 +26,16 @@ def make_environment(
         tools: Functions for a `ToolEnvironment`.
         environment_factory: A class, or a function without arguments, that makes the environments of a
             `ToolEnvironment`. It is called once here.
-        environment: An environment object, such as a `TextEnvironment`, or one of the user's own, which is wrapped.
+        environment: An environment object, such as a `TextEnvironment`, or one of the user's own `Environment`.
         max_tool_calling_iterations: Maximum number of turns after which the environment replies; one more turn may
             follow. None leaves the limit to the environment.
-        tool_timeout: Limit of a call of a tool in seconds.
+        tool_timeout: Limit of a call of a tool in seconds. The default leaves the limit to the environment.
 
     Raises:
-        InputError: if the task or `environment` is an environment and there are tools or a factory, too; or for a limit
-            of turns without an environment.
+        InputError: if the task or `environment` is an environment and there are tools or a factory, too; if
+            `environment` is no `Environment`; or for a limit that no environment reads.
     """
+    check_is_environment(environment)
     limit = max_tool_calling_iterations
     has_task_environment = task is not None and task.respond is not None
     if tools or environment_factory is not None:
@@ -48,7 +49,12 @@ def make_environment(
         return ToolEnvironment(tools, environment_factory, limit, tool_timeout)
     if has_task_environment:
         environment = TextEnvironment(task.respond, task.stop_strings)
-    if limit is not None and environment is None:
-        raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
-    environment = as_environment(environment)
-    return environment if limit is None or environment is None else environment.with_max_turns(limit + 1)
+    if limit is not None:
+        if environment is None:
+            raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
+        environment = environment.with_max_turns(limit + 1)
+    if tool_timeout != TOOL_TIMEOUT:
+        if environment is None:
+            raise InputError("tool_timeout", tool_timeout, "leave it out: there are no tools")
+        environment = environment.with_tool_timeout(tool_timeout)
+    return environment

@@ -1,11 +1,17 @@
-"""An environment that replies in plain text, such as a calculator inside a thought."""
+"""An environment that replies in plain text: a calculator inside a thought needs only a stop string and a function."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from grpo_lab.base.checks import InputError, InputTypeError, RunError
+from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.rollout.decoding.turns import Turn
 from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.environments.episodes import sample_episodes
+from grpo_lab.rollout.environments.episodes import encode_reply, sample_turns
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
+from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
+from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefixes
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.tasks import Rows
 
@@ -26,25 +32,31 @@ class TextEnvironment(Environment):
         return replace(self, max_turns=max_turns)
 
     def sample(
-        self,
-        model,
-        tokenizer,
-        rows: list[dict],
-        num_generations: int,
-        max_completion_length: int,
-        *,
-        record_turns: bool = False,
-        **sampling,
+        self, model, tokenizer, rows: list[dict], sampling: SamplingParams, *, record_turns: bool = False
     ) -> Rollout:
-        """Sample G episodes of each row of the data, as `Environment.sample` describes.
+        """Sample G episodes of each row of the data, as `sample_episodes` describes.
 
         record_turns: No effect, since a text environment has neither a reward nor a state to record.
         """
-        prompts = [row["prompt"] for row in rows]
-        return sample_episodes(
-            model, tokenizer, prompts, num_generations, max_completion_length, self.respond,
-            stop_strings=self.stop_strings, max_turns=self.max_turns, **sampling,
-        )  # fmt: skip
+        texts = self.stop_strings
+        if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
+            raise InputTypeError("stop_strings", texts, "expected a list of texts, none of them empty")
+        tags = tag_tokens(tokenizer, end_token_ids(model, tokenizer))
+        encoded = encode_prompts(tokenizer, [row["prompt"] for row in rows])
+        prefixes = thought_prefixes(tokenizer, encoded)
+
+        def reply(turns: list[Turn]) -> list[list[int] | None]:
+            texts = [
+                text_for_rewards(
+                    tokenizer, turn.earlier_ids + turn.ids, tags, prefixes[turn.row // sampling.num_generations]
+                )
+                for turn in turns
+            ]
+            return [None if text is None else encode_reply(tokenizer, text) for text in _replies(self.respond, texts)]
+
+        return sample_turns(
+            model, tokenizer, encoded, sampling, reply, stop_strings=self.stop_strings, max_turns=self.max_turns
+        )
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for the first prompt that cannot be encoded, or that is too long for the context."""
@@ -54,3 +66,71 @@ class TextEnvironment(Environment):
     def functions_and_settings(self) -> tuple[list[Callable], dict]:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         return [self.respond], {"stop_strings": list(self.stop_strings), "max_turns": self.max_turns}
+
+
+def sample_episodes(
+    model,
+    tokenizer,
+    prompts: list,
+    num_generations: int,
+    max_completion_length: int,
+    respond: Callable[[list[str]], Sequence[str | None]],
+    *,
+    stop_strings: Sequence[str] = (),
+    max_turns: int | None = None,
+    **sampling: Any,
+) -> Rollout:
+    """Sample G episodes of each prompt, in which an environment replies whenever the policy's turn ends.
+
+    A turn ends with the token that completes a stop string. This token stays whole, even if it goes on after the stop
+    string, and the reply follows it. An end token ends the episode. If its text is one of the stop strings, as in a
+    chat, it ends only the turn.
+
+    Args:
+        model, tokenizer: The policy and its tokenizer, as `load_policy` returns them.
+        prompts: P prompts, each a string or a list of messages.
+        num_generations: G, number of episodes of each prompt.
+        max_completion_length: Maximum number of tokens of an episode, including the replies. An episode that reaches it
+            is truncated. A reply that has no room left is not appended, and the episode ends before it, truncated.
+        respond: A function that gets the texts of the episodes whose turn has just ended, each with everything that was
+            written after the prompt. For each of them it returns a text to append: "" appends nothing and lets the
+            policy go on; None ends the episode. It may be called for a few rows at a time.
+        stop_strings: A turn ends as soon as its text contains one of these strings, however it is split into tokens.
+        max_turns: Maximum number of turns of the policy. `respond` is not called after the last one, and the episode is
+            truncated unless this turn ends with an end token. None sets no limit.
+        sampling: The keyword arguments of `sample_completions`, from `temperature` on.
+
+    Returns:
+        A `Rollout`. Its `mask` is True at all tokens of an episode, its `policy_mask` at the tokens that the policy
+        wrote. Only the latter have a log-probability in `logp`.
+
+    Raises:
+        ValueError: if an argument is out of its range (before anything is sampled), or if `respond` returns anything
+            but a list of texts and None.
+    """
+    environment = TextEnvironment(respond, stop_strings, max_turns)
+    rows = [{"prompt": prompt} for prompt in prompts]
+    return environment.sample(
+        model, tokenizer, rows, SamplingParams(num_generations, max_completion_length, **sampling)
+    )
+
+
+def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
+    """Call `respond` and check the replies that it returns.
+
+    Raises:
+        RunError: if `respond` raises an exception.
+        InputError: if it does not return one text or None for each of the texts.
+    """
+    try:
+        replies = respond(list(texts))
+    except Exception as error:  # the code of an environment may raise anything
+        raise RunError("respond", problem=f"failed: {type(error).__name__}: {error}") from error
+    is_list = isinstance(replies, list | tuple)
+    if not is_list or len(replies) != len(texts):
+        problem = f"returned {len(replies)} replies" if is_list else f"returned {replies!r:.60}"
+        raise InputError("respond", replies, f"expected a list of {len(texts)}, one per text", problem=problem)
+    for text in replies:
+        if not isinstance(text, str | None):
+            raise InputTypeError("respond", text, "expected a text, or None", problem=f"returned {text!r:.60}")
+    return list(replies)

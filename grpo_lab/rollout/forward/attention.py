@@ -16,7 +16,7 @@ _ALIGNMENT = 8  # rows of the mask start at multiples of this number of columns;
 
 
 def additive_mask(
-    is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype, heads_per_key: int = 1
+    is_token: Bool[Tensor, "B S"], num_queries: int, dtype: torch.dtype, heads_per_key: int = 1
 ) -> Float[Tensor, "B 1 RQ S"]:
     """Return the additive attention mask: 0 where a query may attend, minus infinity elsewhere.
 
@@ -24,15 +24,15 @@ def additive_mask(
 
     Args:
         is_token: False at padding.
-        queries: Q, number of queries: the last Q columns of each row.
+        num_queries: Q, number of queries: the last Q columns of each row.
         dtype: The precision of the mask.
         heads_per_key: R, number of query heads that share a key head. The mask repeats its Q rows for each of them.
     """
     rows, length = is_token.shape
     key = torch.arange(length, device=is_token.device)
-    query = key[length - queries :, None]
+    query = key[length - num_queries :, None]
     allowed = (key <= query) & (is_token[:, None] | (key == query))  # B Q S
-    shape = (rows, 1, heads_per_key, queries, aligned_columns(length))
+    shape = (rows, 1, heads_per_key, num_queries, aligned_columns(length))
     mask = torch.empty(shape, dtype=dtype, device=is_token.device)[..., :length]
     return mask.fill_(-torch.inf).masked_fill_(allowed[:, None, None], 0).flatten(2, 3)
 

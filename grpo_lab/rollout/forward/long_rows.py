@@ -70,25 +70,25 @@ class LongRows:
 
 
 def long_rows(
-    prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int, dtype: torch.dtype
+    prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], num_queries: int, dtype: torch.dtype
 ) -> LongRows:
-    """Make the `LongRows` of a batch, whose queries are the tokens in the last `queries` columns.
+    """Make the `LongRows` of a batch, whose queries are the tokens in the last `num_queries` columns.
 
     A row without a token in these columns is left out.
 
     Args:
         prefix_index: Index of each token in the packed sequence; any number at padding.
         is_token: False at padding.
-        queries: Q, number of columns with queries.
+        num_queries: Q, number of columns with queries.
         dtype: The precision of the attention.
     """
-    is_query = is_token[:, -queries:]
+    is_query = is_token[:, -num_queries:]
     lengths = torch.stack([is_query.sum(1), is_token.sum(1) * is_query.any(1)])  # 2 B
     lengths = lengths[:, lengths[0] > 0]
     query_offsets, key_offsets = pad(lengths.cumsum(1), (1, 0)).int()
     query_lengths, key_lengths = lengths.tolist()
     return LongRows(
-        query_index=prefix_index[:, -queries:][is_query],
+        query_index=prefix_index[:, -num_queries:][is_query],
         key_index=prefix_index[is_token & is_query.any(1, keepdim=True)],
         query_offsets=query_offsets,
         key_offsets=key_offsets,

@@ -67,16 +67,16 @@ def compute_logprobs(
     needed_mask = mask if policy_mask is None else mask & policy_mask
     if not has_fast_path(model):
         return _plain_logprobs(model, inputs, needed_mask, logprobs_and_entropy)
-    hidden, predictor = packed_hidden(model, inputs)
+    hidden, predictor_index = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
     vocab_size = len(head.weight)
     token_index = needed_mask.nonzero(as_tuple=True)  # computed once, since it waits for the GPU
     # A pair is a prefix and the token after it, as one number. Rows with the same pair share a log-probability.
-    pairs = predictor[token_index] * vocab_size + completion_ids[token_index]
+    pairs = predictor_index[token_index] * vocab_size + completion_ids[token_index]
     pairs, pair_index = pairs.unique(return_inverse=True)
     hidden = hidden.index_select(0, pairs // vocab_size)[None]
     ids = pairs[None] % vocab_size
-    chunk = head_chunk(ids.numel(), *head.weight.shape, head.weight.device.type)
+    chunk = head_chunk_tokens(ids.numel(), *head.weight.shape, head.weight.device.type)
     entropy = None
     if chunk is None:
         logp, entropy = logprobs_and_entropy(_head_logits(head, hidden), ids)
@@ -131,7 +131,7 @@ def _logprobs_and_entropy(
     return token_logprobs(logits, ids, temperature), token_entropy(logits, temperature) if with_entropy else None
 
 
-def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
+def head_chunk_tokens(num_tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
     """Return the number of tokens whose logits are computed at the same time; None if all tokens fit into one chunk.
 
     On a GPU, each chunk ends with the addition of a product of the size of the embedding. So few large chunks are much
@@ -139,15 +139,15 @@ def head_chunk(tokens: int, vocab_size: int, hidden_size: int, device_type: str)
     logits take as much memory as the float32 gradient, and the addition takes about as long as one of the products.
 
     Args:
-        tokens: Number of tokens whose logits are needed.
+        num_tokens: Number of tokens whose logits are needed.
         vocab_size: V, number of tokens of the vocabulary.
         hidden_size: D, width of the model.
         device_type: Type of the device, such as "cuda".
     """
-    if tokens * vocab_size <= LOGITS_AT_ONCE:
+    if num_tokens * vocab_size <= LOGITS_AT_ONCE:
         return None
     chunk = max(1, LOGITS_AT_ONCE // (4 * vocab_size))
-    return min(tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
+    return min(num_tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
 
 
 def _plain_logprobs(
@@ -161,16 +161,16 @@ def _plain_logprobs(
         needed_mask: True at the tokens whose log-probability is needed.
         logprobs_and_entropy: `_logprobs_and_entropy` with its settings.
     """
-    keywords, predictor = _rows_padded_last(inputs)
+    keywords, predictor_index = _rows_padded_last(inputs)
     head = model.get_output_embeddings().weight
-    chunk = head_chunk(keywords["input_ids"].numel(), *head.shape, head.device.type)
+    chunk = head_chunk_tokens(keywords["input_ids"].numel(), *head.shape, head.device.type)
     if chunk is None or not has_head_only(model):
         logits = model(**keywords).logits  # B S V
-        logits = logits.gather(1, predictor[..., None].expand(-1, -1, logits.shape[-1]))
+        logits = logits.gather(1, predictor_index[..., None].expand(-1, -1, logits.shape[-1]))
         return logprobs_and_entropy(logits, inputs.completion_ids)
     output = model.base_model(**keywords)
     rows, columns = needed_mask.nonzero(as_tuple=True)
-    hidden = output[0][rows, predictor[rows, columns]]
+    hidden = output[0][rows, predictor_index[rows, columns]]
     head_only = HeadOnly(model, output)
     logp, entropy = head_only.in_chunks(logprobs_and_entropy, hidden, inputs.completion_ids[rows, columns], chunk)
     zeros = logp.new_zeros(needed_mask.shape)
@@ -190,5 +190,5 @@ def _rows_padded_last(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor
     tokens_first = (~is_token).int().argsort(dim=1, stable=True)
     ids, is_token = ids.gather(1, tokens_first), is_token.gather(1, tokens_first)
     last_of_prompt = prompt_mask.sum(-1, keepdim=True) - 1  # B 1, predicts the completion's first token
-    predictor = last_of_prompt + torch.arange(inputs.completion_ids.shape[1], device=ids.device)
-    return {"input_ids": ids, "attention_mask": is_token.long(), "use_cache": False}, predictor
+    predictor_index = last_of_prompt + torch.arange(inputs.completion_ids.shape[1], device=ids.device)
+    return {"input_ids": ids, "attention_mask": is_token.long(), "use_cache": False}, predictor_index

@@ -29,8 +29,8 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
 
     Returns:
         hidden: The last hidden states, shape (M, D).
-        predictor: Index of the hidden state that predicts each token of the completions, shape (B, T); undefined where
-            the mask is False.
+        predictor_index: Index of the hidden state that predicts each token of the completions, shape (B, T); undefined
+            where the mask is False.
     """
     used_prompts, prompt_of_row = inputs.prompt_of_row.unique(return_inverse=True)
     prompt_ids = inputs.prompt_ids[used_prompts]
@@ -53,8 +53,8 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     outputs = output_index.take(first_index)
     # transformers passes unknown keyword arguments to the attention function, `attend_packed`.
     hidden = _forward(model, ids, is_token, first_index, blocks=blocks, outputs=outputs, use_cache=False)
-    predictor = prefix_index[:, length - 1 :]  # [aligned]
-    return hidden, predictor
+    predictor_index = prefix_index[:, length - 1 :]  # [aligned]
+    return hidden, predictor_index
 
 
 def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "P L"]]:
@@ -97,11 +97,11 @@ def unique_prefixes(
     number = is_new.flatten().cumsum(0).view_as(is_new) - 1
     aligned_index = number.where(is_new, 0).cummax(0).values[row_index]
     prefix_index = torch.zeros_like(ids).scatter(1, tokens_first, aligned_index)
-    prefixes = int(is_new.sum())
+    num_prefixes = int(is_new.sum())
     token_index = torch.arange(ids.numel(), device=ids.device)
-    first_index = token_index.new_full((prefixes + 1,), ids.numel())  # the last entry is for padding
-    target = prefix_index.where(is_token, prefixes).flatten()
-    return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:prefixes]
+    first_index = token_index.new_full((num_prefixes + 1,), ids.numel())  # the last entry is for padding
+    target = prefix_index.where(is_token, num_prefixes).flatten()
+    return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:num_prefixes]
 
 
 class MaskedRows(NamedTuple):
@@ -118,22 +118,22 @@ class MaskedRows(NamedTuple):
         """Return the output of attention for each query, one row after the other, shape (B*Q, H, D_h)."""
         heads, key_heads, head_dim = query.shape[1], key.shape[1], query.shape[3]
         rows = len(self.token_index)
-        queries = self.mask.shape[2] * key_heads // heads
-        gathered_queries = gather_tokens(query, self.token_index[:, -queries:], self.mask.dtype)
+        num_queries = self.mask.shape[2] * key_heads // heads
+        gathered_queries = gather_tokens(query, self.token_index[:, -num_queries:], self.mask.dtype)
         gathered_queries = gathered_queries.reshape(rows, key_heads, -1, head_dim)
         gathered = (gather_tokens(x, self.token_index, self.mask.dtype) for x in (key, value))
         out = scaled_dot_product_attention(gathered_queries, *gathered, attn_mask=self.mask, scale=scaling)
-        return out.reshape(rows, heads, queries, head_dim).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
+        return out.reshape(rows, heads, num_queries, head_dim).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
 
 
 def _attending_rows(
-    model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], queries: int
+    model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], num_queries: int
 ) -> MaskedRows | LongRows:
-    """Return the rows of one block, whose queries are the last `queries` columns; long rows have no mask."""
+    """Return the rows of one block, whose queries are the last `num_queries` columns; long rows have no mask."""
     if is_token.shape[1] > LONGEST_MASKED:
-        return long_rows(prefix_index, is_token, queries, attention_dtype(model))
+        return long_rows(prefix_index, is_token, num_queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
-    mask = additive_mask(is_token, queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
+    mask = additive_mask(is_token, num_queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
     return MaskedRows(prefix_index, mask)
 
 

@@ -9,7 +9,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.train.engines.processes import world_size
-from grpo_lab.train.engines.trl_settings import check_environment, check_settings, differences
+from grpo_lab.train.trl.settings import check_environment, check_settings, differences_table
 
 if TYPE_CHECKING:
     from grpo_lab.rollout.environments.environment import Environment
@@ -103,7 +103,7 @@ class TrlEngine:
 
         changes: The settings from a file that were replaced or dropped, as `adapt_saved_settings` returns them.
         """
-        yield differences(config, changes, self.vllm)
+        yield differences_table(config, changes, self.vllm)
 
     def load(self, name: str, precision: str | None):
         """Load the model and its tokenizer; with FSDP2, only the first process reads the weights."""
@@ -117,7 +117,7 @@ class TrlEngine:
 
     def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
         """Train the model; arguments and result are those of `grpo_lab.trainer.train`."""
-        from grpo_lab.train.engines.trl import train
+        from grpo_lab.train.trl.run import train
 
         keywords |= {"lora": self.lora, "fsdp": self.fsdp, "vllm": self.vllm}
         return train(model, tokenizer, dataset, reward_funcs, config, **keywords)

@@ -27,8 +27,8 @@ def is_main() -> bool:
 
 
 @contextlib.contextmanager
-def only_main_prints() -> Iterator[None]:
-    """Discard what processes other than the main one print, and let each process use the GPU of its rank."""
+def process_set_up() -> Iterator[None]:
+    """Let each process use the GPU of its rank, and discard what processes other than the main one print."""
     if world_size() == 1:
         yield
         return

@@ -3,7 +3,7 @@
 The manifest records the inputs of the run and the files that it owns in the folder:
 
 - "settings": the settings; `max_steps` is that of the last start.
-- "ingredients": the fingerprints of the inputs, as `fingerprints` returns them.
+- "fingerprints": the fingerprints of the inputs, as `fingerprints` returns them.
 - "checkpoints": the digests of the files of each checkpoint, the newest last.
 - "trained": the digests of the files of the trained model.
 
@@ -36,7 +36,7 @@ MANIFEST_FILE = "grpo_run.json"
 LOCK_FILE = "grpo_run.lock"
 # Files that change during the run.
 CHANGING_FILES = (METRICS_FILE, SETTINGS_FILE, COMPLETIONS_FILE, "tensorboard", "trackers.json")
-MANIFEST_KEYS = {"settings", "ingredients", "checkpoints", "trained"}
+MANIFEST_KEYS = {"settings", "fingerprints", "checkpoints", "trained"}
 # Files of a saved model or adapter; a run is refused if its folder holds such a file already.
 MODEL_FILES = (
     "config.json",
@@ -64,7 +64,7 @@ def explain_disk_errors(method: Callable) -> Callable:
             path = os.fspath(getattr(error, "filename", None) or self.path)
             remedy = "start again, or choose another folder"
             if self.manifest:
-                remedy = f"go on with {RESUME}. {self.saved()}"
+                remedy = f"go on with {RESUME}. {self.describe_saved()}"
             problem = f"{path!r} could not be read or written ({os.strerror(number)})"
             raise OSError(number, f"{problem}: fix that, then {remedy}") from error
 
@@ -123,7 +123,7 @@ class RunFolder:
         """
         self.manifest = check_folder(self.config)  # again, under the lock: another run may have changed the folder
         state, completions_size = {"step": 0, "log_history": []}, 0
-        changes = {"settings": self.settings, "ingredients": fingerprints, "checkpoints": {}, "trained": {}}
+        changes = {"settings": self.settings, "fingerprints": fingerprints, "checkpoints": {}, "trained": {}}
         if self.config.resume_from_checkpoint:
             self._check_same_run(fingerprints)
             if newest := self._newest_valid():
@@ -198,7 +198,7 @@ class RunFolder:
             publish(unfinished / name, self.path / name)
         shutil.rmtree(unfinished)
 
-    def saved(self) -> str:
+    def describe_saved(self) -> str:
         """Return a sentence that names the newest checkpoint on the disk."""
         newest = [*self.manifest.get("checkpoints", [])][-1:]
         return f"{(self.path / newest[0]).as_posix()!r} is saved." if newest else "No checkpoint is saved yet."
@@ -215,7 +215,7 @@ class RunFolder:
             fingerprints = fingerprints | {"model": None}
         if self.config.ignore_reward_changes:
             fingerprints = fingerprints | {"reward_funcs": None}
-        check_same_fingerprints(self.manifest["ingredients"] | old_config, new_config | fingerprints, str(self.path))
+        check_same_fingerprints(self.manifest["fingerprints"] | old_config, new_config | fingerprints, str(self.path))
         old_max_steps, max_steps = old_settings["max_steps"], new_settings["max_steps"]
         schedule = new_settings["lr_scheduler_type"]
         saved_steps = [int(name.split("-")[1]) for name in self.manifest["checkpoints"]]
@@ -308,7 +308,10 @@ def _read_manifest(path: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):
         content = json.loads(path.read_bytes().decode("utf-8"))
-        if content.pop("checksum") == _checksum(content) and content.keys() == MANIFEST_KEYS:
+        is_undamaged = content.pop("checksum") == _checksum(content)
+        if "ingredients" in content:  # the name of the fingerprints up to version 1.0.0
+            content["fingerprints"] = content.pop("ingredients")
+        if is_undamaged and content.keys() == MANIFEST_KEYS:
             return content
     raise InputError(
         f"{str(path)!r} is not what the run wrote: it was edited, cut or damaged. Restore it from a copy, or resume "

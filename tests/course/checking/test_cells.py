@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from grpo_lab.course import check, progress
 from grpo_lab.course.checking import session
 from grpo_lab.course.checking.cells import CELL_HISTORY
-from grpo_lab.course.exercises import of_notebook
+from grpo_lab.course.exercises import exercises_of_notebook
 from tests.course.small_exercise import scaled_mean
 from tests.course.submission_notebooks import solution, submit
 
@@ -151,13 +151,15 @@ def test_failed_helper_cell_is_detected(shell, capsys):
     assert "2 / 2" in row()
 
 
-@pytest.mark.parametrize("magic", ["%%time\n", "%pwd\n", "%%capture output\n", "# %%\n"])
+@pytest.mark.parametrize(
+    "magic", ["%%time\n", "%pwd\n", "%%capture output\n", "%%prun -q\n", "\n%%time\n%%capture\n", "# %%\n"]
+)
 def test_magics_are_no_mismatch(shell, magic, capsys):
     run(shell, magic + RIGHT)
     assert check(shell.user_ns[NAME]).right
     assert check(run(shell, RIGHT)).right
     assert "2 / 2" in row()
-    run(shell, f"%%writefile {os.devnull}\n{WRONG}", f"%%nothing\n{WRONG}")
+    run(shell, f"%%writefile {os.devnull}\n{WRONG}", f"%%nothing\n{WRONG}", f"%%timeit -n 1 -r 1\n{WRONG}")
     assert check(shell.user_ns[NAME]).right
     assert "2 / 2" in row(), "a cell that defines nothing here"
 
@@ -289,7 +291,7 @@ def test_without_an_id_the_file_says_nothing(notebook, capsys):
 def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeypatch, capsys):
     """All cells run twice, and the notebook is saved with other bytes after each cell."""
     number, path = "02", tmp_path / "02.ipynb"
-    answers = {name: solution(exercise) for name, exercise in of_notebook(number).items()}
+    answers = {name: solution(exercise) for name, exercise in exercises_of_notebook(number).items()}
     cells = nbformat.read(submit(path, number, **answers), as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code" and "demo" not in cell.id]
     if frontend == "JupyterLab":
@@ -301,7 +303,7 @@ def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeyp
         else:
             shell.run_cell(cell.source, store_history=True, cell_id=cell.id if frontend == "JupyterLab" else None)
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"saves": save}), path)
-    points = sum(exercise.points for exercise in of_notebook(number).values())
+    points = sum(exercise.points for exercise in exercises_of_notebook(number).values())
     assert f"{points} of {points} points" in repr(progress(number))
     assert "changed" not in repr(progress(number))
     for name in answers:

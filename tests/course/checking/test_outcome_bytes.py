@@ -13,6 +13,7 @@ from safetensors.torch import save
 from grpo_lab.course.checking.compare import equal_data
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
 from grpo_lab.course.checking.outcome_data import OtherObject, Outcome, as_plain_data
+from grpo_lab.course.verdict_words import Fault
 from tests.course.proof.trials import outcomes
 from tests.course.small_exercise import MEAN, scaled_mean
 
@@ -36,7 +37,7 @@ trees = st.recursive(
 @settings(max_examples=20)
 def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
     content = as_plain_data(tree)
-    sent = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"EmtFp")
+    sent = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"Emt", Fault.EXIT, "p")
     received, empty = from_bytes(to_bytes([sent, Outcome()]))
     compared_as_plain_data = ("value", "gradients", "changed_arguments", "observed")
     for name in compared_as_plain_data:
@@ -56,7 +57,7 @@ FORGED_FIELDS = (
     {"value": {"tensor": "elsewhere"}}, {"value": {"pickle": "cos"}}, {"value": [None] * 20_000},
     {"value": {"int": "0x1"}}, {"value": {"dict": [[{"a": 1}, None]]}}, {"value": ["x" * 20_000] * 300},
     {"gradients": []},
-    {"error": None}, {"extra": 1}, {"attached": True},
+    {"error": None}, {"fault": None}, {"fault": "unknown"}, {"extra": 1}, {"attached": True},
 )  # fmt: skip
 
 

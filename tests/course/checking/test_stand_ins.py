@@ -13,7 +13,7 @@ import torch
 import grpo_lab.kl
 import grpo_lab.objective
 from grpo_lab.course import check, using
-from grpo_lab.course.exercises import earlier, find_exercise
+from grpo_lab.course.exercises import earlier_names, find_exercise
 from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.stub import imports_of, stub_source
 from grpo_lab.kl import kl_estimate as reference
@@ -195,7 +195,7 @@ def test_a_later_exercise_stays_the_notebook_s_own():
     exec(f"{CIRCLE}{CALLER}", notebook)
     assert check(notebook["token_logprobs"]).points == 0
     assert check(notebook["token_entropy"]).right
-    assert earlier("token_logprobs") == earlier("no such exercise") == ()
+    assert earlier_names("token_logprobs") == earlier_names("no such exercise") == ()
 
 
 @needs_bubblewrap

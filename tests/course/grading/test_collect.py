@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.course.release import of_notebook
+from grpo_lab.course.release import exercises_of_notebook
 from grpo_lab.course.variant import ClassKey
 from tests.course.platform_downloads import notebook, submissions_in, write_files, zipped
 from tests.course.submission_notebooks import LINUX, file_name, submission
@@ -72,7 +72,7 @@ def test_one_of_several_files_of_a_student_is_graded_and_the_others_are_noted(tm
 @pytest.mark.parametrize("has_variants", [False, True])
 def test_an_untouched_copy_never_counts_before_work(number, has_variants, tmp_path):
     key = ClassKey("a class") if has_variants else None
-    first, *_ = of_notebook(number)
+    first, *_ = exercises_of_notebook(number)
     done = submission(number, key=key, **{first: f"def {first}(*arguments):\n    return 0"})
     untouched, own = submission(number, key=key), file_name(number).removesuffix(".ipynb")
     for n, (blank, with_work) in enumerate([("", " (1)"), (" (1)", ""), ("-2", "-1"), ("", " mine")]):

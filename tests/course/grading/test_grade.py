@@ -9,6 +9,7 @@ from grpo_lab.course.grading.downloads import Submission
 from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission, grade_answer
 from grpo_lab.course.grading.notebook import Cell
 from grpo_lab.course.grading.runner import MISSING
+from grpo_lab.course.verdict_words import Fault, PartKind, Status
 from tests.course.classroom import WRONG_RLOO, rows, run
 from tests.course.proof.trials import outcomes
 from tests.course.small_exercise import MEAN, not_masked, scaled_mean
@@ -58,6 +59,9 @@ def test_grades_file_of_an_earlier_version_is_read(tmp_path):
     assert verdict.shares == {"values": 0.5}
     assert [part.text for part in verdict.folded_parts] == ["1 of 2", "h = l"]
     assert (verdict.folded_parts[1].tag, verdict.folded_parts[1].title) == ("1.4", "")
+    assert (verdict.status, verdict.fault) == (Status.PARTLY, Fault.NONE)
+    assert '"status": "partly"' in grading.as_json() and '"fault": ""' in grading.as_json(), "stored as text"
+    assert [type(part.kind) for part in verdict.folded_parts] == [PartKind, PartKind]
 
 
 def test_grades_file_has_the_names_of_the_fields_and_is_read_again(folder, sandbox):

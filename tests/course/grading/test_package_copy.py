@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import grpo_lab
-from grpo_lab.course.exercises import all_exercises, earlier, find_exercise
+from grpo_lab.course.exercises import all_exercises, earlier_names, find_exercise
 from grpo_lab.course.grading.package_copy import library_source, make_copy
 from grpo_lab.course.release import ASSIGNMENTS
 
@@ -67,4 +67,4 @@ def test_an_exercise_calls_only_those_before_it():
     for names in ASSIGNMENTS.values():
         for name in names:
             called = {n.id for n in ast.walk(ast.parse(library_source(find_exercise(name)))) if isinstance(n, ast.Name)}
-            assert (called - {name}) & set(names) <= set(earlier(name)), name
+            assert (called - {name}) & set(names) <= set(earlier_names(name)), name

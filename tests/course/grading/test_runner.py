@@ -28,3 +28,14 @@ def test_the_last_definition_counts_and_a_cell_that_fails_loses_only_itself():
     names = names_of("f = lambda: 1", "def f():\n    return 2", "1 / 0", "g = f")
     assert names["f"]() == 2
     assert names["g"]() == 2
+
+
+def test_a_cell_defines_in_the_grading_what_it_defines_in_jupyter():
+    """The same magics are tried in IPython by `test_magics_are_no_mismatch`."""
+    answer = "def f():\n    return {}"
+    for magic in ("%%time", "%%capture output", "%%prun -q", "\n%%time\n%%capture"):
+        names = names_of(answer.format(1), f"{magic}\n{answer.format(2)}")
+        assert names["f"]() == 2, magic
+    for magic in ("%%timeit -n 1 -r 1", "%%writefile f.py", "\n%%bash"):
+        names = names_of(answer.format(1), f"{magic}\n{answer.format(2)}")
+        assert names["f"]() == 1, magic

@@ -23,7 +23,7 @@ from grpo_lab.course.grading.similar import (
     similar_answers,
     similar_pairs,
 )
-from grpo_lab.course.release import of_notebook
+from grpo_lab.course.release import exercises_of_notebook
 from grpo_lab.course.stub import solution_body, stub_source
 from grpo_lab.course.variant import ClassKey
 from tests.course.classroom import POINTS, page, run
@@ -173,7 +173,7 @@ def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
     key, lesson = solution(variants[name]), solution(find_exercise(name))
     renamed = re.sub(r"\brewards\b", "r", key)
     for answer, is_shown in ((key, True), (re.sub(" *#.*", "", key), True), (lesson, False), (renamed, False)):
-        points = dict.fromkeys(of_notebook("02"), 0)
+        points = dict.fromkeys(exercises_of_notebook("02"), 0)
         students = [replace(graded, points=points) for graded in class_of(answer).students]
         grading = ClassGrades("02_baselines_and_advantages", 7, "none", students, "mark", variants)
         assert answers_as_in_key(grading) == ({"a": [name]} if is_shown else {})

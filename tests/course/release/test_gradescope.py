@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.release.notebooks import of_notebook
+from grpo_lab.course.release.notebooks import exercises_of_notebook
 from tests.course.submission_notebooks import LINUX, file_name, submit
 
 
@@ -46,6 +46,6 @@ def test_a_submission_gets_its_results(autograder, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     results = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
     points = {test["name"]: test["score"] for test in results["tests"]}
-    assert set(points) == set(of_notebook("01"))
-    assert points["sequence_logprob"] == of_notebook("01")["sequence_logprob"].points == results["score"]
+    assert set(points) == set(exercises_of_notebook("01"))
+    assert points["sequence_logprob"] == exercises_of_notebook("01")["sequence_logprob"].points == results["score"]
     assert sum(test["max_score"] for test in results["tests"]) >= results["score"]

@@ -13,7 +13,14 @@ from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import NAMES, all_exercises, find_exercise
-from grpo_lab.course.release.notebooks import ASSIGNMENTS, TITLES, cells_of, demonstration, notebook_text, of_notebook
+from grpo_lab.course.release.notebooks import (
+    ASSIGNMENTS,
+    TITLES,
+    cells_of,
+    demonstration,
+    exercises_of_notebook,
+    notebook_text,
+)
 from grpo_lab.course.stub import stub_source
 from tests.course.proof.trials import right_answers
 from tests.course.submission_notebooks import submit
@@ -21,7 +28,7 @@ from tests.course.submission_notebooks import submit
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "notebooks" / "assignments"
 RUBRIC = json.loads((ROOT / "notebooks" / "assignments" / "rubric.json").read_text(encoding="utf-8"))
-NUMBERS = [number for number in TITLES if of_notebook(number)]
+NUMBERS = [number for number in TITLES if exercises_of_notebook(number)]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -57,7 +64,7 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
     stubs = {
         c.metadata.grpo_lab.exercise: c.source for c in notebook.cells if list(c.metadata.grpo_lab) == ["exercise"]
     }
-    assert list(stubs) == list(of_notebook(number))
+    assert list(stubs) == list(exercises_of_notebook(number))
     for name, source in stubs.items():
         missing = len(re.findall(r"^    raise NotImplementedError", source, re.MULTILINE))
         assert missing == (not find_exercise(name).planted)
@@ -88,7 +95,7 @@ def test_a_demonstration_binds_all_that_it_names(tmp_path):
 
 
 # learn_to_stop is left out: its task shows no lines of Python, since its figure is at the end of the notebook.
-@pytest.mark.parametrize("name", sorted({*of_notebook("09")} - {"learn_to_stop"}))
+@pytest.mark.parametrize("name", sorted({*exercises_of_notebook("09")} - {"learn_to_stop"}))
 def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
     lines = re.search(r"```python\n(.*?)```", find_exercise(name).task, re.DOTALL)[1]
     right, outputs = vars(sys.modules[find_exercise(name).function.__module__]), []
@@ -124,17 +131,17 @@ def run(path: Path) -> list:
 def test_untouched_notebook_runs_from_top_to_bottom(number, tmp_path):
     """The numbers cover each kind of demonstration once."""
     outputs = run(submit(tmp_path / "untouched.ipynb", number))
-    assert sum("not done yet" in text for text in outputs) >= len(of_notebook(number))
+    assert sum("not done yet" in text for text in outputs) >= len(exercises_of_notebook(number))
     assert any("none yet" in text for text in outputs)
 
 
 @pytest.mark.slow
 def test_solved_notebook_puts_the_functions_to_work(tmp_path):
-    answers = {name: right_answers(exercise)[1] for name, exercise in of_notebook("04").items()}
+    answers = {name: right_answers(exercise)[1] for name, exercise in exercises_of_notebook("04").items()}
     outputs = run(submit(tmp_path / "solved.ipynb", "04", **answers))
     assert sum("Well done" in text for text in outputs) == len(answers)
     assert any(f"right so far:  {', '.join(answers)}" in text and "was called" in text for text in outputs)
-    points = sum(exercise.points for exercise in of_notebook("04").values())
+    points = sum(exercise.points for exercise in exercises_of_notebook("04").values())
     assert f"{points} of {points} points" in outputs[-1]
 
 

@@ -111,7 +111,7 @@ def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
     generator = torch.Generator().manual_seed(0)
     rows = 3
     for column in range(8):
-        preallocated.columns = copied.columns = column + 1
+        preallocated.num_columns = copied.num_columns = column + 1
         write_column.fill_(column)
         shape = (rows, *copied.keys[0].shape[1:2], 1, copied.keys[0].shape[3])
         for layer in range(model.config.num_hidden_layers):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding import decoder as decoder_module
 from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies
@@ -16,8 +17,9 @@ from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.decoding.dispatch import DECODERS
 from grpo_lab.rollout.decoding.gpu_memory import fewest_parts, free_gpu_bytes, parts_that_fit
 from grpo_lab.rollout.decoding.graph_decoder import exponential_race, fixed_columns
-from grpo_lab.rollout.decoding.sampling_params import entropy_of
+from grpo_lab.rollout.decoding.sampling_request import SamplingRequest, entropy_of
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
+from grpo_lab.rollout.inputs import Prompts
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.small_policy import make_exact, make_policy
 
@@ -218,6 +220,16 @@ def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypa
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: parts)
     assert_same_rollouts(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_parts_of_a_request_have_equally_many_prompts():
+    ids = torch.arange(12).view(6, 2)
+    request = SamplingRequest(Prompts(ids, ids >= 0), SamplingParams(2, 3), (3,), 3)
+    parts = request.in_parts(3)
+    assert [len(part.prompts.ids) for part in parts] == [2, 2, 2]
+    assert torch.equal(torch.cat([part.prompts.ids for part in parts]), ids)
+    with pytest.raises(AssertionError, match="4 parts of 6 prompts"):
+        request.in_parts(4)
 
 
 def test_a_rollout_is_cut_no_finer_than_it_has_to_be():

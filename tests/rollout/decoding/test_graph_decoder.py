@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import DecoderPool, GraphDecoder
-from grpo_lab.rollout.decoding.sampling_params import SamplingParams
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.trainer import train
@@ -65,7 +65,7 @@ def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(len
 
 
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
-    decoder = GraphDecoder(model, DecoderSpec(prompts, 2, 64, SamplingParams((3, 4), 3, **settings)))
+    decoder = GraphDecoder(model, DecoderSpec(prompts, 64, SamplingParams(2, 8, **settings), (3, 4), 3))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
     decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
@@ -112,7 +112,7 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
 def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: True)
     model, tokenizer = make_policy()
-    with graph_decoder.reuse_decoder():
+    with graph_decoder.shared_decoder():
         for _ in range(3):
             first = static((model, tokenizer))
         assert len(tapes) == 2
@@ -134,7 +134,7 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
     captures = []
-    with graph_decoder.reuse_decoder():
+    with graph_decoder.shared_decoder():
         for _ in range(3):
             assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
             captures.append(len(tapes))
@@ -144,8 +144,8 @@ def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch
 def test_the_memory_of_a_part_includes_the_random_numbers_of_all_rows(monkeypatch):
     without_capture(monkeypatch)
     model, _ = make_policy()
-    sampling = SamplingParams((3, 4), 3)
-    whole, part = (GraphDecoder(model, DecoderSpec(2, 2, 64, sampling, rows)).nbytes for rows in (None, 12))
+    sampling = SamplingParams(2, 8)
+    whole, part = (GraphDecoder(model, DecoderSpec(2, 64, sampling, (3, 4), 3, rows)).nbytes for rows in (None, 12))
     assert part - whole == 4 * 12 * model.config.vocab_size
 
 
@@ -161,7 +161,7 @@ def test_a_dropped_decoder_is_freed_at_once(tapes, monkeypatch):
     monkeypatch.setattr(DecoderPool, "drop", drop_and_look)
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: False)
     policy = make_policy()
-    with graph_decoder.reuse_decoder():
+    with graph_decoder.shared_decoder():
         for _ in range(2):
             static(policy)
     assert len(tapes) == 2 and not any(are_alive)
@@ -182,8 +182,8 @@ def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
     monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     with fake_gpu():
         model = fake_qwen2(dtype, layers=2)
-        sampling = SamplingParams((151643, 151645), 151643, **settings)
-        decoder = GraphDecoder(model, DecoderSpec(8, rows // 8, capacity, sampling))
+        sampling = SamplingParams(rows // 8, 512, **settings)
+        decoder = GraphDecoder(model, DecoderSpec(8, capacity, sampling, (151643, 151645), 151643))
         ids = torch.zeros(8, 200, dtype=torch.long)
         decoder.load(Prompts(ids, ids == 0), None)
         with OnTheGPU():

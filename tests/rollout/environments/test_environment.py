@@ -1,27 +1,32 @@
-"""Tests of the interface of environments: its defaults, and objects of the user's own that do not inherit from it."""
+"""Tests of the base class of environments: its defaults, environments of the user's own, and what is refused."""
+
+import time
+from inspect import unwrap
 
 import pytest
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.environments.environment import Environment, WrappedEnvironment, as_environment, sample_rows
+from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.evaluate import evaluate
+from grpo_lab.rollout.environments.environment import Environment, sample_rows
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
-from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.rollout.environments.tools import ToolEnvironment, worker_thread
 from grpo_lab.trainer import Run, collect, train
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, without_times
 from tests.support.text_episodes import STOPS, answers
-from tests.support.tool_policy import Adder, add
+from tests.support.tool_policy import END, Adder, add, call, length_reward, make_tool_policy, scripted, tool_config
+from tests.support.tool_policy import ROWS as TOOL_ROWS
 
 TEXTS = TextEnvironment(answers, STOPS)
 
 
-class Uninherited:
-    """An environment of the user's own: no base class, no attributes, and `sample` without `record_turns`."""
+class OwnEnvironment(Environment):
+    """An environment of the user's own: no attributes, and `sample` without `record_turns`."""
 
-    def sample(self, model, tokenizer, rows, num_generations, max_completion_length, **sampling):
-        assert "record_turns" not in sampling
-        return TEXTS.sample(model, tokenizer, rows, num_generations, max_completion_length, **sampling)
+    def sample(self, model, tokenizer, rows, sampling):
+        return TEXTS.sample(model, tokenizer, rows, sampling)
 
     def check(self, model, tokenizer, rows, max_completion_length, name="dataset"):
         TEXTS.check(model, tokenizer, rows, max_completion_length, name)
@@ -29,15 +34,22 @@ class Uninherited:
     functions_and_settings = TEXTS.functions_and_settings
 
 
-class Recording(Uninherited):
+class Recording(OwnEnvironment):
     """An environment of the user's own that says it has instances, and so gets `record_turns`."""
 
     has_instances = has_reward = True
     schemas = ({"function": {"name": "f"}},)
 
-    def sample(self, *args, record_turns=False, **sampling):
+    def sample(self, model, tokenizer, rows, sampling, *, record_turns=False):
         self.record_turns = record_turns
-        return TEXTS.sample(*args, **sampling)
+        return TEXTS.sample(model, tokenizer, rows, sampling)
+
+
+class Uninherited:
+    """It has what an `Environment` has, but does not inherit from it."""
+
+    sample, check = OwnEnvironment.sample, OwnEnvironment.check
+    functions_and_settings = TEXTS.functions_and_settings
 
 
 def attributes(environment):
@@ -48,14 +60,40 @@ def test_attributes_of_environments_say_what_they_have():
     assert attributes(TEXTS) == attributes(Environment()) == [False, False, False, None]
     tools, adder = ToolEnvironment([add]), ToolEnvironment(environment_factory=Adder)
     assert attributes(tools)[:3] == [False, False, False] and attributes(adder)[:3] == [True, True, False]
-    assert attributes(as_environment(Uninherited())) == [False, False, False, None]
-    assert attributes(as_environment(Recording())) == [True, True, False, Recording.schemas]
+    assert attributes(OwnEnvironment()) == [False, False, False, None]
+    assert attributes(Recording()) == [True, True, False, Recording.schemas]
 
 
-def test_as_environment_wraps_once():
-    wrapped = make_environment(environment=Uninherited())
-    assert isinstance(wrapped, WrappedEnvironment) and as_environment(wrapped) is wrapped
-    assert as_environment(TEXTS) is TEXTS and as_environment(None) is None
+def test_an_environment_object_is_used_as_it_is():
+    own = OwnEnvironment()
+    assert make_environment(environment=own) is own and make_environment(environment=TEXTS) is TEXTS
+    with Run(*make_policy(), ROWS, letter_reward, make_config(), environment=own) as run:
+        assert run.environment is own
+
+
+# `unwrap` is without the type check at run time, which would raise first.
+ENTRANCES = {
+    "train": lambda wrong: unwrap(train)(*make_policy(), ROWS, letter_reward, make_config(), environment=wrong),
+    "Run": lambda wrong: Run(*make_policy(), ROWS, letter_reward, make_config(), environment=wrong),
+    "collect": lambda wrong: unwrap(collect)(*make_policy(), ROWS, letter_reward, make_config(), environment=wrong),
+    "evaluate": lambda wrong: evaluate(*make_policy(), ROWS, reward_funcs=letter_reward, environment=wrong),
+    "make_environment": lambda wrong: make_environment(environment=wrong),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("wrong", [Uninherited(), OwnEnvironment, Adder()], ids=["object", "class", "with reset"])
+def test_what_is_no_environment_is_refused_with_what_to_do(wrong, entrance):
+    message = (
+        "^environment is .*; expected an object whose class inherits from "
+        r"grpo_lab\.rollout\.environments\.environment\.Environment"
+    )
+    if isinstance(wrong, Adder):
+        message += "; a class with `reset` and tools, as for TRL, is an environment_factory$"
+    else:
+        message += "$"
+    with pytest.raises(InputError, match=message):
+        ENTRANCES[entrance](wrong)
 
 
 def test_a_limit_of_turns_is_set_or_refused_and_never_ignored():
@@ -65,21 +103,55 @@ def test_a_limit_of_turns_is_set_or_refused_and_never_ignored():
     assert make_environment(environment=tools, **limit).max_tool_calling_iterations == 2
     assert tools.max_tool_calling_iterations == 5
     with pytest.raises(InputError, match="^max_tool_calling_iterations is 2; leave it out: this"):
-        make_environment(environment=Uninherited(), **limit)
+        make_environment(environment=OwnEnvironment(), **limit)
 
 
-def test_record_turns_reaches_a_wrapped_object_with_instances():
+def test_a_time_limit_of_calls_is_set_or_refused_and_never_ignored():
+    tools = ToolEnvironment([add], tool_timeout=5.0)
+    assert make_environment(environment=tools, tool_timeout=0.5).tool_timeout == 0.5
+    assert tools.tool_timeout == 5.0, "the user's object stays as it was"
+    assert make_environment(environment=tools) is tools, "the default leaves the limit to the environment"
+    for environment in (TEXTS, OwnEnvironment()):
+        with pytest.raises(InputError, match="^tool_timeout is 0.5; leave it out: this environment has no time limit"):
+            make_environment(environment=environment, tool_timeout=0.5)
+
+
+def test_the_time_limit_of_the_settings_reaches_the_calls_of_an_environment_object(monkeypatch):
+    """A call that takes longer than the limit of the settings, but not than that of the object, fails."""
+
+    def slow(a: int, b: int) -> int:
+        """Add slowly.
+
+        Args:
+            a: the first
+            b: the second
+        """
+        time.sleep(1)
+        return a + b
+
+    slow.__name__ = "add"
+    monkeypatch.setattr(worker_thread, "POLL_SECONDS", 0.05)
+    model, tokenizer = make_tool_policy()
+    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    turns = [call("add", a=1, b=2) + END, "3" + END]
+    scripted(monkeypatch, [turns] * 2)
+    config = tool_config(num_generations=2, generation_batch_size=2, max_steps=1, tool_timeout=0.1)
+    (metrics,) = train(model, tokenizer, TOOL_ROWS[:1], length_reward, config, environment=ToolEnvironment([slow]))
+    assert (metrics["tools/call_frequency"], metrics["tools/failure_frequency"]) == (1, 1)
+
+
+def test_record_turns_reaches_only_an_environment_with_instances():
     model, tokenizer = make_policy()
     recording = Recording()
     for record_turns in (True, False):
-        sample_rows(model, tokenizer, ROWS[:1], 2, 8, recording, record_turns=record_turns)
+        sample_rows(model, tokenizer, ROWS[:1], SamplingParams(2, 8), recording, record_turns=record_turns)
         assert recording.record_turns is record_turns
-    sample_rows(model, tokenizer, ROWS[:1], 2, 8, Uninherited(), record_turns=True)
+    sample_rows(model, tokenizer, ROWS[:1], SamplingParams(2, 8), OwnEnvironment(), record_turns=True)
 
 
-def test_environments_that_do_not_inherit_train_the_same_to_the_bit():
+def test_an_environment_of_ones_own_trains_the_same_to_the_bit():
     histories, tokens = [], []
-    for environment in (TEXTS, Uninherited()):
+    for environment in (TEXTS, OwnEnvironment()):
         model, tokenizer = make_policy()
         config = make_config(max_completion_length=16, max_steps=2)
         histories.append(without_times(train(model, tokenizer, ROWS, letter_reward, config, environment=environment)))
@@ -93,4 +165,4 @@ def test_environments_that_do_not_inherit_train_the_same_to_the_bit():
 def test_advantages_from_states_refuse_an_environment_without_them():
     config = make_config(advantage="state", max_completion_length=16)
     with pytest.raises(InputError, match="whose class has `def get_state"):
-        train(*make_policy(), ROWS, letter_reward, config, environment=Uninherited())
+        train(*make_policy(), ROWS, letter_reward, config, environment=OwnEnvironment())

@@ -77,7 +77,7 @@ def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
         assert rollout.truncated[row].item() is truncated
         assert (rollout.completion_ids[row, length:] == tokenizer.pad_token_id).all()
         assert rollout.texts[row] == tokenizer.decode(tokens_of(rollout, row)[1], skip_special_tokens=True)
-        assert rollout.episodes[row].calls == len(
+        assert rollout.episodes[row].num_calls == len(
             set(rollout.turn_of_token[row][rollout.mask[row] & ~rollout.policy_mask[row]].tolist())
         )
     if max_turns is None:
@@ -285,7 +285,7 @@ def test_a_turn_ends_with_the_token_that_completes_a_stop_string(stop, pieces, e
     for token in ids[: len(ids) if ends_at is None else ends_at + 1]:
         tokens.append([0], [token])
     assert tokens.ids[0] == ids[: len(tokens.ids[0])], "as sampled"
-    assert tokens.forced() == ([-1] if ends_at is None else tokenizer.convert_tokens_to_ids(["1"]))
+    assert tokens.next_forced_tokens() == ([-1] if ends_at is None else tokenizer.convert_tokens_to_ids(["1"]))
 
 
 def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():

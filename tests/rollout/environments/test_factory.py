@@ -48,9 +48,10 @@ def test_tools_and_a_factory_make_a_tool_environment_with_the_limits():
     assert make_environment(environment_factory=World).environment_class is World and World.instances == 1
 
 
-def test_an_environment_object_is_taken_as_it_is_but_for_the_limit_of_its_turns():
+def test_an_environment_object_is_taken_as_it_is_but_for_its_limits():
     environment = ToolEnvironment([add])
-    assert make_environment(environment=environment, tool_timeout=0.5) is environment
+    assert make_environment(environment=environment) is environment
+    assert make_environment(environment=environment, tool_timeout=0.5).tool_timeout == 0.5
     assert make_environment(environment=environment, max_tool_calling_iterations=4).max_tool_calling_iterations == 4
     assert make_environment(environment=TEXTS) is TEXTS
     limited = make_environment(environment=TEXTS, max_tool_calling_iterations=4)
@@ -74,6 +75,9 @@ def test_an_environment_object_is_taken_as_it_is_but_for_the_limit_of_its_turns(
             {"environment": TEXTS, "environment_factory": World},
             "environment is given, too; expected either it or environment_factory",
         ),
+        ({"tool_timeout": 0.5}, "tool_timeout is 0.5; leave it out: there are no tools"),
+        ({"task": find_task("sums"), "tool_timeout": 0.5}, "tool_timeout is 0.5; leave it out: there are no tools"),
+        ({"task": CALCULATOR, "tool_timeout": 0.5}, "tool_timeout is 0.5; leave it out: this environment has no time"),
         ({"max_tool_calling_iterations": 2}, "max_tool_calling_iterations is 2; leave it out: there are no tools"),
         (
             {"task": find_task("sums"), "max_tool_calling_iterations": 2},

@@ -80,7 +80,7 @@ def policy_loss(
     old = logp.detach() if old_logp is None else old_logp
     high = epsilon if epsilon_high is None else epsilon_high
     ratio = importance_ratio(logp, old, mask, importance_sampling_level)
-    one_a_row = ratio.shape[1] < T and advantages.ndim == 1
+    one_a_row = importance_sampling_level == "sequence" and (advantages.ndim == 1 or T == 1)
     counted = [[True]] * B if one_a_row else mask
     loss, kl = [], []
     for b in range(B):

@@ -16,9 +16,9 @@ from grpo_lab.train import cli
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.train.engines.options import make_engine
 from grpo_lab.train.engines.processes import stop_if_a_process_is_gone
-from grpo_lab.train.engines.trl_settings import batch_settings_per_process, differences
+from grpo_lab.train.trl.settings import batch_settings_per_process, differences_table
 from grpo_lab.trainer.stopping import RESUME_HINT
-from tests.parity.engines import engine as installed
+from tests.parity.engines import require_engine
 from tests.support.replay import recorded
 from tests.support.small_policy import make_config, make_policy, save_policy
 from tests.support.torchrun import ROOT, end_of_errors, torchrun
@@ -33,7 +33,7 @@ def ours(request, tmp_path_factory):
 
     The folder holds the base model and the completions.
     """
-    installed("trl")
+    require_engine("trl")
     folder = tmp_path_factory.mktemp("ours")
     model, tokenizer = load_policy(save_policy(folder / "base"), precision="fp32")
     if request.param is not None:
@@ -96,7 +96,7 @@ OPTIONS = {"DDP": [], "FSDP2": ["--fsdp"], "LoRA": ["--use_peft"], "FSDP2 and Lo
 @on_linux
 @pytest.mark.parametrize("way", ["FSDP2 and LoRA"])  # includes the other ways; the parameters ("way", OPTIONS) run all
 def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way, tmp_path):
-    installed("trl")
+    require_engine("trl")
     (tmp_path / "dying.py").write_text(DYING)
     run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *OPTIONS[way]]
     died = torchrun(*run, cwd=tmp_path, DIES="4")
@@ -137,8 +137,8 @@ def test_the_command_names_the_command_that_goes_on_after_a_lost_process():
 
 @pytest.mark.parametrize(("rank", "trackers"), [(0, "tensorboard"), (1, "none")])
 def test_of_several_processes_the_first_one_reports(rank, trackers, monkeypatch):
-    installed("trl")
-    from grpo_lab.train.engines.trl import _config_of_process
+    require_engine("trl")
+    from grpo_lab.train.trl.run import _config_of_process
 
     monkeypatch.setenv("RANK", str(rank))
     config = GRPOConfig(report_to="tensorboard", output_dir="out")
@@ -159,7 +159,7 @@ def test_the_table_of_a_file_for_trl_is_printed_by_the_first_process_alone(rank,
 
 
 def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
-    installed("trl")
+    require_engine("trl")
 
     def shared(**settings):
         config = GRPOConfig(num_generations=4, generation_batch_size=16, **settings)
@@ -171,7 +171,9 @@ def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
     assert make_engine({"engine": TRL, "fsdp": True}) == TrlEngine(fsdp=True)
     assert shared() == (8, 1) and shared(per_device_train_batch_size=4, gradient_accumulation_steps=2) == (2, 2)
     assert shared(per_device_train_batch_size=1, gradient_accumulation_steps=4) == (1, 2)
-    (rows,) = [line for line in differences(GRPOConfig(), {}).splitlines() if line.startswith("per_device_train_bat")]
+    (rows,) = [
+        line for line in differences_table(GRPOConfig(), {}).splitlines() if line.startswith("per_device_train_bat")
+    ]
     assert rows.split(maxsplit=2)[1:] == ["256", "128 in each of 2 processes"]
     with pytest.raises(
         ValueError, match="per_device_train_batch_size is 1, with 1 parts of an update, and there are 2"

@@ -17,8 +17,10 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.fingerprints import fingerprints
+from grpo_lab.trainer.fingerprints import UNCOMPARABLE, check_same_fingerprints, fingerprints
 from grpo_lab.trainer.folder import RunFolder
+from grpo_lab.trainer.folder.checkpoint import as_json
+from grpo_lab.trainer.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, _checksum
 from grpo_lab.trainer.run_inputs import RunInputs
 from tests.support.resuming import (
     CHEAP,
@@ -50,10 +52,10 @@ def cut_off(tmp_path_factory):
 
 
 def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
-    settings = GRPOConfig().saved()
+    settings = GRPOConfig().as_dict()
     run = RunFolder(make_config(output_dir=str(tmp_path)), settings)
     for name in SETTINGS:
-        run.manifest = {"settings": settings | {name: "another"}, "ingredients": {}, "checkpoints": {}}
+        run.manifest = {"settings": settings | {name: "another"}, "fingerprints": {}, "checkpoints": {}}
         if name in MAY_CHANGE_ON_RESUME:  # these settings have tests of their own below
             run._check_same_run({})
         else:
@@ -220,6 +222,28 @@ def test_a_reward_without_a_fingerprint_is_refused_unless_allowed(kind, tmp_path
     opened(tmp_path / "out", rewards=make(1), ignore_reward_changes=True)
     with pytest.raises(InputError, match=message):  # the next time, too
         opened(tmp_path / "out", rewards=make(1))
+
+
+@pytest.mark.parametrize("name", ["environment", "loss_type"])
+def test_an_uncomparable_input_other_than_a_reward_has_no_advice_to_ignore_rewards(name):
+    """The setting `ignore_reward_changes` would lead to the same error."""
+    prints = {name: {"functions": ["x"], UNCOMPARABLE: ["x"]}}
+    with pytest.raises(InputError, match=f"^{name} holds x, .*`fingerprint`, or start a new run") as caught:
+        check_same_fingerprints(prints, prints, "out")
+    assert "ignore_reward_changes" not in str(caught.value)
+
+
+def test_a_run_of_version_1_0_0_goes_on(tmp_path):
+    """Its manifest has the fingerprints under the name "ingredients"."""
+    cheap_run_until(tmp_path / "out", 3)
+    manifest_file = tmp_path / "out" / MANIFEST_FILE
+    manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
+    del manifest["checksum"]
+    manifest = {"ingredients" if name == "fingerprints" else name: value for name, value in manifest.items()}
+    signed = {"checksum": _checksum(manifest)} | manifest
+    manifest_file.write_text(as_json(signed, indent=1) + "\n", encoding="utf-8")
+    opened(tmp_path / "out")
+    assert json.loads(manifest_file.read_text(encoding="utf-8")).keys() == {"checksum", *MANIFEST_KEYS}
 
 
 def test_a_fingerprint_is_compared_and_a_change_may_be_ignored(tmp_path):

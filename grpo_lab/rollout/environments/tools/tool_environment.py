@@ -26,6 +26,8 @@ import numpy
 import torch
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
+from grpo_lab.config import SETTINGS
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.turns import Turn
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.episodes import sample_turns
@@ -38,7 +40,7 @@ from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.sandbox.python import check_sandbox
 from grpo_lab.tasks import Rows
 
-TOOL_TIMEOUT = 30.0  # seconds
+TOOL_TIMEOUT: float = SETTINGS["tool_timeout"].default  # seconds
 
 
 class ToolEnvironment(Environment):
@@ -94,6 +96,13 @@ class ToolEnvironment(Environment):
         limited.max_tool_calling_iterations = max_turns - 1
         return limited
 
+    def with_tool_timeout(self, tool_timeout: float) -> "ToolEnvironment":
+        """Return the environment with this limit of a call in seconds."""
+        check_positive("tool_timeout", tool_timeout)
+        limited = copy.copy(self)
+        limited.tool_timeout = tool_timeout
+        return limited
+
     @property
     def functions_and_settings(self) -> tuple[list[Callable], dict]:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
@@ -109,27 +118,13 @@ class ToolEnvironment(Environment):
         check_prompts(model.config, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
 
     def sample(
-        self,
-        model,
-        tokenizer,
-        rows: list[dict],
-        num_generations: int,
-        max_completion_length: int,
-        *,
-        record_turns: bool = False,
-        **sampling,
+        self, model, tokenizer, rows: list[dict], sampling: SamplingParams, *, record_turns: bool = False
     ) -> Rollout:
         """Sample G episodes of each row of the data: reset the environments, then let the policy write and call tools.
 
-        Args:
-            model, tokenizer: The policy and its tokenizer.
-            rows: Rows of the data, P of them.
-            num_generations: G, number of episodes of each row.
-            max_completion_length: Maximum number of tokens of an episode, including the replies.
-            record_turns: True records after every turn the reward so far and the state of an environment, if it has
-                them.
-            sampling: The keyword arguments of `sample_completions`, from `temperature` on.
+        The arguments are those of `Environment.sample`.
         """
+        num_generations = sampling.num_generations
         dialogue = Dialogue(tokenizer, self.schemas)
         repeated_rows = [row for row in rows for _ in range(num_generations)]
         class_state = _class_state(self.environment_class)
@@ -143,11 +138,14 @@ class ToolEnvironment(Environment):
             tool_episodes = self._begin_episodes(threads, dialogue, prompt_ids, record_turns)
             limit = self.max_tool_calling_iterations
             rollout = sample_turns(
-                model, tokenizer, encoded, per_prompt, max_completion_length,
+                model,
+                tokenizer,
+                encoded,
+                replace(sampling, num_generations=per_prompt),
                 lambda turns: _reply(tool_episodes, turns),
                 stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
-                max_turns=None if limit is None else limit + 1, **sampling,
-            )  # fmt: skip
+                max_turns=None if limit is None else limit + 1,
+            )
             episodes = []
             for index, row in enumerate(repeated_rows):
                 changed_prompt = None if prompts[index] == row["prompt"] else prompts[index]

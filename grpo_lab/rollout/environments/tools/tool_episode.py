@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.rollout.decoding.turns import Turn
@@ -18,6 +18,13 @@ NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an 
 MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
 
 StartedCall = tuple[str, Future | str | BaseException]  # name of the tool; pending result, result or error
+
+
+class PlayedTurn(NamedTuple):
+    """A turn of the policy that has been read."""
+
+    message: dict
+    results: list[dict]  # the messages with the results of its calls; empty until they are finished
 
 
 class ToolEpisode:
@@ -55,8 +62,8 @@ class ToolEpisode:
         self.has_reward = has_reward
         self.records_rewards = record_turns and has_reward
         self.records_states = record_turns and has_state
-        self.turns: list[tuple[dict, list[dict]]] = []  # per turn, its message and the results of its calls
-        self.calls = self.failures = 0
+        self.turns: list[PlayedTurn] = []
+        self.num_calls = self.num_failures = 0
         self.cumulative_rewards = [0.0]  # per turn, the reward of the episode before it
         self.states: list[Any] = []
         self._record_state()
@@ -64,9 +71,9 @@ class ToolEpisode:
     def start_calls(self, turn: Turn) -> list[StartedCall]:
         """Read a turn of the policy, and start the calls in it."""
         message, problem = self._read(turn.ids, turn.earlier_ids)
-        self.turns.append((message, []))
+        self.turns.append(PlayedTurn(message, results=[]))
         calls = message.get("tool_calls") or ()
-        self.calls += len(calls) + bool(problem)
+        self.num_calls += len(calls) + bool(problem)
         if problem:
             return [("unknown", ValueError(f"The tool call could not be read: {problem}"))]
         return [self._start_call(call["function"]["name"], call["function"]["arguments"]) for call in calls]
@@ -77,12 +84,12 @@ class ToolEpisode:
         for name, outcome in started_calls:
             result = self._result_text(outcome) if isinstance(outcome, Future) else outcome
             if isinstance(result, BaseException):
-                self.failures += 1
+                self.num_failures += 1
                 result = _shortened(str({"error": str(result)}))
             results.append({"role": "tool", "name": name, "content": result})
         if not results:
             return None
-        self.turns[-1][1].extend(results)
+        self.turns[-1].results.extend(results)
         if self.records_rewards:
             self.cumulative_rewards.append(self._reward_so_far())
         self._record_state()
@@ -104,10 +111,10 @@ class ToolEpisode:
             turn for turn, policy_wrote in zip(turn_of_token, is_policy, strict=True) if not policy_wrote
         }
         messages = []
-        for turn, (message, results) in enumerate(self.turns):
-            messages.append(message)
-            if turn in turns_with_reply:
-                messages += results
+        for index, turn in enumerate(self.turns):
+            messages.append(turn.message)
+            if index in turns_with_reply:
+                messages += turn.results
         # The last turn has not been read yet if it was cut off, or if no further turn is allowed.
         if len(self.turns) in turn_of_token:
             start = turn_of_token.index(len(self.turns))
@@ -117,15 +124,15 @@ class ToolEpisode:
         if self.has_reward and not self.thread.is_lost:
             reward = call_environment(self.thread, "get_reward")
         return Episode(
-            calls=self.calls,
-            failures=self.failures,
+            num_calls=self.num_calls,
+            num_failures=self.num_failures,
             prompt=prompt,
             messages=messages,
             environment=self.thread.environment,
             reward=reward,
             turn_rewards=[after - before for before, after in itertools.pairwise(self.cumulative_rewards)],
             states=self.states,
-            reply_tokens=is_policy.count(False),
+            num_reply_tokens=is_policy.count(False),
         )
 
     def _read(self, ids: list[int], earlier_ids: list[int]) -> tuple[dict, str]:

@@ -52,8 +52,8 @@ class WorkerThread:
             try:
                 return future.result(timeout=timeout)
             except FutureTimeoutError:
-                if future.done():  # the call itself raised TimeoutError
-                    raise
+                if future.done():  # the call ended just now, or raised TimeoutError itself
+                    return future.result()
                 waited += timeout
                 if limit is not None and waited >= limit + POLL_SECONDS:
                     self.is_lost = True
@@ -86,4 +86,6 @@ async def _with_limit(awaitable: Any, limit: float | None) -> Any:
     try:
         return await asyncio.wait_for(awaitable, limit)
     except TimeoutError as error:
-        raise TimeoutError(str(error) or f"no answer within {limit:g} seconds") from error
+        if limit is None or str(error):  # the call raised it itself
+            raise
+        raise TimeoutError(f"no answer within {limit:g} seconds") from error

@@ -2,6 +2,7 @@
 
 import pytest
 
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from tests.support.tool_policy import END, ROWS, add, call, make_tool_policy, scripted
@@ -115,9 +116,9 @@ def test_a_bare_call_is_answered_after_the_ids_that_were_sampled(monkeypatch, po
     monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
     scripted(monkeypatch, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])
     agent = ToolEnvironment([add])
-    rollout = agent.sample(model, tokenizer, ROWS[:1], 2, 400)
+    rollout = agent.sample(model, tokenizer, ROWS[:1], SamplingParams(2, 400))
     first, second = rollout.episodes
-    assert (first.calls, first.failures, second.calls) == (1, 0, 0)
+    assert (first.num_calls, first.num_failures, second.num_calls) == (1, 0, 0)
     assert [message["role"] for message in first.messages] == ["assistant", "tool", "assistant"]
     reply = "\n<|im_start|>user[3]<|im_end|>\n<|im_start|>assistant\n"
     ids, mask, policy_mask = (x[0] for x in (rollout.completion_ids, rollout.mask, rollout.policy_mask))
@@ -130,9 +131,9 @@ def test_a_bare_call_is_answered_after_the_ids_that_were_sampled(monkeypatch, po
 
 
 def test_bare_json_call_is_read_on_the_trl_engine(policy):
-    trl = pytest.importorskip("grpo_lab.train.engines.trl")
+    trl_run = pytest.importorskip("grpo_lab.train.trl.run")
     _, tokenizer = policy
     ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
-    with trl.our_response_template(tokenizer, ToolEnvironment([add])):
+    with trl_run.our_response_template(tokenizer, ToolEnvironment([add])):
         (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]
     assert read_call["function"] == {"name": "add", "arguments": {"a": 1, "b": 2}}

@@ -12,6 +12,7 @@ import grpo_lab.models
 from grpo_lab import chat, evaluate
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
@@ -214,10 +215,10 @@ def test_a_task_with_an_environment_of_its_own_is_played_in_it(capsys):
     assert (printed := capsys.readouterr().out).startswith(f"you: {row['prompt'][-1]['content']}\n")
     model, tokenizer = grpo_lab.models.load_policy("tiny")
     environment = make_environment(find_task("sums-calculator"))
-    rollout = environment.sample(model, tokenizer, [row], 1, 40, top_k=1)
+    rollout = environment.sample(model, tokenizer, [row], SamplingParams(1, 40, top_k=1))
     turns = chat.printable(turns_as_text(rollout.turn_texts(tokenizer)[0])).removesuffix(END)
     assert END not in printed and printed.splitlines()[1] == turns
-    assert printed.splitlines()[2] == f"calls: {rollout.episodes[0].calls}"
+    assert printed.splitlines()[2] == f"calls: {rollout.episodes[0].num_calls}"
     (_, right, _) = reward_rollout(rollout, [row], accuracy_reward)
     assert re.fullmatch(rf"reward: [0-9.]+ \(accuracy {right.item():g}, think [0-9.]+\)", printed.splitlines()[3])
     capsys.readouterr()

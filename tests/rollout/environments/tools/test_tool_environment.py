@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from grpo_lab.base.checks import InputError, RunError
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.sampling import logprobs_of
 from tests.support.tool_policy import (
@@ -37,7 +38,7 @@ def policy(monkeypatch):
 
 def play(monkeypatch, policy, scripts, agent, rows=ROWS[:1], length=T, **settings):
     scripted(monkeypatch, scripts)
-    return agent.sample(*policy, rows, len(scripts) // len(rows), length, **settings)
+    return agent.sample(*policy, rows, SamplingParams(len(scripts) // len(rows), length), **settings)
 
 
 def results_of(rollout, row=0):
@@ -48,7 +49,7 @@ def test_a_call_is_made_and_its_result_is_read(monkeypatch, policy):
     turns = [call("add", a=1, b=2) + END, "It is 3." + END]
     rollout = play(monkeypatch, policy, [turns, ["3" + END]], ToolEnvironment([add]))
     first, second = rollout.episodes
-    assert (first.calls, first.failures, second.calls) == (1, 0, 0)
+    assert (first.num_calls, first.num_failures, second.num_calls) == (1, 0, 0)
     calls = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}]
     assert first.messages == [
         {"role": "assistant", "tool_calls": calls, "content": ""},
@@ -142,7 +143,7 @@ def test_every_tool_call_gets_an_answer(turn, result, failures, monkeypatch, pol
     (answer,) = results_of(rollout)
     assert result in answer and (not answer.startswith("{'error'") or failures)
     episode = rollout.episodes[0]
-    assert (episode.calls, episode.failures) == (1, failures)
+    assert (episode.num_calls, episode.num_failures) == (1, failures)
     assert episode.messages[-1] == {"role": "assistant", "content": "ok"}
     assert f"user[{answer}]" in rollout.texts[0]
 
@@ -151,7 +152,7 @@ def test_several_calls_of_one_turn_are_answered_in_their_order(monkeypatch, poli
     turn = "\n".join([call("soon", text="a"), call("add", a=1, b=2), call("nix"), call("soon", text="b")]) + END
     rollout = play(monkeypatch, policy, [[turn, "ok" + END]], ToolEnvironment(TOOLS))
     assert results_of(rollout) == ["A", "3", "{'error': 'Tool nix not found.'}", "B"]
-    assert (rollout.episodes[0].calls, rollout.episodes[0].failures) == (4, 1)
+    assert (rollout.episodes[0].num_calls, rollout.episodes[0].num_failures) == (4, 1)
 
 
 def test_a_tool_that_hangs_has_a_limit_and_the_others_go_on(monkeypatch, policy):
@@ -196,7 +197,7 @@ def test_a_result_without_room_is_left_out_and_the_episode_is_truncated(monkeypa
     rollout = play(monkeypatch, policy, episodes, ToolEnvironment(TOOLS), length=200)
     assert rollout.truncated.tolist() == [True, False]
     assert [message["role"] for message in rollout.episodes[0].messages] == ["assistant"]
-    assert rollout.episodes[0].calls == 1 and torch.equal(rollout.policy_mask[0], rollout.mask[0])
+    assert rollout.episodes[0].num_calls == 1 and torch.equal(rollout.policy_mask[0], rollout.mask[0])
 
 
 def test_after_the_last_turn_with_calls_nothing_is_called(monkeypatch, policy):
@@ -204,7 +205,7 @@ def test_after_the_last_turn_with_calls_nothing_is_called(monkeypatch, policy):
     rollout = play(monkeypatch, policy, episodes, ToolEnvironment([add], max_tool_calling_iterations=2))
     episode = rollout.episodes[0]
     assert [message["role"] for message in episode.messages] == ["assistant", "tool"] * 2 + ["assistant"]
-    assert episode.calls == 2 and episode.messages[-1]["tool_calls"] and not rollout.truncated.any()
+    assert episode.num_calls == 2 and episode.messages[-1]["tool_calls"] and not rollout.truncated.any()
 
 
 def test_a_turn_that_the_limit_cuts_is_a_message_and_calls_nothing(monkeypatch, policy):
@@ -334,12 +335,12 @@ def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, policy):
 def test_tool_calls_sampled_by_a_model(way):
     model, tokenizer = make_tool_policy()
     torch.manual_seed(0)
-    rollout = ToolEnvironment([add]).sample(model, tokenizer, ROWS, 16, 130, cache_implementation=way)
+    rollout = ToolEnvironment([add]).sample(model, tokenizer, ROWS, SamplingParams(16, 130, cache_implementation=way))
     logp, _ = logprobs_of(model, rollout, policy_mask=rollout.policy_mask)
     for turn in range(rollout.turn_of_token.max() + 1):
         tokens = rollout.policy_mask & (rollout.turn_of_token == turn)
         assert (logp - rollout.logp)[tokens].abs().max() < 1e-4
-    assert rollout.turn_of_token.max() > 1 and {episode.failures for episode in rollout.episodes} > {0}
+    assert rollout.turn_of_token.max() > 1 and {episode.num_failures for episode in rollout.episodes} > {0}
     for row, episode in enumerate(rollout.episodes):
         assert episode.messages[0]["role"] == "assistant"
         assert (rollout.mask[row] & ~rollout.policy_mask[row]).any() == (

@@ -1,10 +1,7 @@
-"""TRL's GRPOTrainer set up for a run of this package: its configuration, its rewards and its environments."""
+"""TRL's GRPOTrainer set up for a run of this package: its configuration and its environments."""
 
-import asyncio
-import json
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -18,23 +15,18 @@ from transformers import PrinterCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_progress_bars
-from grpo_lab.rewards import reward_names, score_completions
-from grpo_lab.rewards.concurrent import is_async
-from grpo_lab.rewards.functions import as_list_or_empty
-from grpo_lab.rollout.prompting.prompts import encode_prompt
-from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
-from grpo_lab.train.engines.trl_settings import (
+from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.train.trl.rewards import rewards_for_trl
+from grpo_lab.train.trl.settings import (
     PRECISION_FLAGS,
     batch_settings_per_process,
     settings_in_updates,
     unchanged_settings,
 )
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
-from grpo_lab.trainer.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run_inputs import RunInputs
 
 
@@ -52,7 +44,6 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
     rows = inputs.dataset
     config = inputs.config
     environment = inputs.environment
-    factory = None if environment is None else environment.environment_factory
     shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
@@ -69,7 +60,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
         processing_class=tokenizer,
         peft_config=adapter,
         tools=None if environment is None else environment.tools,
-        environment_factory=None if factory is None else environments_for_trl(factory, rows),
+        environment_factory=None if environment is None else environments_for_trl(environment, rows),
     )
 
 
@@ -174,126 +165,23 @@ def trl_config(
     )
 
 
-def records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
-    """Return a record of each completion in the last rollout of all processes, in the form of our own loop.
+def environments_for_trl(environment: ToolEnvironment, rows: list[dict]) -> Callable | None:
+    """Return a factory of the same environments whose `reset` takes the number of a row instead of its columns.
 
-    TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.
+    No environment is made here: the class of the environments is known. Without a factory, the result is None.
     """
-    logs, is_episode = trainer._logs, bool(trainer.tools) or trainer.environments is not None
-    extra = {name: list(values) for name, values in logs["extra"].items() if len(values) == len(logs["prompt"])}
-    names = list(logs["rewards"])
-    weights = trainer.run_config.reward_weights or []
-    weights = weights + [1.0] * (len(names) - len(weights))  # TRL gives the reward of an environment the weight 1
-    rewards = zip(*(logs["rewards"][name] for name in names), strict=True)
-    records = []
-    columns = logs["prompt"], logs["completion"], rewards, logs["advantages"]
-    for row, (prompt, completion, values, advantage) in enumerate(zip(*columns, strict=True)):
-        turns = [{"policy": completion}] if isinstance(completion, str) else [_turn(message) for message in completion]
-        row_rewards = [none_if_nan(value) for value in values]
-        terms = [weight * value for weight, value in zip(weights, row_rewards, strict=True) if value is not None]
-        record = completion_record(
-            prompt,
-            "\n".join(text for turn in turns for text in turn.values()),
-            dict(zip(names, row_rewards, strict=True)),
-            sum(terms) if terms else None,
-            extra={name: values[row] for name, values in extra.items()} if extra else None,
-            turns=turns if is_episode else None,
-            advantage=advantage,
-        )
-        records.append({"step": step} | record)
-    return records
-
-
-def _turn(message: dict) -> dict[str, str]:
-    """Return the text of a message, as a dictionary whose key is its writer, "policy" or "environment"."""
-    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
-    writer = "policy" if message["role"] == "assistant" else "environment"
-    return {writer: "\n".join(text for text in (message.get("content"), *calls) if text)}
-
-
-def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
-    """Return the reward functions in a form that TRL can call, with the arguments and checks of this package.
-
-    TRL would pass further keyword arguments, and columns with values as Arrow converts them. So TRL's dataset holds
-    only the number of each row, and the columns are taken from `rows`.
-
-    Args:
-        reward_funcs: One reward function, a list of them, or None.
-        rows: The problems of all steps, in order.
-        tokenizer: The tokenizer that restores the tags that TRL drops from completions, see `TagRestorer`; None leaves
-            the completions as TRL returns them.
-    """
-    functions = as_list_or_empty(reward_funcs)
-    names = reward_names(functions) if functions else []
-    restore_tags = None if tokenizer is None else TagRestorer(tokenizer)
-    return [
-        _reward_for_trl(function, name, rows, restore_tags) for function, name in zip(functions, names, strict=True)
-    ]
-
-
-def _reward_for_trl(function: Callable, name: str, rows: list[dict], restore_tags: "TagRestorer | None") -> Callable:
-    """Return the reward function as TRL calls it; a coroutine function if `function` is one."""
-
-    def reward(
-        prompts, completions, completion_ids, row, log_metric, environments=None, **trainer_arguments
-    ) -> list[float | None]:
-        batch = [rows[number] for number in row]
-        if restore_tags is not None:
-            completions = restore_tags(completions, completion_ids, batch)
-        columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
-        columns |= {} if environments is None else {"environments": environments}
-        trainer_arguments |= {"log_metric": log_metric}
-        columns |= {key: trainer_arguments[key] for key in TRAINER_ARGUMENTS if key in trainer_arguments}
-        with warnings.catch_warnings():
-            # Only this reward function is called here, and TRL itself warns if none gives a reward.
-            warnings.filterwarnings("ignore", "every reward function")
-            rewards = score_completions(function, prompts, completions, completion_ids, columns)[1]
-        # Logged in every process at every call, since TRL gathers the values. `StepRecorder` drops zeros, as our own
-        # loop does.
-        log_metric(f"rewards/{name}/frac_none", rewards.isnan().double().mean().item())
-        return [none_if_nan(value) for value in rewards[:, 0].tolist()]
-
-    async def async_reward(**keywords) -> list[float | None]:
-        return await asyncio.to_thread(reward, **keywords)
-
-    named_reward = async_reward if is_async(function) else reward
-    named_reward.__name__ = name
-    return named_reward
-
-
-class TagRestorer:
-    """A function that restores the tags that TRL leaves out of completions.
-
-    These are the tags that are special tokens, and the opening tag of a thought if it is at the end of the prompt.
-    """
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-        self.tags = tag_tokens(tokenizer, [tokenizer.eos_token_id])
-
-    def __call__(self, completions: list, completion_ids: list, batch: list[dict]) -> list:
-        tokenizer = self.tokenizer
-        prefixes = [thought_prefix(tokenizer, encode_prompt(tokenizer, problem["prompt"])) for problem in batch]
-        if not (self.tags or any(prefixes)):
-            return completions
-        pairs = zip(completion_ids, prefixes, strict=True)
-        texts = [text_for_rewards(tokenizer, ids, self.tags, prefix) for ids, prefix in pairs]
-        chats = [[{"role": "assistant", "content": text}] for text in texts]
-        return texts if completions and isinstance(completions[0], str) else chats
-
-
-def environments_for_trl(factory: Callable, rows: list[dict]) -> Callable:
-    """Return a factory of the same environments whose `reset` takes the number of a row instead of its columns."""
-    kind = type(factory())
+    factory, environment_class = environment.environment_factory, environment.environment_class
+    if factory is None:
+        return None
 
     def reset(self, row: int, **_):
-        return kind.reset(self, **rows[row])
+        return environment_class.reset(self, **rows[row])
 
-    numbered = type(kind.__name__, (kind,), {"reset": reset})
+    numbered_class = type(environment_class.__name__, (environment_class,), {"reset": reset})
 
-    def make():
+    def make_numbered():
         environment = factory()
-        environment.__class__ = numbered
+        environment.__class__ = numbered_class
         return environment
 
-    return make
+    return make_numbered

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_lab.trainer.rounding import realised_share, stochastic_round
+from grpo_lab.teaching.rounding import realised_share, stochastic_round
 
 STEPS = 2**16
 NOISE = torch.arange(STEPS, dtype=torch.float32) / STEPS  # every value of the 16 bits that bf16 lacks

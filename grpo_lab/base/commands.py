@@ -10,7 +10,7 @@ from collections.abc import Callable
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import command_name, one_line, option_spellings
 
-FAILED, INTERRUPTED, NO_READER = 2, 130, 141
+EXIT_FAILED, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 141
 REPORT_BUG_HINT = (
     "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
     "`python -m grpo_lab.doctor` prints."
@@ -30,7 +30,7 @@ class Stopped(KeyboardInterrupt):
     resume_hint: How to resume the run, for the end of the message; None if it cannot be resumed.
     """
 
-    def __init__(self, message: str, exit_code: int = INTERRUPTED, resume_hint: str | None = None):
+    def __init__(self, message: str, exit_code: int = EXIT_INTERRUPTED, resume_hint: str | None = None):
         super().__init__(message if resume_hint is None else f"{message} {resume_hint}")
         self.message = message
         self.exit_code = exit_code
@@ -54,11 +54,11 @@ def command(module: str) -> Callable:
                 return _run_and_flush(main, arguments)
             except KeyboardInterrupt as stop:
                 print(f"\n{str(stop) or 'stopped'}", file=sys.stderr)
-                return getattr(stop, "exit_code", INTERRUPTED)
+                return getattr(stop, "exit_code", EXIT_INTERRUPTED)
             except BrokenPipeError:  # the program that read the output has ended
                 # Standard output is redirected to avoid a second error when Python flushes it at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                return NO_READER
+                return EXIT_BROKEN_PIPE
             except Exception as error:
                 return _report_error(module, error)
 
@@ -94,6 +94,12 @@ def user_error_line(error: Exception) -> str | None:
     return one_line(text) + traceback_hint
 
 
+def user_error_lines(error: Exception) -> list[str]:
+    """Return one line on each error that an error combines, as `user_error_line` does; [] for a bug of this package."""
+    errors = getattr(error, "combined", ()) or [error]
+    return [line for line in map(user_error_line, errors) if line is not None]
+
+
 def _report_error(module: str, error: Exception) -> int:
     if (line := user_error_line(error)) is None:
         error.add_note(REPORT_BUG_HINT)
@@ -104,7 +110,7 @@ def _report_error(module: str, error: Exception) -> int:
     if module.startswith("grpo_lab."):
         module = command_name(module.removeprefix("grpo_lab."))
     print(f"{f'python {module}' if module.endswith('.py') else module}: error: {line}", file=sys.stderr)
-    return FAILED
+    return EXIT_FAILED
 
 
 def _run_and_flush(main: Callable, arguments: list[str] | None) -> int:

@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from transformers import TrainerCallback
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.origin import origin_of
@@ -31,16 +28,16 @@ from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.fsdp import GatheredModel
 from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
-from grpo_lab.train.engines.trl_settings import PRECISION_FLAGS, check_environment, check_settings
-from grpo_lab.train.engines.trl_trainer import Trainer, make_trainer, records_of_trainer
+from grpo_lab.train.trl.recorder import StepRecorder
+from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
+from grpo_lab.train.trl.trainer import Trainer, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.fingerprints import fingerprints
 from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
-from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run_checks import check_run_inputs
 from grpo_lab.trainer.run_inputs import RunInputs
-from grpo_lab.trainer.session import Session, run_session
+from grpo_lab.trainer.session import run_session
 from grpo_lab.trainer.stopping import RESUME_HINT
 
 
@@ -60,6 +57,7 @@ def train(
     environment_factory: Callable | None = None,
     environment=None,
     saved_options: dict | None = None,
+    passed_input_checks: bool = False,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -82,7 +80,7 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    check_inputs(inputs)
+    check_inputs(inputs, passed_input_checks)
     rows = [row for step in range(config.max_steps) for row in inputs.data_rows_of_step(step)]
     check_prompts_for_trl(inputs, rows)
     config = _config_of_process(model, config)
@@ -90,19 +88,19 @@ def train(
     saved_options = saved_options or {}
     folder = None
     if config.output_dir is not None and is_main():
-        folder = RunFolder(config, saved_options | config.saved() | engine_settings)
+        folder = RunFolder(config, saved_options | config.as_dict() | engine_settings)
     disable_dropout(model)
     adapter = None if lora is None else lora_config(model, lora)
     session_of_run = run_session(
         model, tokenizer, config, folder, partial(_open_folder, inputs=inputs, engine_settings=engine_settings),
-        saved_options=saved_options, training=model.training, catches_signals=world_size() == 1,
+        saved_options=saved_options, in_training_mode=model.training, catches_signals=world_size() == 1,
         model_to_save=lambda: GatheredModel(model) if fsdp else model,  # in all processes, since each sends its part
     )  # fmt: skip
     with session_of_run as session, our_response_template(tokenizer, environment):
         trainer_inputs = replace(inputs, dataset=rows, config=config)
         trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
         evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
-        # The first process alone has read them.
+        # Only the first process has opened the folder; the others get the step and the history from it.
         first_step, session.log.history[:] = broadcast_object_list([session.first_step, session.log.history])
         try:
             _run_steps(StepRecorder(trainer, evaluate, session, callback), first_step)
@@ -143,13 +141,13 @@ def _open_folder(folder: RunFolder, inputs: RunInputs, engine_settings: dict) ->
     return step, history
 
 
-def _run_steps(recorder: "StepRecorder", steps_done: int) -> None:
+def _run_steps(recorder: StepRecorder, steps_done: int) -> None:
     """Run all remaining steps, in all processes."""
     config = recorder.trainer.run_config
     folder = recorder.log.folder
     recorder.trainer.add_callback(recorder)
     checkpoint = f"{config.output_dir}/checkpoint-{steps_done}" if steps_done else None
-    with stop_if_a_process_is_gone(None if folder is None else folder.saved, RESUME_HINT):
+    with stop_if_a_process_is_gone(None if folder is None else folder.describe_saved, RESUME_HINT):
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
@@ -176,11 +174,11 @@ def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Ite
         tokenizer.response_template = old_template
 
 
-def check_inputs(inputs: RunInputs) -> None:
+def check_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> None:
     """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs."""
     if is_main():
         config = inputs.config.with_changes(output_dir=None, resume_from_checkpoint=False)
-        check_run_inputs(replace(inputs, config=config))
+        check_run_inputs(replace(inputs, config=config), passed_input_checks)
 
 
 def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
@@ -200,63 +198,3 @@ def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
     if len({isinstance(row["prompt"], str) for row in rows}) > 1:
         expected = "expected strings alone or messages alone, with --engine trl"
         raise InputError("dataset", inputs.dataset, expected, problem="has prompts of two kinds")
-
-
-class StepRecorder(TrainerCallback):
-    """A callback of TRL's trainer that records the metrics of each step, and stops and saves as our own loop does.
-
-    TRL logs the updates of a rollout together, which are the updates of one step.
-
-    trainer: The trainer of the run.
-    evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics.
-    session: The open run, with the log in which the steps are recorded. The log has no folder without an output_dir,
-        and in all processes but the first.
-    callback: A function of the step's number and its metrics, called after each step; None for none.
-    """
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        evaluate: Callable[..., dict],
-        session: Session,
-        callback: Callable[[int, dict], None] | None,
-    ):
-        self.trainer = trainer
-        self.evaluate = evaluate
-        self.session = session
-        self.log = session.log
-        self.callback = callback
-
-    def on_train_begin(self, args, state, control, **_):
-        # A resumed run restores these two from its checkpoint, but they may have been changed for the rest of the run.
-        state.save_steps, state.logging_steps = args.save_steps, args.logging_steps
-        self.log.start_step()
-
-    def on_log(self, args, state, control, logs, **_):
-        if "loss" not in logs:  # the summary at the end of the run
-            return
-        step = self._completed_steps(state)
-        logged = {name: value for name, value in logs.items() if name not in ("epoch", "step_time")}
-        metrics = {name: value for name, value in logged.items() if value or not name.endswith("/frac_none")}
-        metrics["num_tokens"] = int(metrics["num_tokens"])
-        if self.trainer.run_config.shows_completions_of(step) and is_main():
-            self.log.write_completions(records_of_trainer(self.trainer, step))
-        if self.log.is_evaluation_due(step):
-            metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
-        metrics = self.log.add(step, metrics)
-        self.log.start_step()
-        if self.callback is not None:
-            self.callback(step, metrics)
-        if self.session.stopping.requested:
-            control.should_save, control.should_training_stop = self.log.folder is not None, True
-
-    def on_save(self, args, state, control, **_):
-        PartialState().wait_for_everyone()  # each process must have written its part of the checkpoint
-        if self.log.folder is not None:
-            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            self.log.folder.adopt_checkpoint(self._completed_steps(state), checkpoint, self.log.history)
-        PartialState().wait_for_everyone()
-
-    def _completed_steps(self, state) -> int:
-        """Return the number of completed steps; TRL counts updates."""
-        return state.global_step // self.trainer.run_config.updates_per_step

@@ -9,29 +9,40 @@ import pytest
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.objective import LOSSES, Loss
-from grpo_lab.train import train_parser, trl_file
-from grpo_lab.train.engines import trl_table
-from grpo_lab.train.engines.trl_settings import adapt_saved_settings, check_settings
-from grpo_lab.train.engines.trl_table import (
-    LOSSES_IN_TRL,
-    OUR_LOOP_ALONE,
-    TRL_SETTINGS,
+from grpo_lab.train import train_parser
+from grpo_lab.train.trl import file, table
+from grpo_lab.train.trl.entry import (
+    CommandOption,
+    Converted,
     Handling,
+    NoEffect,
+    OtherVersion,
+    Renamed,
+    TrlSetting,
     Unit,
+)
+from grpo_lab.train.trl.settings import adapt_saved_settings, check_settings
+from grpo_lab.train.trl.table import (
+    LOSSES_IN_TRL,
+    ONLY_IN_OUR_LOOP,
+    TABLE_PARTS,
+    TRL_SETTINGS,
+    TRL_TABLE,
+    UNSUPPORTED_NAMES,
     loss_refusal,
     settings_counted_in,
     settings_handled,
 )
-from tests.parity.engines import engine
+from tests.parity.engines import require_engine
 
-PACKAGE = Path(trl_table.__file__).parents[2]
-TABLE_FILE = "grpo_lab/train/engines/trl_table.py"
+PACKAGE = Path(table.__file__).parents[2]
+TABLE_FILE = "grpo_lab/train/trl/table.py"
 
 
 @pytest.fixture
 def trl_fields():
     """Return the fields of TRL's GRPOConfig by name."""
-    return {field.name: field for field in fields(engine("trl").GRPOConfig)}
+    return {field.name: field for field in fields(require_engine("trl").GRPOConfig)}
 
 
 def unclassified(settings, table) -> str:
@@ -74,6 +85,46 @@ def test_the_table_has_the_names_and_defaults_of_trl(trl_fields):
             assert entry.default != SETTINGS[name].default, f"{name}: the default here is TRL's, and needs no line"
 
 
+@pytest.fixture
+def script_fields():
+    """Return the fields of TRL's ModelConfig and ScriptArguments by name."""
+    trl = require_engine("trl")
+    return {field.name: field for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}
+
+
+def test_every_name_of_trl_has_exactly_one_entry(trl_fields, script_fields):
+    assert sum(map(len, TABLE_PARTS)) == len(TRL_TABLE), "a name stands in two parts"
+    assert sum(map(len, table.NAMES_BY_REASON.values())) == len(table.NO_EFFECT_NAMES), "a name has two reasons"
+    names_of_trl = trl_fields.keys() | script_fields.keys()
+    assert names_of_trl <= TRL_TABLE.keys() - table.OTHER_VERSIONS.keys(), "a name of another version has come back"
+    known = names_of_trl | {"reward_model_name_or_path", "env", "datasets"}
+    ours = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
+    assert TRL_TABLE.keys() - table.OTHER_VERSIONS.keys() - ours <= known
+    assert {entry.successor for entry in table.OTHER_VERSIONS.values()} - {None} <= known
+
+
+def test_the_entry_of_an_option_of_the_command_is_an_option():
+    """These three mean something else in a file for TRL."""
+    otherwise = {"num_train_epochs": Converted, "warmup_ratio": OtherVersion, "fsdp": NoEffect}
+    options = option_actions(train_parser())
+    for name, entry in TRL_TABLE.items():
+        if name in options:
+            assert type(entry) is otherwise.get(name, TrlSetting if name in SETTINGS else CommandOption), name
+        else:
+            assert not isinstance(entry, CommandOption), name
+        assert not isinstance(entry, Renamed) or entry.option in options, name
+
+
+def test_neutral_values_and_defaults_are_trls(trl_fields, script_fields):
+    all_fields = trl_fields | script_fields
+    for name, entry in UNSUPPORTED_NAMES.items():
+        if name in trl_fields:
+            assert trl_fields[name].default in (None, *entry.neutral_values), name
+    for name, entry in (table.CONVERTED_NAMES | table.OPTION_NAMES).items():
+        if not isinstance(entry, Renamed) and entry.default is not None:
+            assert all_fields[name].default == entry.default, name
+
+
 def test_a_setting_that_counts_steps_has_a_unit_and_is_converted_from_updates():
     """The values of a file for TRL with two updates per rollout are halved, for these settings and no others."""
     counted = {*settings_counted_in(Unit.UPDATES), *settings_counted_in(Unit.STEPS)}
@@ -83,7 +134,7 @@ def test_a_setting_that_counts_steps_has_a_unit_and_is_converted_from_updates():
     content = dict.fromkeys(counted, 20) | {"per_device_train_batch_size": 8, "generation_batch_size": 16}
     content |= {"eval_strategy": "steps", "sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "beta": 0.1}
     content |= {"log_completions": True, "output_dir": "out", "num_generations": 4}
-    options = trl_file.translate(content, option_actions(train_parser()), {"task": "sums"}).options
+    options = file.translate(content, option_actions(train_parser()), {"task": "sums"}).options
     assert {name for name, value in options.items() if content.get(name) == 2 * value} == counted
 
 
@@ -91,7 +142,7 @@ def test_a_loss_that_trl_lacks_and_one_of_the_user_are_refused(monkeypatch):
     assert LOSSES.keys() >= LOSSES_IN_TRL and not any(map(loss_refusal, LOSSES_IN_TRL))
     monkeypatch.setitem(LOSSES, "mine", Loss(lambda batch, settings: batch.logp, "update_tokens", ()))
     monkeypatch.setitem(LOSSES, "mine.py:mine", LOSSES["mine"])
-    for name, reason in {"mine": "TRL has no such loss", "mine.py:mine": OUR_LOOP_ALONE}.items():
+    for name, reason in {"mine": "TRL has no such loss", "mine.py:mine": ONLY_IN_OUR_LOOP}.items():
         with pytest.raises(ValueError, match=f"loss_type is '{name}'; leave it out with --engine trl: {reason}"):
             check_settings(GRPOConfig(loss_type=name))
 

@@ -19,7 +19,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.named import load_tools
 from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
-from tests.parity.engines import engine as installed
+from tests.parity.engines import require_engine
 from tests.support.bubblewrap import needs_bubblewrap
 from tests.support.replay import updates
 from tests.support.small_policy import make_config, weights
@@ -35,9 +35,9 @@ from tests.support.tool_policy import (
     writes_much,
 )
 
-installed("trl")
-trl = pytest.importorskip("grpo_lab.train.engines.trl")
-templates = installed("trl.chat_template_utils")
+require_engine("trl")
+trl_run = pytest.importorskip("grpo_lab.train.trl.run")
+templates = require_engine("trl.chat_template_utils")
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
 T = 240
 LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
@@ -76,7 +76,7 @@ def policy(monkeypatch):
 
 def in_trls_loop(monkeypatch, rollouts):
     """Make TRL's trainer take each turn of the policy from our rollouts; return the list of its scored batches."""
-    outputs, make = [], trl.make_trainer
+    outputs, make = [], trl_run.make_trainer
 
     def make_replaying(*arguments):
         trainer = make(*arguments)
@@ -116,7 +116,7 @@ def in_trls_loop(monkeypatch, rollouts):
         trainer._generate_single_turn, trainer._generate_and_score_completions = generate, scored
         return trainer
 
-    monkeypatch.setattr(trl, "make_trainer", make_replaying)
+    monkeypatch.setattr(trl_run, "make_trainer", make_replaying)
     return outputs
 
 
@@ -145,7 +145,7 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
         ours = train(model, tokenizer, *arguments, **agent)
     outputs = in_trls_loop(monkeypatch, rollouts)
     with updates() as their_updates:
-        theirs = trl.train(policy, tokenizer, *arguments, **agent, lora=lora)
+        theirs = trl_run.train(policy, tokenizer, *arguments, **agent, lora=lora)
     assert tokenizer.response_template is None, "as it was"
     assert len(rollouts) == len(outputs) == 2
     for rollout, output in zip(rollouts, outputs, strict=True):
@@ -221,7 +221,7 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
         (ours,) = train(model, tokenizer, *arguments, **agent)
     (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
     with updates() as trl_updates:
-        (theirs,) = trl.train(policy, tokenizer, *arguments, **agent)
+        (theirs,) = trl_run.train(policy, tokenizer, *arguments, **agent)
     results = [[m["content"] for m in e.messages if m["role"] == "tool"] for e in rollout.episodes]
     assert (
         results[0] == ["64"]
@@ -249,7 +249,7 @@ def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path,
     settings |= {"log_completions": True, "logging_steps": 1}
     config = make_config(output_dir=str(tmp_path / "out"), **settings)
     agent = {"tools": [add], "environment_factory": CountingEnvironment}
-    history = trl.train(model, tokenizer, ROWS, with_note, config, eval_dataset=ROWS, **agent)
+    history = trl_run.train(model, tokenizer, ROWS, with_note, config, eval_dataset=ROWS, **agent)
     measured = evaluate_policy(
         model, tokenizer, ROWS, with_note, config, ToolEnvironment(**agent), cache_implementation="dynamic"
     )
@@ -271,4 +271,4 @@ def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path,
 def test_trl_has_no_environment_of_texts(policy):
     config = make_config(max_steps=1, precision="fp32")
     with pytest.raises(InputError, match="engine is trl, which has no environment that replies within a completion"):
-        trl.train(*policy, ROWS, messages_reward, config, environment=TextEnvironment(list))
+        trl_run.train(*policy, ROWS, messages_reward, config, environment=TextEnvironment(list))

@@ -1,4 +1,4 @@
-"""Tests of translating TRL configurations: every name is in a table, and batches and steps are those of TRL."""
+"""Tests of translating TRL configurations: each name gets a note, and batches and steps are those of TRL."""
 
 import importlib.util
 import json
@@ -11,55 +11,33 @@ import yaml
 
 from grpo_lab import train as train_command
 from grpo_lab.base.checks import InputError
-from grpo_lab.command_options import VLLM_OPTIONS
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
-from grpo_lab.train import trl_file, trl_names
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.train.engines.options import make_engine
 from grpo_lab.train.plan import convert_to_steps
-from grpo_lab.train.trl_file import (
+from grpo_lab.train.trl import translation
+from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, is_from_trl, translate
+from grpo_lab.train.trl.table import VERSION
+from grpo_lab.train.trl.translation import (
     ANOTHER_VERSION,
     NO_EFFECT,
     OTHER_MEANING,
     SAME_MEANING,
     UNKNOWN,
     UNSUPPORTED,
-    is_from_trl,
-    translate,
 )
-from tests.parity.engines import engine
-from tests.support.differences import MEANINGS
+from tests.parity.engines import require_engine
+from tests.support.trl_differences import MEANINGS
 
-trl = engine("trl")
+trl = require_engine("trl")
 OPTIONS = option_actions(train_command.train_parser()).keys()
 TRLS = {field.name: field for field in fields(trl.GRPOConfig)}
-SCRIPTS = {field.name for kind in (trl.ModelConfig, trl.ScriptArguments) for field in fields(kind)}
 
 
 def trls(folder, **settings) -> "trl.GRPOConfig":
     return trl.GRPOConfig(output_dir=str(folder), use_cpu=True, bf16=False, report_to="none", **settings)
-
-
-def test_every_name_of_trl_is_a_setting_of_ours_or_in_exactly_one_table():
-    options = [*trl_names.PEFT_NAMES, *trl_names.VLLM_NAMES]
-    assert {*options} == {"use_peft", *LORA_DEFAULTS, "use_vllm", *VLLM_OPTIONS} <= OPTIONS
-    tables = [options, trl_names.TRANSLATED, trl_names.UNSUPPORTED, trl_names.WHY_NO_EFFECT, trl_names.DATASETS]
-    for name in TRLS.keys() | SCRIPTS:
-        assert (name in SETTINGS) + sum(name in table for table in tables) == 1, name
-    known = TRLS.keys() | SCRIPTS | {"reward_model_name_or_path", "env", "datasets"}
-    assert all(name in known for table in tables for name in table)
-    assert not trl_names.OTHER_VERSIONS.keys() & known, "a name of another version has come back"
-    successors = {successor for _, successor in trl_names.OTHER_VERSIONS.values()} - {None}
-    assert successors <= known and sum(map(len, trl_names.NO_EFFECT.values())) == len(trl_names.WHY_NO_EFFECT)
-
-
-def test_neutral_values_and_epochs_are_trls_defaults():
-    for name, (neutral, _) in trl_names.UNSUPPORTED.items():
-        if name in TRLS:
-            assert TRLS[name].default in (None, *neutral), name
-    assert TRLS["num_train_epochs"].default == trl_names.NUM_TRAIN_EPOCHS
 
 
 BATCHES = [
@@ -187,10 +165,10 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
 
 
 def test_a_file_of_ours_is_never_taken_for_one_of_trls():
-    assert not is_from_trl({"model": "tiny", "task": "sums"} | GRPOConfig().saved(), OPTIONS)
+    assert not is_from_trl({"model": "tiny", "task": "sums"} | GRPOConfig().as_dict(), OPTIONS)
     assert not is_from_trl({"beta": 0.04, "per_device_train_batch_size": 4, "num_train_epochs": 2}, OPTIONS)
     assert not is_from_trl({"logging_first_step": None, "beta": 0.1}, OPTIONS)
-    for name in trl_file.OUR_SETTINGS_ALONE:
+    for name in SETTINGS_NOT_IN_TRL:
         assert not is_from_trl({name: SETTINGS[name].default or 1, "logging_first_step": True}, OPTIONS), name
     assert is_from_trl({"dataset_name": "x"}, OPTIONS) and is_from_trl({"max_prompt_length": 5}, OPTIONS)
 
@@ -201,7 +179,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
         content = "optim: adamw_torch\nadam_epsilon: 1e-8\nlearning_rate: 2E-6\n"
         (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")
         read = train_command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
-        config = train_command.task_and_settings(read, 1000, "cpu")[1]
+        config = train_command.make_task_and_config(read, 1000, "cpu")[1]
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
@@ -220,11 +198,11 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
     (tmp_path / "trl.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     assert train_command.main(["--config", "trl.yaml", "--output_dir", "out"]) == 2
     shown = capsys.readouterr()
-    assert shown.out.startswith(f"trl.yaml, read as TRL {trl_names.VERSION} reads it:\n  taken ")
+    assert shown.out.startswith(f"trl.yaml, read as TRL {VERSION} reads it:\n  taken ")
     assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = train_command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
-    config = train_command.task_and_settings(options, 1000, "cpu")[1]
+    config = train_command.make_task_and_config(options, 1000, "cpu")[1]
     assert (config.num_generations, config.generation_batch_size, config.seed) == (4, 8, 42)
     options = train_command.read_options(
         ["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"]
@@ -234,9 +212,9 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
     arguments = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = train_command.task_and_settings(train_command.read_options(arguments), 1000, "cpu")[1]
+    config = train_command.make_task_and_config(train_command.read_options(arguments), 1000, "cpu")[1]
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
-    config = train_command.task_and_settings(
+    config = train_command.make_task_and_config(
         train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu"
     )[1]
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
@@ -244,20 +222,20 @@ def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
 
 def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     options = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
-    config = train_command.task_and_settings(options, 1000, "cpu")[1]
+    config = train_command.make_task_and_config(options, 1000, "cpu")[1]
     counted = convert_to_steps(config, options, 1000)
     assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
     assert (
         convert_to_steps(config, {}, 1000) is config
         and convert_to_steps(config, {"num_train_epochs": 0.1}, 3).max_steps == 1
     )
-    assert "num_train_epochs" not in counted.saved()
+    assert "num_train_epochs" not in counted.as_dict()
     both = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1", "--max_steps", "2"])
     with pytest.raises(InputError, match="num_train_epochs is 1.0; leave it out, or max_steps"):
-        train_command.task_and_settings(both, 1000, "cpu")
+        train_command.make_task_and_config(both, 1000, "cpu")
     both = train_command.read_options(["--output_dir", "out", "--warmup_ratio", "0.5", "--warmup_steps", "7"])
     with pytest.raises(InputError, match="warmup_ratio is 0.5; leave it out, or warmup_steps"):
-        train_command.task_and_settings(both, 1000, "cpu")
+        train_command.make_task_and_config(both, 1000, "cpu")
     with pytest.raises(InputError, match="num_train_epochs is 0.0; it must be positive"):
         convert_to_steps(config, {"num_train_epochs": 0.0}, 10)
 
@@ -268,20 +246,68 @@ def test_a_batch_of_another_kind_is_named(size):
         translate({"per_device_train_batch_size": size, "dataset_name": "x"}, OPTIONS, {})
 
 
+@pytest.mark.parametrize("interval", [{"logging_steps": 5}, {"eval_steps": 20}], ids=str)
+def test_a_typed_interval_of_evaluations_is_not_contradicted_by_the_table(interval):
+    """What was typed runs, so the table neither shows another interval nor says that nobody read the strategy."""
+    result = translate({"eval_strategy": "steps", **interval}, OPTIONS, {"eval_steps": 50})
+    assert "eval_steps" not in {*result.options, *result.notes_by_kind[SAME_MEANING]}
+    assert result.notes_by_kind[NO_EFFECT]["eval_strategy"] == "eval_steps was typed"
+    result = translate({"eval_strategy": "epoch"}, OPTIONS, {"eval_steps": 50})
+    assert not result.problems, "the note on eval_strategy says that --eval_steps is to be typed"
+
+
+@pytest.mark.parametrize(
+    ("content", "typed", "name"),
+    [
+        ({"save_strategy": "no"}, {"save_steps": 7}, "save_steps"),
+        ({"max_steps": 100}, {"num_train_epochs": 2.0}, "max_steps"),
+        ({"num_train_epochs": 2}, {"max_steps": 9}, "num_train_epochs"),
+        ({"warmup_steps": 9}, {"warmup_ratio": 0.1}, "warmup_steps"),
+        ({"sync_ref_model": True, "ref_model_mixup_alpha": 1}, {"ref_model_sync_steps": 5}, "ref_model_sync_steps"),
+    ],
+    ids=str,
+)
+def test_a_name_that_a_typed_option_replaces_is_not_taken(content, typed, name):
+    result = translate(content, OPTIONS, typed | {"beta": 0.1})
+    assert name not in {*result.options, *result.notes_by_kind[SAME_MEANING], *result.notes_by_kind[OTHER_MEANING]}
+    (replaced, (option,)) = next(iter(content)), typed
+    assert result.notes_by_kind[NO_EFFECT][replaced] == f"{option} was typed"
+
+
+def test_a_name_that_was_read_has_no_note_that_nothing_reads_it():
+    content = {"eval_strategy": "steps", "save_strategy": "no", "sync_ref_model": True, "ref_model_mixup_alpha": 1.0}
+    result = translate(content | {"beta": 0.1}, OPTIONS, {})
+    assert result.notes_by_kind[NO_EFFECT] == {"ref_model_mixup_alpha": "it is the same here, or nothing reads it"}
+    assert {"eval_strategy", "save_strategy", "sync_ref_model"} <= result.notes_by_kind[OTHER_MEANING].keys()
+
+
+def test_a_default_that_nothing_reads_has_no_note():
+    """TRL's default of use_bias_correction_kl is dropped without a KL term, and the file does not contain it."""
+    result = translate({"learning_rate": 1e-5}, OPTIONS, {})
+    assert "use_bias_correction_kl" not in {*result.options, *result.trl_defaults, *result.noted_names}
+
+
+def test_a_name_has_one_note():
+    """A converted number of steps that nothing reads is not noted as converted as well."""
+    content = {"sync_ref_model": True, "ref_model_sync_steps": 10, "num_iterations": 2, "beta": 0.0}
+    result = translate(content | {"ref_model_mixup_alpha": 1.0}, OPTIONS, {})
+    assert "ref_model_sync_steps" in result.notes_by_kind[NO_EFFECT]
+    assert "ref_model_sync_steps" not in result.notes_by_kind[OTHER_MEANING]
+
+
 def test_lines_of_the_table_hold_what_fits():
-    lines = trl_file._wrapped("taken", [f"name_{number} 1" for number in range(40)], ": why")
+    lines = translation._wrapped("taken", [f"name_{number} 1" for number in range(40)], ": why")
     assert max(map(len, lines)) <= 120 and lines[0].startswith("  taken ") and lines[-1].endswith(": why")
     text = " ".join(line.strip().removeprefix("taken").strip() for line in lines)
-    assert text == ", ".join(f"name_{number} 1" for number in range(40)) + ": why" and not trl_file._wrapped("x", [])
+    assert text == ", ".join(f"name_{number} 1" for number in range(40)) + ": why" and not translation._wrapped("x", [])
 
 
 def test_the_page_of_all_settings_is_what_its_script_writes():
-    path = Path(__file__).parents[2] / "docs" / "trl_table.py"
+    path = Path(__file__).parents[3] / "docs" / "trl_table.py"
     spec = importlib.util.spec_from_file_location("trl_table", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.PAGE.read_text(encoding="utf-8") == script.page(MEANINGS), "python docs/trl_table.py writes it anew"
-    assert script.TRANSLATED.keys() == set(trl_names.TRANSLATED) - {"model_name_or_path"}
 
 
 @pytest.mark.parametrize(

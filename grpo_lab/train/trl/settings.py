@@ -14,14 +14,8 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings
 from grpo_lab.train.engines.processes import world_size
-from grpo_lab.train.engines.trl_table import (
-    TRL_SETTINGS,
-    Handling,
-    Unit,
-    loss_refusal,
-    settings_counted_in,
-    settings_handled,
-)
+from grpo_lab.train.trl.entry import Handling, Unit
+from grpo_lab.train.trl.table import TRL_SETTINGS, loss_refusal, settings_counted_in, settings_handled
 
 if TYPE_CHECKING:  # not imported here, so that the error for a wrong option appears at once
     from grpo_lab.rollout.environments.environment import Environment
@@ -84,20 +78,20 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
             is not the loss of the whole update.
     """
     processes = world_size()
-    rows, accumulation_steps = config.microbatch_size, config.gradient_accumulation_steps
-    if rows % processes == 0:
-        rows //= processes
+    microbatch_size, accumulation_steps = config.microbatch_size, config.gradient_accumulation_steps
+    if microbatch_size % processes == 0:
+        microbatch_size //= processes
     elif accumulation_steps % processes == 0:
         accumulation_steps //= processes
     else:
-        problem = f"is {rows}, with {accumulation_steps} parts of an update, and there are {processes} processes to "
-        problem += "share its rows"
+        problem = f"is {microbatch_size}, with {accumulation_steps} parts of an update, and there are {processes} "
+        problem += "processes to share its rows"
         allowed = f"one of the two has to be a multiple of {processes}"
-        raise InputError("per_device_train_batch_size", rows, allowed, problem=problem)
+        raise InputError("per_device_train_batch_size", microbatch_size, allowed, problem=problem)
     if processes > 1 and LOSSES[config.loss_type].depends_on_microbatches:
         problem = f"is {config.loss_type!r}, which TRL averages in each process by itself"
         raise InputError("loss_type", config.loss_type, "expected another one", problem=problem)
-    return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation_steps}
+    return {"per_device_train_batch_size": microbatch_size, "gradient_accumulation_steps": accumulation_steps}
 
 
 def settings_in_updates(config: GRPOConfig) -> dict[str, int]:
@@ -132,7 +126,7 @@ def adapt_saved_settings(saved: dict, typed: dict) -> tuple[dict, dict[str, tupl
     return settings, changes
 
 
-def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
+def differences_table(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
     """Return a table of the differences between this run on TRL and the same run in our own loop.
 
     changes: The settings from a file that were replaced or dropped, as `adapt_saved_settings` returns them.
@@ -151,10 +145,10 @@ def differences(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None
             our_value = config.microbatch_size if name == "per_device_train_batch_size" else getattr(config, name)
             rows[name] = (our_value, f"{value} in each of {processes} processes")
     rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
-    typed = [
+    table_rows = [
         (name, as_option_text(our_value), as_option_text(trl_value)) for name, (our_value, trl_value) in rows.items()
     ]
-    lines = [("setting", "here", "on TRL"), *typed]
+    lines = [("setting", "here", "on TRL"), *table_rows]
     names, our_values, _ = zip(*lines, strict=True)
     name_width, value_width = max(map(len, names)), max(map(len, our_values))
     return "\n".join(f"{name:<{name_width}}  {ours:<{value_width}}  {trls}" for name, ours, trls in lines)

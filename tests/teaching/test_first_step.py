@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_lab.models import load_policy
-from grpo_lab.trainer.first_step import first_step_movement
+from grpo_lab.teaching.first_step import first_step_movement
 
 
 @pytest.mark.parametrize("learning_rate", [1e-3, 2e-6])

@@ -1,0 +1,44 @@
+"""The words that verdicts consist of. They are stored as text in the file of grades, and shown by other words."""
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How far an answer is."""
+
+    RIGHT = "right"
+    PARTLY = "partly"  # the values are right, and something else is not
+    WRONG = "wrong"
+    FORM = "form"  # the code cannot be judged by its numbers
+    NOT_STARTED = "not started"
+
+
+class Fault(StrEnum):
+    """What keeps an answer from being judged by its numbers."""
+
+    NONE = ""
+    # The function was not run, or was stopped.
+    SIGNATURE = "signature"
+    ENDLESS = "endless"
+    EXIT = "exit"
+    UNREACHED = "unreached"  # a case after the one that was stopped
+    # It ran, and what it did has the wrong form.
+    ERROR = "error"  # it raised an exception
+    KIND = "kind"  # a value of another type
+    SHAPE = "shape"
+    DTYPE = "dtype"
+    INPLACE = "inplace"  # an argument was changed in place
+    DETACHED = "detached"  # the right value without a gradient
+    # It is not the student's function.
+    LIBRARY = "library"  # it is the library's own function, or calls it
+    STALE = "stale"  # the function in memory is not the one on the page
+    STOPPED = "stopped"  # in a grading: there are no outcomes to judge
+
+
+class PartKind(StrEnum):
+    """What a part of a verdict shows."""
+
+    SENTENCES = "say"
+    VALUES = "values"  # lines in fixed width under a title
+    EXPECTED = "expected"  # such lines with what is expected, which a student's page of a grading leaves out
+    EQUATION = "equation"

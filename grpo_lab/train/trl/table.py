@@ -1,0 +1,255 @@
+"""What each setting of this package and each name in TRL's configuration is on the other side: one table, `TRL_TABLE`.
+
+The reader of a file for TRL (`file.py`), the maker of TRL's configuration (`settings.py`, `trainer.py`) and the page of
+all settings (docs/trl_table.py) work from it. It imports no TRL. Tests compare it with the installed TRL: each field of
+its GRPOConfig has one entry. A new setting needs a line in `TRL_SETTINGS`.
+"""
+
+from typing import Any
+
+from grpo_lab.command_options import VLLM_OPTIONS
+from grpo_lab.config.lora import LORA_OPTIONS
+from grpo_lab.config.user_formulas import is_user_formula
+from grpo_lab.train.trl.entry import (
+    CommandOption,
+    Converted,
+    DatasetName,
+    Entry,
+    Handling,
+    NoEffect,
+    Renamed,
+    TrlSetting,
+    Unit,
+    Unsupported,
+)
+from grpo_lab.train.trl.other_versions import OTHER_VERSIONS
+
+VERSION = "1.16"
+
+
+def _unchanged(default: Any = None) -> TrlSetting:
+    return TrlSetting(Handling.UNCHANGED, default=default, is_default_taken=default is not None)
+
+
+def _translated(**fields: Any) -> TrlSetting:
+    return TrlSetting(Handling.TRANSLATED, **fields)
+
+
+def _refused(refusal: str, drop_reason: str = "") -> TrlSetting:
+    return TrlSetting(Handling.REFUSED, is_in_trl=False, refusal=refusal, drop_reason=drop_reason)
+
+
+ONLY_IN_OUR_LOOP = "only our own loop has it"
+
+# The settings of this package.
+TRL_SETTINGS: dict[str, TrlSetting] = {
+    "output_dir": _translated(),
+    "seed": _unchanged(default=42),
+    "max_steps": _translated(unit=Unit.UPDATES),
+    "save_steps": _translated(unit=Unit.UPDATES),
+    "save_total_limit": _translated(),
+    "resume_from_checkpoint": _translated(typed_instead="to go on, type --resume_from_checkpoint"),
+    "ignore_reward_changes": _translated(is_in_trl=False),
+    "disable_tqdm": _translated(),
+    "report_to": _translated(),
+    "logging_steps": _translated(unit=Unit.STEPS, default=10),
+    "log_completions": _translated(),
+    "log_kl": _refused("TRL has it with beta above 0", drop_reason="measured only with beta above 0"),
+    "eval_steps": _translated(unit=Unit.STEPS),
+    "num_generations_eval": _translated(),
+    "per_device_eval_batch_size": _translated(),
+    "num_generations": _unchanged(default=8),
+    "generation_batch_size": _unchanged(),
+    "max_completion_length": _unchanged(default=512),
+    "temperature": _unchanged(),
+    "top_k": _unchanged(),
+    "top_p": _unchanged(),
+    "repetition_penalty": _unchanged(),
+    "max_tool_calling_iterations": _unchanged(),
+    "tool_timeout": _refused(ONLY_IN_OUR_LOOP),
+    "reward_weights": _unchanged(),
+    "advantage": _refused("TRL has that of the group"),
+    "scale_rewards": _unchanged(),
+    "mask_truncated_completions": _unchanged(),
+    "loss_type": _unchanged(),
+    "importance_sampling_level": _unchanged(),
+    "epsilon": _unchanged(),
+    "epsilon_high": _unchanged(),
+    "delta": _unchanged(),
+    "sapo_temperature_pos": _unchanged(),
+    "sapo_temperature_neg": _unchanged(),
+    "vespo_k_pos": _unchanged(),
+    "vespo_lambda_pos": _unchanged(),
+    "vespo_k_neg": _unchanged(),
+    "vespo_lambda_neg": _unchanged(),
+    "beta": _unchanged(),
+    "kl_estimator": _refused("TRL has k3 alone"),
+    "use_bias_correction_kl": _unchanged(default=True),
+    "entropy_coef": _unchanged(),
+    "ref_model_sync_steps": _translated(unit=Unit.UPDATES, default=512),
+    "ref_model_device": _refused(ONLY_IN_OUR_LOOP),
+    "learning_rate": _unchanged(default=1e-6),
+    "lr_scheduler_type": _translated(default="linear", is_default_taken=True),
+    "warmup_steps": _translated(unit=Unit.STEPS, default=0, is_default_taken=True),
+    "weight_decay": _unchanged(),
+    "adam_beta1": _unchanged(),
+    "adam_beta2": _unchanged(),
+    "max_grad_norm": _unchanged(),
+    "num_iterations": _unchanged(),
+    "per_device_train_batch_size": _translated(default=8),
+    "gradient_accumulation_steps": _unchanged(),
+    "gradient_checkpointing": _unchanged(),
+    "precision": _translated(is_in_trl=False),
+    "bf16": _translated(),
+    "fp16": _translated(),
+    "max_nonfinite_steps": _refused(ONLY_IN_OUR_LOOP, drop_reason="updates that are not finite go on"),
+}
+
+# Names of options of the command that are not settings. The options of vLLM need --engine trl.
+OPTION_NAMES: dict[str, CommandOption] = {
+    **dict.fromkeys(("use_peft", *LORA_OPTIONS, "use_vllm", *VLLM_OPTIONS), CommandOption()),
+    **dict.fromkeys(("dataset_config", "dataset_test_split"), CommandOption()),
+    "lora_dropout": CommandOption(default=0.05),
+}
+
+# Names for which this package has other settings or options.
+CONVERTED_NAMES: dict[str, Renamed | Converted] = {
+    "model_name_or_path": Renamed("model"),
+    "num_train_epochs": Converted("counted into max_steps", default=3.0),
+    "steps_per_generation": Converted("counted into generation_batch_size"),
+    "eval_strategy": Converted("eval_steps is enough"),
+    "save_strategy": Converted("no: save_steps 0"),
+    "sync_ref_model": Converted("ref_model_sync_steps is enough"),
+    "ref_model_mixup_alpha": Converted("1: the reference becomes the policy", default=0.6),
+}
+
+# Names that this package lacks although the outcome of a run depends on them.
+UNSUPPORTED_NAMES: dict[str, Unsupported] = {
+    "load_in_8bit": Unsupported((False,), "no quantised weights; precision bf16 has a small optimizer state"),
+    "load_in_4bit": Unsupported((False,), "no quantised weights; precision bf16 has a small optimizer state"),
+    "dtype": Unsupported(("auto", "float32"), "give --precision: bf16 trains bf16 weights"),
+    "model_init_kwargs": Unsupported(({}, ""), "give --precision or a folder"),
+    "model_revision": Unsupported(("main", ""), "fetch that revision, and give its folder as --model"),
+    "reward_model_name_or_path": Unsupported(
+        ("",), "a judge behind a server is a reward of your own (docs/serving.md)"
+    ),
+    "router_aux_loss_coef": Unsupported((0, 0.0), "no load-balancing loss"),
+    "lr_scheduler_kwargs": Unsupported(({}, ""), "the schedules have no parameters"),
+    "optim": Unsupported(("adamw_torch", "adamw_torch_fused"), "AdamW; --precision bf16 takes its 8-bit form"),
+    "optim_args": Unsupported(("",), "AdamW as it is"),
+    "optim_target_modules": Unsupported(("",), "all parameters that require a gradient are trained"),
+    "adam_epsilon": Unsupported((1e-8,), "it is 1e-8"),
+    "neftune_noise_alpha": Unsupported((0, 0.0), "no noise on embeddings"),
+    "load_best_model_at_end": Unsupported((False,), "the last model is saved; evaluate the checkpoints"),
+    "shuffle_dataset": Unsupported((True,), "rows come in a new order every epoch"),
+    "min_p": Unsupported((0, 0.0), "take top_p"),
+    "generation_kwargs": Unsupported(({}, ""), "no further arguments of the sampler"),
+    "chat_template_kwargs": Unsupported(({}, ""), "no arguments of the chat template"),
+    "multi_objective_aggregation": Unsupported(("sum_then_normalize",), "rewards are added, then standardised"),
+    "top_entropy_quantile": Unsupported((1, 1.0), "the loss is over all tokens"),
+    "use_adaptive_entropy": Unsupported((False,), "entropy_coef is constant"),
+    "off_policy_mask_threshold": Unsupported((), "no sequence is masked for being off-policy"),
+    "lora_task_type": Unsupported(("CAUSAL_LM",), "the model is a causal language model"),
+    "lora_target_parameters": Unsupported((), "only linear maps have adapters"),
+    "lora_modules_to_save": Unsupported((), "adapters alone are trained"),
+    "use_rslora": Unsupported((False,), "an adapter is multiplied by alpha / r; give lora_alpha"),
+    "use_dora": Unsupported((False,), "adapters are those of LoRA"),
+    "vllm_structured_outputs_regex": Unsupported((), "no grammar of completions"),
+    "vllm_importance_sampling_clip_min": Unsupported((), "no lower limit of the weights"),
+    "vllm_importance_sampling_cap": Unsupported((), "give vllm_importance_sampling_clip_max"),
+}
+
+# Names on which the outcome of a run here does not depend, grouped by the reason.
+NAMES_BY_REASON: dict[str, tuple[str, ...]] = {
+    "metrics are written at every step, report_to says where else": (
+        "logging_strategy", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter", "log_level",
+        "include_num_input_tokens_seen", "log_level_replica", "run_name", "project", "trackio_space_id",
+        "trackio_bucket_id", "trackio_static_space_id", "skip_memory_metrics", "debug", "log_multimodal",
+        "num_completions_to_print", "log_unique_prompts",
+    ),
+    "nothing goes to a hub": (
+        "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy", "hub_always_push",
+        "hub_revision", "log_completions_hub_repo",
+    ),
+    "rows are in memory, with all their columns": (
+        "dataloader_drop_last", "dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers",
+        "dataloader_prefetch_factor", "dataloader_multiprocessing_context", "dataloader_in_order",
+        "remove_unused_columns", "label_names", "train_sampling_strategy", "length_column_name", "data_seed",
+        "pad_to_multiple_of", "accelerator_config",
+    ),
+    "eval_steps says when, and rewards what": (
+        "eval_delay", "eval_on_start", "prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object",
+        "eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics", "do_train", "do_eval", "do_predict",
+    ),
+    "a checkpoint is whole, and is found again": (
+        "save_only_model", "save_on_each_node", "enable_jit_checkpoint", "metric_for_best_model", "greater_is_better",
+        "ignore_data_skip", "restore_callback_states_from_checkpoint",
+    ),
+    "there is one process; docs/cluster.md is for more": (
+        "ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_static_graph", "ddp_backend",
+        "ddp_timeout", "fsdp_config", "deepspeed", "parallelism_config", "local_rank",
+        "average_tokens_across_devices", "ds3_gather_for_generation",
+    ),
+    "speed and memory are chosen by the hardware": (
+        "tf32", "torch_compile", "torch_compile_backend", "torch_compile_mode", "use_cache", "torch_empty_cache_steps",
+        "use_cpu", "full_determinism", "gradient_checkpointing_kwargs", "use_liger_kernel", "liger_kernel_config",
+        "cast_lm_head_to_fp32", "cache_implementation", "use_transformers_continuous_batching",
+        "transformers_continuous_batching_config", "use_transformers_paged", "bf16_full_eval", "fp16_full_eval",
+        "auto_find_batch_size", "attn_implementation",
+    ),
+    "to divide the model, type --fsdp with --engine trl, under torchrun": ("fsdp",),
+    "the loss of GRPO has no labels, and dropout is off": ("label_smoothing_factor", "disable_dropout"),
+    "it says how vLLM is laid out": ("vllm_model_impl", "vllm_enable_sleep_mode"),
+    "it belongs to use_adaptive_entropy": (
+        "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target",
+    ),
+    "it belongs to quantised weights": ("bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage"),
+    "no code of a hub is run, and no file sets the environment": ("trust_remote_code", "env"),
+    "the task says it": (
+        "dataset_train_split", "dataset_streaming", "ignore_bias_buffers",
+    ),
+}  # fmt: skip
+NO_EFFECT_NAMES = {name: NoEffect(reason) for reason, names in NAMES_BY_REASON.items() for name in names}
+
+DATASET_NAMES = {"dataset_name": DatasetName(), "datasets": DatasetName()}
+
+# All names. A name stands in one of the parts only.
+TABLE_PARTS: tuple[dict[str, Any], ...] = (
+    TRL_SETTINGS,
+    OPTION_NAMES,
+    CONVERTED_NAMES,
+    UNSUPPORTED_NAMES,
+    NO_EFFECT_NAMES,
+    DATASET_NAMES,
+    OTHER_VERSIONS,
+)
+TRL_TABLE: dict[str, Entry] = {name: entry for part in TABLE_PARTS for name, entry in part.items()}
+
+# The losses of this package that TRL has, by name. `--engine trl` refuses any other one.
+LOSSES_IN_TRL = frozenset({"grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"})
+
+
+def settings_handled(handling: Handling) -> tuple[str, ...]:
+    """Return the names of the settings with which `--engine trl` does this."""
+    return tuple(name for name, entry in TRL_SETTINGS.items() if entry.handling is handling)
+
+
+def settings_counted_in(unit: Unit) -> tuple[str, ...]:
+    """Return the names of the settings that count steps here and this unit on TRL."""
+    return tuple(name for name, entry in TRL_SETTINGS.items() if entry.unit is unit)
+
+
+def loss_refusal(loss_type: str) -> str | None:
+    """Return the reason why `--engine trl` refuses a loss, or None if TRL has it."""
+    if is_user_formula(loss_type):
+        return ONLY_IN_OUR_LOOP
+    return None if loss_type in LOSSES_IN_TRL else "TRL has no such loss"
+
+
+def switch_of(name: str) -> str | None:
+    """Return the option without which nothing reads a name of LoRA or of vLLM; None for any other name."""
+    if name.startswith("vllm_"):
+        return "use_vllm"
+    if name.startswith("lora_") or name in ("use_rslora", "use_dora"):
+        return "use_peft"
+    return None

@@ -1,0 +1,52 @@
+"""Tests of the thread that runs the code of tools: what a call returns or raises reaches the caller."""
+
+import asyncio
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+import pytest
+
+from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
+
+
+async def times_out():
+    raise TimeoutError
+
+
+async def times_out_with_a_reason():
+    raise TimeoutError("the server of prices")
+
+
+def test_a_timeout_of_the_call_itself_without_a_limit_reaches_the_caller():
+    for function, message in ((times_out, ""), (times_out_with_a_reason, "the server of prices")):
+        with pytest.raises(TimeoutError) as caught:
+            WorkerThread().run(function)
+        assert str(caught.value) == message
+
+
+def test_a_coroutine_that_exceeds_its_limit_says_so():
+    thread = WorkerThread()
+    with pytest.raises(TimeoutError, match="^no answer within 0.01 seconds$"):
+        thread.result(thread.start(lambda: asyncio.sleep(60), limit=0.01), limit=0.01)
+    assert not thread.is_lost, "the coroutine was ended, so the thread is free again"
+
+
+class EndsWhileTheWaitExpires(Future):
+    """A future whose call ends between the end of the first wait and the question whether it is done."""
+
+    def result(self, timeout=None):
+        if not self.done():
+            self.end()
+            raise FutureTimeoutError
+        return super().result(timeout)
+
+
+def test_a_call_that_ends_just_when_the_wait_expires_keeps_its_result():
+    future = EndsWhileTheWaitExpires()
+    future.end = lambda: future.set_result(42)
+    thread = WorkerThread()
+    assert thread.result(future, limit=30) == 42 and not thread.is_lost
+    future = EndsWhileTheWaitExpires()
+    future.end = lambda: future.set_exception(TimeoutError("of the call"))
+    with pytest.raises(TimeoutError, match="^of the call$"):
+        thread.result(future, limit=30)
