@@ -1,6 +1,7 @@
 """Loading and saving a model that FSDP2 divides among processes."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -51,7 +52,8 @@ class GatheredModel:
 
     def __init__(self, model: nn.Module):
         self.model, self.state = model, {}
-        for name, tensor in model.state_dict().items():
+        tensors: dict[str, Any] = model.state_dict()  # with FSDP2 these are of a class with `full_tensor`
+        for name, tensor in tensors.items():
             if has_adapter(model) and "lora_" not in name:
                 continue
             complete_tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
