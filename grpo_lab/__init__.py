@@ -66,9 +66,12 @@ def _leave_out_torchao_notices() -> None:
     """
     import logging
 
+    def without(text: str):
+        return lambda record: text not in record.getMessage()
+
     dropped_texts = {"torchao": "Failed to load ", "torch.utils._pytree": " is an Enum subclass "}
     for logger_name, text in dropped_texts.items():
-        logging.getLogger(logger_name).addFilter(lambda record, text=text: text not in record.getMessage())
+        logging.getLogger(logger_name).addFilter(without(text))
 
 
 def __getattr__(name: str) -> Any:

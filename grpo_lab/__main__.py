@@ -42,7 +42,8 @@ def find_main(name: str):
     if name == "lessons":
         return copy_lessons
     module = f"grpo_lab.{name}"
-    is_package = importlib.util.find_spec(module).submodule_search_locations is not None
+    spec = importlib.util.find_spec(module)
+    is_package = spec is not None and spec.submodule_search_locations is not None
     return importlib.import_module(f"{module}.__main__" if is_package else module).main
 
 

@@ -179,7 +179,9 @@ def translated(text: str, target: str) -> str:
         translation = SLOT.sub(lambda slot: _listed(match[f"_{slot[1]}"], target), template)
     if head == text:
         return translation
-    seam = SEAMS.match(text, len(head))[0]
+    match_of_seam = SEAMS.match(text, len(head))
+    assert match_of_seam is not None  # each head ends where a seam begins
+    seam = match_of_seam[0]
     remainder = text[len(head) + len(seam) :]
     is_in_formula = head.count("$") % 2 == 1
     seam = seam if is_in_formula else WIDE.get(seam, seam)
@@ -230,7 +232,8 @@ def known_messages(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, 
 
     Each pattern comes with the translation, in which {0} or {name} marks the place of a value.
     """
-    exact, filled = {}, set()
+    exact: dict[str, str] = {}
+    filled: set[str] = set()
     try:
         for path in sorted(path for path in (PO / target).glob("*.po") if path.name not in (FIGURES, PRINTS)):
             for message in confirmed_messages(path):

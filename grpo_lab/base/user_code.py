@@ -99,6 +99,7 @@ def _import_file(file: Path) -> ModuleType:
     if (loaded := sys.modules.get(name)) is not None:
         return loaded
     spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None  # the name of the file ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # inspect and pickle look up the module of a function there
     try:

@@ -10,6 +10,7 @@ import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
@@ -240,8 +241,8 @@ def measure_rates(dtype: torch.dtype = torch.float32, size: int = 2048, num_copi
         {"flops": operations per second, "bytes": bytes per second}.
     """
     (a, b), (source, target) = torch.randn(2, size, size).to(dtype), (torch.ones(num_copied), torch.ones(num_copied))
-    timing = {"timer": time.process_time, "number": 1}
+    repeat = partial(timeit.repeat, timer=time.process_time, number=1)
     return {
-        "flops": 2 * size**3 / min(timeit.repeat(lambda: a @ b, **timing)),
-        "bytes": 2 * source.nbytes / min(timeit.repeat(lambda: target.copy_(source), **timing)),
+        "flops": 2 * size**3 / min(repeat(lambda: a @ b)),
+        "bytes": 2 * source.nbytes / min(repeat(lambda: target.copy_(source))),
     }

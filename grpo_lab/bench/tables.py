@@ -4,6 +4,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 from tqdm import tqdm
 
@@ -41,7 +42,7 @@ def compare(seeds: list[int], setup: dict, run: Callable[[dict], dict]) -> dict:
     pairs = []
     with tqdm(total=2 * len(seeds), unit="run") as bar:
         for index, seed in enumerate(seeds):
-            pair = {"seed": seed}
+            pair: dict[str, Any] = {"seed": seed}
             for trainer in ("ours", "trl") if index % 2 == 0 else ("trl", "ours"):
                 bar.write(f"seed {seed}, {trainer}: {setup['steps']} steps begin", file=sys.stderr)
                 record = run(setup | {"trainer": trainer, "seed": seed})
@@ -60,7 +61,8 @@ def run_figures(record: dict) -> dict:
     training time from the start to the end of the step at which `TARGET_ACCURACY` is reached, or None if it is not
     reached. CPU seconds count the work of this process alone, and are more reliable on a busy machine.
     """
-    rewards, figures = record["reward"], {"peak_memory": record["peak_memory"]}
+    rewards = record["reward"]
+    figures: dict[str, float | None] = {"peak_memory": record["peak_memory"]}
     means = [statistics.fmean(rewards[i - WINDOW : i]) for i in range(WINDOW, len(rewards) + 1)]
     steps_to_accuracy = next((i + WINDOW for i, mean in enumerate(means) if mean >= TARGET_ACCURACY), None)
     for clock in ("", "cpu_"):
@@ -77,7 +79,7 @@ def summarise(pairs: list[dict]) -> dict:
     "ours" and "trl" are the medians of the two trainers. "ratios" are the sorted ratios within each pair, and "ratio"
     is their median; both leave out pairs in which a figure is None.
     """
-    summary = {}
+    summary: dict[str, dict[str, Any]] = {}
     for key, *_ in FIGURES:
         values = {trainer: [pair[trainer][key] for pair in pairs] for trainer in ("ours", "trl")}
         complete_pairs = [pair for pair in zip(values["ours"], values["trl"], strict=True) if None not in pair]

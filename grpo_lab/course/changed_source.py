@@ -37,7 +37,7 @@ def with_changed_lines(reference: Callable, lines: Mapping[str, str]) -> Callabl
     def wrong(*args, **kwargs):
         return compiled()(*args, **kwargs)
 
-    wrong.__signature__ = inspect.signature(reference)
+    wrong.__signature__ = inspect.signature(reference)  # type: ignore[attr-defined]  # `inspect` reads it
     wrong.__name__ = wrong.__qualname__ = f"changed_{reference.__name__}"
     return wrong
 
@@ -57,7 +57,8 @@ def function_from_source(reference: FunctionType, source: str | ast.Module, file
     """
     tree = ast.parse(source) if isinstance(source, str) else source
     for node in tree.body:
-        node.decorator_list = []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            node.decorator_list = []
     namespace = dict(reference.__globals__)
     exec(compile(tree, file or f"<{reference.__name__}, changed>", "exec"), namespace)
     return namespace[reference.__name__]

@@ -10,6 +10,7 @@ import copy
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from grpo_lab.config.settings import MAX_SEED
 from grpo_lab.course.changed_source import with_changed_lines
 
 INF, NAN = float("inf"), float("nan")
+_Model = TypeVar("_Model", bound=nn.Module)
 TESTED_PROPERTIES = ("values", "stability")  # the values of `Case.tested_property`, in the order of the cases
 
 
@@ -191,7 +193,7 @@ class Draws:
         mask[-1] = False
         return mask
 
-    def fill(self, model: nn.Module) -> nn.Module:
+    def fill(self, model: _Model) -> _Model:
         """Convert the model to float64 in place, fill every parameter with random numbers, and return the model."""
         with torch.no_grad():
             for parameter in model.double().parameters():

@@ -62,7 +62,7 @@ def _answer_lines(function: Function) -> list[str]:
 
 @cache
 def _stub_lines(exercise: Exercise) -> list[str]:
-    return _answer_lines(ast.parse(stub_source(exercise)).body[0])
+    return _answer_lines(parsed_function(stub_source(exercise)))
 
 
 def solution_body(exercise: Exercise) -> str:
@@ -88,6 +88,13 @@ def named_imports(exercise: Exercise) -> tuple[str, ...]:
     """Return import lines for the package's functions that docstring or task quote, such as `completion_mask`."""
     named = set(re.findall(r"`(\w+)[`(]", f"{exercise.function.__doc__} {exercise.task}"))
     return tuple(line for line in _import_lines(exercise, named) if line.startswith("from grpo_lab"))
+
+
+def parsed_function(source: str) -> ast.FunctionDef:
+    """Return the syntax tree of the function that a source consists of."""
+    node = ast.parse(source).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    return node
 
 
 def given_checks(function: Function) -> list[ast.stmt]:
@@ -122,22 +129,28 @@ def _split_source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef, int]:
     """Return the lines of the function, its syntax tree, and the index of the first line that students write."""
     lines, node = _source(exercise)
     checks = given_checks(node)
-    return lines, node, checks[-1].end_lineno if checks else _docstring_end(node)
+    return lines, node, _end_line(checks[-1]) if checks else _docstring_end(node)
 
 
 def _docstring_end(node: ast.FunctionDef) -> int:
-    return node.body[0].end_lineno if ast.get_docstring(node) is not None else node.body[0].lineno - 1
+    return _end_line(node.body[0]) if ast.get_docstring(node) is not None else node.body[0].lineno - 1
+
+
+def _end_line(statement: ast.stmt) -> int:
+    assert statement.end_lineno is not None  # the parser sets it
+    return statement.end_lineno
 
 
 def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
     source = source_of(inspect.unwrap(exercise.function))
-    node = ast.parse(source).body[0]
+    node = parsed_function(source)
     return [f"{line}\n" for line in source.splitlines()], node
 
 
 def _import_lines(exercise: Exercise, names: set[str]) -> tuple[str, ...]:
     """Return an import line for each of these names that the reference's module imports or defines."""
     module = inspect.getmodule(inspect.unwrap(exercise.function))
+    assert module is not None  # references are functions of the package
     module_names = names & vars(module).keys() - {exercise.name}
     lines = {name: f"from {_public_module(module.__name__, name)} import {name}" for name in module_names}
     for statement in ast.parse(inspect.getsource(module)).body:

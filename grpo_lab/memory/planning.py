@@ -61,7 +61,7 @@ class MemoryPlan:
 
     @property
     def peak_phase(self) -> str:
-        return max(self.totals, key=self.totals.get)
+        return max(self.totals, key=self.totals.__getitem__)
 
     def fits(self, budget: int) -> bool:
         """Return True if the peak and `RESERVE_BYTES` together fit into a device with `budget` bytes free."""
@@ -188,12 +188,10 @@ def all_candidates(
         divisors = [size for size in range(configured_size - 1, 0, -1) if configured_size % size == 0]
         combinations += [(last_precision, last_checkpointing, size) for size in divisors]
     for precision, checkpointing, size in combinations:
-        batch_settings = {
-            "per_device_train_batch_size": size,
-            "gradient_accumulation_steps": config.update_batch_size // size,
-        }
-        changes = {"precision": None, "bf16": False, "fp16": False, "gradient_checkpointing": checkpointing}
-        new_config = replace(config, **changes, **batch_settings)
+        new_config = replace(
+            config, precision=None, bf16=False, fp16=False, gradient_checkpointing=checkpointing,
+            per_device_train_batch_size=size, gradient_accumulation_steps=config.update_batch_size // size,
+        )  # fmt: skip
         plan = memory_plan.with_changes(config=new_config, precision=PRECISIONS[precision])
         yield Candidate(plan, precision, checkpointing, size)
 

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_MEMORY_BYTES = 4 * 2**30  # bytes of address space of the child process
@@ -73,12 +73,13 @@ class VerifierProcess:
 
     def _exchange(self, line: str) -> Any:
         """Send a line to the child and return its reply; if the child has ended, clean up and return None."""
-        reply = ""
+        reply, process = "", self.process
+        assert process is not None and process.stdin is not None and process.stdout is not None  # it runs, with pipes
         try:
             with contextlib.suppress(OSError):
-                self.process.stdin.write(line)
-                self.process.stdin.flush()
-                reply = self.process.stdout.readline()
+                process.stdin.write(line)
+                process.stdin.flush()
+                reply = process.stdout.readline()
         finally:
             # Also after an interrupt: otherwise the late reply would be read as the reply to the next line.
             if not reply:
@@ -106,10 +107,11 @@ class VerifierProcess:
         """Start a process, which has loaded no library yet, in place of the last one."""
         self.end()
         self._ready_functions = set()
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
         # Ctrl-C in a terminal must reach only the parent. -P: modules in this file's folder must not hide others.
-        new_session = {"creationflags": getattr(subprocess, "CREATE_NO_WINDOW", 0), "start_new_session": True}
-        self.process = subprocess.Popen([sys.executable, "-P", __file__], **pipes, **new_session)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0), start_new_session=True,
+        )  # fmt: skip
 
     def end(self) -> None:
         """End the process if there is one; the next batch starts another."""
@@ -164,7 +166,7 @@ def compare_numbers_exactly() -> None:
     """
     from math_verify import verify
 
-    grader = sys.modules[verify.__module__]
+    grader: Any = sys.modules[verify.__module__]
     equal_when_rounded = getattr(grader, "sympy_numeric_eq", None)
     if equal_when_rounded is None:
         # A stand-in of the tests, or a version that rounds elsewhere: then the tests of teacher.txt fail.
@@ -224,17 +226,21 @@ def score(generator: str, options: str, index: int, answer: str) -> float:
     process (see `block_side_effects`), scores 0.
     """
     dataset, problem = load_dataset(generator, options), load_problem(generator, options, index)
-    block_side_effects.is_active = True
+    global side_effects_are_blocked
+    side_effects_are_blocked = True
     try:
         return float(dataset.score_answer(answer, problem))
     except Exception:
         return 0.0
     finally:
-        block_side_effects.is_active = False
+        side_effects_are_blocked = False
+
+
+side_effects_are_blocked = False  # whether `block_side_effects` is active
 
 
 def block_side_effects(event: str, arguments: tuple) -> None:
-    """Forbid system calls, programs, sockets and opening files for writing, while `is_active`: an audit hook.
+    """Forbid system calls, programs, sockets and opening files for writing, while an answer is scored: an audit hook.
 
     It prevents accidental harm by Python code that a policy happens to write. It is not a protection against attackers.
 
@@ -244,11 +250,8 @@ def block_side_effects(event: str, arguments: tuple) -> None:
     is_reading = event in ("os.listdir", "os.scandir")
     is_system_call = event.startswith(("os.", "subprocess.", "socket.", "shutil.")) and not is_reading
     is_writing = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-    if block_side_effects.is_active and (is_system_call or is_writing):
+    if side_effects_are_blocked and (is_system_call or is_writing):
         raise PermissionError(event)
-
-
-block_side_effects.is_active = False
 
 
 def load_library(function: str) -> str:
@@ -269,7 +272,7 @@ def load_library(function: str) -> str:
 
 def main() -> None:
     """Read a call as a line of JSON, write its result as a line of JSON, and repeat until the input ends."""
-    functions = {"load_library": load_library, "compare": compare, "score": score}
+    functions: dict[str, Callable[..., object]] = {"load_library": load_library, "compare": compare, "score": score}
     # Text that a library prints must not get between the replies.
     replies, sys.stdout = sys.stdout, sys.stderr
     logging.disable(logging.CRITICAL)

@@ -51,13 +51,12 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
 
 
 def _row(record: object, origin: str) -> Row:
-    texts = [record.get(name) for name in ("question", "answer")] if isinstance(record, dict) else [None]
-    final_number = _FINAL.search(texts[-1]) if all(isinstance(text, str) for text in texts) else None
-    if final_number is None:
+    question, solution = (record.get("question"), record.get("answer")) if isinstance(record, dict) else (None, None)
+    if not (isinstance(question, str) and isinstance(solution, str) and (final_number := _FINAL.search(solution))):
         expected = "expected an object with the texts question and answer, which ends in '#### <number>'"
         raise InputError(f"source: {origin}", record, expected, problem=f"is {record!r:.200}")
     answer = re.sub(r"[,$]", "", final_number["number"])
-    return {"prompt": chat_messages(record["question"], THINK_SYSTEM_PROMPT, WORKED_EXAMPLE), "answer": answer}
+    return {"prompt": chat_messages(question, THINK_SYSTEM_PROMPT, WORKED_EXAMPLE), "answer": answer}
 
 
 def _local_folder(source: str | os.PathLike, split: str) -> Path:

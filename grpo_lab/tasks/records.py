@@ -147,16 +147,18 @@ def _csv_records(file: Path) -> Iterator[Record]:
         if values is None:
             return
         start = lines.line_num + 1
-        if values and names is None:
+        if not values:
+            continue
+        if names is None:
             names = values
             _check_separator(file, names)
             check_column_names(file.name, filter(None, names))
-        elif values and len(values) != len(names):
+        elif len(values) != len(names):
             problem = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
             expected = f"expected {len(names)}, for {', '.join(filter(None, names))}; a value with {separator!r} or an "
             expected += "end of line in it must be in quotes"
             yield where, InputError(where, values, expected, problem=problem)
-        elif values:  # a column without a name, the index that pandas writes, is left out
+        else:  # a column without a name, the index that pandas writes, is left out
             yield where, {name: value for name, value in zip(names, values, strict=True) if name}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, check_at_least
 from grpo_lab.tasks.addition import addition_problems
@@ -52,7 +53,7 @@ class Task:
 
     name: str
     about: str
-    problems: Callable[[str, int | None, int], Sequence[Row]]
+    problems: Callable[..., Sequence[Row]]
     reward_funcs: tuple[str, ...]
     reward_weights: tuple[float, ...] | None
     max_completion_length: int
@@ -79,7 +80,7 @@ class Task:
         return self.max_completion_length
 
 
-def _chat_rows(split: str, n: int | None, seed: int, language: str) -> list[Row]:
+def _chat_rows(split: str, n: int | None, seed: int, language: str) -> Sequence[Row]:
     return _first_rows(chat_tasks(language), n, "chat")
 
 
@@ -101,13 +102,13 @@ def _first_rows(rows: Sequence[Row], n: int | None, name: str) -> Sequence[Row]:
     return rows[:n]
 
 
-_WORD_PROBLEM_SETTINGS = {
+_WORD_PROBLEM_SETTINGS: dict[str, Any] = {
     "reward_funcs": ("math", "format"),
     "reward_weights": (1.0, 0.1),
     "max_completion_length": 256,
     "default_counts": {"train": 3000, "test": MAX_WORD_PROBLEMS["test"]},
 }
-_CHAT_SETTINGS = {
+_CHAT_SETTINGS: dict[str, Any] = {
     "reward_funcs": ("contains",),
     "reward_weights": None,
     "max_completion_length": 48,
@@ -185,11 +186,8 @@ def user_task(source: Path | str, options: DataOptions) -> Task:
     """
     user_data = read_user_data(source, options)
     name = source if isinstance(source, str) else source.name
-    settings = {
-        "reward_funcs": ("accuracy",),
-        "reward_weights": None,
-        "max_completion_length": 256,
-        "prompt_length": 256,
-    }
     problems = partial(_user_rows, user_data=user_data, name=name)
-    return Task(str(source), "", problems, **settings, language=user_data.language, user_data=user_data)
+    return Task(
+        str(source), "", problems, ("accuracy",), None, max_completion_length=256, prompt_length=256,
+        language=user_data.language, user_data=user_data,
+    )  # fmt: skip

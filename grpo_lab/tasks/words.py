@@ -29,7 +29,7 @@ class WordProblem:
     solve: Callable[..., int | Fraction]
 
 
-SOLUTIONS = {
+SOLUTIONS: dict[str, Callable[..., int | Fraction]] = {
     "marbles": lambda a, b, c: a + b - c,
     "eggs": lambda a, b, c: a * b + c,
     "seats": lambda a, b, c: a * b - c,

@@ -53,10 +53,9 @@ class Bug:
         """Return the lines that differ, marked - (right) or + (wrong), without their common indentation."""
         function = inspect.unwrap(pkgutil.resolve_name(f"{self.module}:{self.function}"))
         right_source = textwrap.dedent(inspect.getsource(function))
-        sources = (
-            without_markers(source).splitlines() for source in (right_source, with_lines(right_source, self.lines))
-        )
-        diff_lines = difflib.unified_diff(*sources, n=0)
+        wrong_source = with_lines(right_source, self.lines)
+        right, wrong = (without_markers(source).splitlines() for source in (right_source, wrong_source))
+        diff_lines = difflib.unified_diff(right, wrong, n=0)
         changed_lines = [line for line in diff_lines if not line.startswith(("---", "+++", "@@"))]
         dedented = textwrap.dedent("\n".join(line[1:] for line in changed_lines)).split("\n")
         return "\n".join(f"{line[0]} {code_line}" for line, code_line in zip(changed_lines, dedented, strict=True))

@@ -30,7 +30,7 @@ def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None 
         lines = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
         folder = os.path.basename(os.path.dirname(traceback.extract_tb(trace)[-1].filename))
         is_raised_in_cell = folder.startswith("ipykernel_")  # and not in a library
-        if type(error) is NameError and is_raised_in_cell:
+        if type(error) is NameError and error.name is not None and is_raised_in_cell:
             lines = [*lines, "", str(where_defined(error.name))]
     shell._showtraceback(kind, error, lines)
 

@@ -5,4 +5,4 @@ from grpo_lab.task_spec import SUMS
 from grpo_lab.tasks import TASKS
 
 SUMS_REWARDS = find_rewards(TASKS[SUMS].reward_funcs)
-SUMS_WEIGHTS = list(TASKS[SUMS].reward_weights)
+SUMS_WEIGHTS = list(TASKS[SUMS].reward_weights or ())

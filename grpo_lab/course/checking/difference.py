@@ -54,7 +54,7 @@ def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) ->
     comparison = _Comparison(exercise.tolerance, may_be_none(exercise))
     pairs = [("the result", got.value, expected.value)] if exercise.observations is None else []
     pairs += [(name, (got.observed or {}).get(name), value) for name, value in (expected.observed or {}).items()]
-    in_values = [_value_difference(subject, *results, comparison) for subject, *results in pairs]
+    in_values = [_value_difference(subject, value, right, comparison) for subject, value, right in pairs]
     in_form = [difference for difference in in_values if difference and difference.fault]
     in_arguments = _argument_differences(got, expected, comparison, changing)
     in_gradients = _gradient_differences(got, expected, exercise, comparison)
@@ -79,7 +79,7 @@ def may_be_none(exercise: Exercise) -> bool:
 
 def _error_difference(got: Outcome, expected: Outcome) -> Difference:
     message = next(iter(got.message.splitlines()), "")  # the details show all lines
-    text = fill("It raises {0}: {1}", got.error, message[:300]) if message else fill("It raises {0}.", got.error)
+    text: str = fill("It raises {0}: {1}", got.error, message[:300]) if message else fill("It raises {0}.", got.error)
     if got.message.startswith(UNUSABLE_RESULT):
         text = fill("It returns, but {0}", message[:300])
         if "inplace operation" in got.message:
@@ -97,11 +97,11 @@ def _value_difference(subject: str, got: Any, expected: Any, comparison: _Compar
     if isinstance(got, Tensor) and isinstance(expected, Tensor):
         return _tensor_difference(subject, got, expected, comparison)
     if is_number(got) and is_number(expected):
-        numbers = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
-        return Difference(subject, got, expected, relation_of_tensors(*numbers, comparison.tolerance))
-    parts = _as_dict(got), _as_dict(expected)
-    if type(got) is type(expected) and None not in parts:
-        return _part_difference(subject, *parts, comparison)
+        number, right = (torch.tensor(float(x), dtype=torch.float64) for x in (got, expected))
+        return Difference(subject, got, expected, relation_of_tensors(number, right, comparison.tolerance))
+    parts, right_parts = _as_dict(got), _as_dict(expected)
+    if type(got) is type(expected) and parts is not None and right_parts is not None:
+        return _part_difference(subject, parts, right_parts, comparison)
     if isinstance(got, bool) and isinstance(expected, bool) and subject.startswith("whether "):
         text = fill(
             "The check asks {0}: here {1}, and {2} is expected.", subject, _yes_or_no(got), _yes_or_no(expected)
@@ -165,7 +165,7 @@ def _argument_differences(
 
     changing: The names of the arguments that the function has to change for some inputs.
     """
-    differences = []
+    differences: list[Difference | None] = []
     for name in [name for name in got.changed_arguments if name not in expected.changed_arguments]:
         text = fill("Your function changes its argument {0} in place; the caller still needs it as it was.", name)
         if isinstance(got.changed_arguments[name], Tensor):
@@ -202,9 +202,9 @@ def _gradient_differences(
         if not same_gradient(*gradients, exercise.tolerance):
             is_cut_off = expected.has_gradient and not got.has_gradient
             text = GRADIENT_CUT_OFF if is_cut_off else _about_gradient(name, *gradients, comparison)
-            displayed = (OtherObject("no gradient") if gradient is None else gradient for gradient in gradients)
+            gradient, right = (OtherObject("no gradient") if value is None else value for value in gradients)
             fault = Fault.DETACHED if is_cut_off else Fault.NONE
-            differences.append(Difference(fill("the gradient of {0}", name), *displayed, text, fault))
+            differences.append(Difference(fill("the gradient of {0}", name), gradient, right, text, fault))
     return differences
 
 
@@ -248,5 +248,7 @@ def _capitalised(text: str) -> str:
         return text
     if isinstance(text, Phrase):
         (message,) = text.pieces
+        if isinstance(message, str):
+            return Phrase(_capitalised(message))
         return Phrase(message._replace(text=_capitalised(message.text)))
     return f"The {text[4:]}"

@@ -31,7 +31,7 @@ class Explanation(NamedTuple):
         sentences: The sentences of the explanation. The first is shown at once, the others are folded.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides a method of tuple
     difference: Difference
     mistakes: list[Mistake]
     sentences: list[Part]
@@ -167,8 +167,11 @@ def _axis_sizes(arguments: Sequence[dict[str, Any]]) -> Iterator[tuple[str, int,
     Arguments that are not tensors with the same number of axes in all cases are skipped.
     """
     for name, first in arguments[0].items():
-        tensors = [values.get(name) for values in arguments]
-        if not isinstance(first, Tensor) or not all(isinstance(t, Tensor) and t.ndim == first.ndim for t in tensors):
+        if not isinstance(first, Tensor):
+            continue
+        of_all_cases = [values.get(name) for values in arguments]
+        tensors = [value for value in of_all_cases if isinstance(value, Tensor) and value.ndim == first.ndim]
+        if len(tensors) < len(arguments):
             continue
         for axis in range(first.ndim):
             yield name, axis, [tensor.shape[axis] for tensor in tensors]

@@ -286,7 +286,8 @@ def _mistakes_that_cover(
     if exercise.observations is None:  # with observations an exercise often trains: these would take too long
         candidates += _general_mistakes(exercise)
     explained = {mistake: _explained_cases(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
-    chosen, unexplained = {}, set(failing)
+    chosen: dict[Mistake, tuple[int, ...]] = {}
+    unexplained = set(failing)
     while unexplained and len(chosen) < _MAX_NAMED_MISTAKES:
         best = max(explained, key=lambda mistake: len(unexplained & explained[mistake]))
         if not unexplained & explained[best]:

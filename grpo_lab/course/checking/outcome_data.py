@@ -93,9 +93,10 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
         return tree
     if isinstance(tree, str):
         return _charge_text(str.__str__(tree)[:MAX_TEXT_LENGTH], budget)
-    for kind in (int, float):
-        if isinstance(tree, kind):  # `kind.__add__` reads the number inside and skips the methods of a subclass
-            return kind.__add__(tree, kind())
+    if isinstance(tree, int):  # `int.__add__` reads the number inside and skips the methods of a subclass
+        return int.__add__(tree, 0)
+    if isinstance(tree, float):
+        return float.__add__(tree, 0.0)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
     if isinstance(tree, dict):

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.outcome import outcome_of
@@ -28,7 +29,7 @@ def run_student(
         return [Outcome(fault=Fault.SIGNATURE, message=message)]
     outcomes: list[Outcome] = []
     for index in range(len(exercise.cases)):
-        call = guarded(lambda index=index: outcome_of(function, exercise, index, seed), seconds)
+        call = guarded(partial(outcome_of, function, exercise, index, seed), seconds)
         outcomes.append(replace(call.result or Outcome(fault=call.fault or Fault.EXIT), printed=call.printed))
         if outcomes[-1].fault:
             break

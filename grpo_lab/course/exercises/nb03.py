@@ -278,7 +278,8 @@ class RecordingReward:
     ):
         self.right_response, self.bonus, self.scale = right_response, bonus, scale
         self.initial_policy, self.watch = copy.deepcopy(policy), watch
-        self.num_scored, self.scored_prompts = 0, set()
+        self.num_scored = 0
+        self.scored_prompts: set[tuple[int, ...]] = set()
 
     def __call__(self, x, y):
         if not self.num_scored:
@@ -349,7 +350,7 @@ LEARN_BY_GRPO = Exercise(
         _training_case("every response gets the same reward", TablePolicy, lambda x: x - 9, lambda x: 1.0, rounds=2),
         _training_case(
             "one round, eighty updates",
-            lambda *size: TablePolicy(*size, 1.0),
+            partial(TablePolicy, zero_logit=1.0),
             torch.zeros_like,
             learning_rate=0.1,
             rounds=1,
@@ -357,7 +358,7 @@ LEARN_BY_GRPO = Exercise(
         ),
         _training_case(
             "a clip so wide that nothing is clipped",
-            lambda *size: TablePolicy(*size, 1.0),
+            partial(TablePolicy, zero_logit=1.0),
             torch.zeros_like,
             learning_rate=0.1,
             rounds=1,

@@ -1,9 +1,12 @@
 """The exercises of notebook 04."""
 
+from functools import partial
+
 import torch
 
 from grpo_lab.course.exercise import (
     INF,
+    Draws,
     Exercise,
     drawn_case,
     drawn_stability_case,
@@ -19,6 +22,11 @@ from grpo_lab.kl import kl_estimate, kl_exact, kl_in_reward
 NAMES = ("k1", "k2", "k3", "k3+")
 HALF, QUARTER = f64([[0.5]]).log(), f64([[0.25]]).log()
 
+
+def _updated_logps(draws: Draws, name: str) -> tuple:
+    return *draws.updated_logps(2, 3), name
+
+
 KL_ESTIMATE = Exercise(
     function=kl_estimate,
     cases=(
@@ -27,7 +35,7 @@ KL_ESTIMATE = Exercise(
         handwritten_case("k3, half as likely as under the reference", QUARTER, HALF, "k3"),
         handwritten_case("k3+, half as likely as under the reference", QUARTER, HALF, "k3+"),
         handwritten_case("no distance, and no estimator named", f64([[-1.0, -2.0]]), f64([[-1.0, -2.0]])),
-        *(drawn_case(name, lambda d, name=name: (*d.updated_logps(2, 3), name)) for name in NAMES),
+        *(drawn_case(name, partial(_updated_logps, name=name)) for name in NAMES),
         *(
             stability_case(f"{name}, 200 nats apart", f64([[-0.5, -200.5]]), f64([[-200.5, -0.5]]), name)
             for name in NAMES

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -161,7 +162,7 @@ EXTRACT_ANSWER = Exercise(
         handwritten_case("an end with a blank in it", "<answer>4</answer> or <answer>5</answer >"),
         handwritten_case("words that begin as the tag does", "<answer>4</answer> or <answers>5</answers>"),
         handwritten_case("a tag that closes itself", "<answer>4</answer> or <answer/>5</answer>"),
-        *(drawn_case(f"{n} tags and words in any order", lambda d, n=n: _tags_and_words(d, n)) for n in (5, 7, 9, 40)),
+        *(drawn_case(f"{n} tags and words in any order", partial(_tags_and_words, count=n)) for n in (5, 7, 9, 40)),
         stability_case("a long response", "<think>" + "so\n" * 5000 + "</think><answer>" + "4\n" * 5000 + "</answer>"),
         stability_case(
             "300 blocks, the last one never closed", "".join(f"<answer>{i}</answer>" for i in range(300)) + "<answer>1"

@@ -509,7 +509,8 @@ class LastWordTask:
     """
 
     def __init__(self, seed: int, words: int, length: int):
-        self.words, self.length, self.times_sampled = words, length, Counter()
+        self.words, self.length = words, length
+        self.times_sampled: Counter[tuple[int, ...]] = Counter()
         self.model = Draws(seed).fill(nn.Embedding(2 + 2 * words, 2 + 2 * words))
         self.seed = seed
         self.model.weight.data *= 0.3
@@ -683,7 +684,8 @@ class PromptPool:
         self.sampled_prompts += prompts.tolist()
         uniform = torch.rand(len(prompts), self.G, 2, generator=self.draws.generator)
         is_right = uniform[..., 0] < self.success_rates[prompts, None]
-        rewards = torch.where(is_right, *(torch.tensor(value, dtype=self.dtype) for value in self.reward_values))
+        right, wrong = (torch.tensor(value, dtype=self.dtype) for value in self.reward_values)
+        rewards = torch.where(is_right, right, wrong)
         return rewards.masked_fill(uniform[..., 1] < self.missing_rate, NAN)
 
 

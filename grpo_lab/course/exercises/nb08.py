@@ -77,7 +77,8 @@ def after_two_steps(callback, args, kwargs):
     (policy,) = args
     if not callable(callback):
         return {"the result": "no function"}
-    observed, generator = {"the result": "a function"}, torch.Generator().manual_seed(1)
+    observed: dict[str, object] = {"the result": "a function"}
+    generator = torch.Generator().manual_seed(1)
     for step, learning_rate in ((1, LEARNING_RATE), (2, 5 * LEARNING_RATE)):
         with torch.no_grad():
             for name, p in policy.named_parameters():

@@ -490,7 +490,8 @@ def log_of_run(fault: str, seed: int, steps: int = 24, P: int = 6, G: int = 8, u
     policy[:, 1] += 0.7
     if fault == "no spread":
         policy[:, 0] -= 40
-    initial_policy, log, learning_rate = policy.clone(), {}, -0.3 if fault == "wrong sign" else 1.0
+    log: dict[str, list] = {}
+    initial_policy, learning_rate = policy.clone(), -0.3 if fault == "wrong sign" else 1.0
     for step in range(steps):
         sampler_logp = (policy / 0.6 if fault == "sampler differs" else policy).log_softmax(-1)
         answers = torch.multinomial(sampler_logp.exp(), G, replacement=True, generator=draws.generator)

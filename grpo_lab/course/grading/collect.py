@@ -120,7 +120,8 @@ def _read_notebooks(files: list[tuple[Submission, File]]) -> tuple[list[Submissi
 
     If there is no notebook, one submission without content states this as its problem.
     """
-    notebooks, remarks = [], []
+    notebooks: list[Submission] = []
+    remarks: list[str] = []
     for submission, file in files:
         if not is_notebook(file.name):
             remark = f"{file.name}: {file.problem}" if file.problem else f"{file.name} is not a notebook"
@@ -161,6 +162,7 @@ def _as_ungraded(submission: Submission) -> Submission:
 def _preference(submission: Submission) -> tuple:
     """Return the sort key of a student's notebooks, by the rules of `find_submissions`; unreadable ones come last."""
     match = _NUMBERED_NAME.fullmatch(file_stem(submission.file))
+    assert match is not None  # any name fits the pattern
     repetition = int(match["browser"] or match["canvas"] or 0)
     is_renamed = match["base"] != submission.assignment
     has_work = not submission.problem and not is_untouched(submission)

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpo_lab
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.stub import LIBRARY_GONE
+from grpo_lab.course.stub import LIBRARY_GONE, parsed_function
 
 SOURCE = Path(grpo_lab.__file__).resolve().parent
 _LEFT_OUT = ("__pycache__", "*.pyc", "bench", "lessons", "release")
@@ -29,7 +29,7 @@ def make_copy(folder: Path, exercises: Iterable[Exercise]) -> None:
     target = folder / "grpo_lab"
     shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     for exercise in exercises:
-        source_file = Path(inspect.getsourcefile(inspect.unwrap(exercise.function)))
+        source_file = Path(inspect.getfile(inspect.unwrap(exercise.function)))
         path = target / source_file.resolve().relative_to(SOURCE)
         path.write_text(source_without_body(path.read_text(encoding="utf-8"), exercise.name), encoding="utf-8")
     _strip_wrong_answers(target / "course" / "exercises")
@@ -42,7 +42,7 @@ def library_source(exercise: Exercise) -> str:
 
     The process that runs a submission executes it to restore the body of the function.
     """
-    node = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(exercise.function)))).body[0]
+    node = parsed_function(textwrap.dedent(inspect.getsource(inspect.unwrap(exercise.function))))
     node.decorator_list, node.returns = [], None
     for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
         argument.annotation = None

@@ -192,7 +192,7 @@ class WorkerRun:
         deadline: The time, by `time.monotonic`, at which the worker is stopped.
         """
         sandbox = self._sandbox
-        messages = queue.Queue(maxsize=4)
+        messages: queue.Queue = queue.Queue(maxsize=4)
         is_over = threading.Event()
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:
@@ -259,7 +259,8 @@ class WorkerRun:
             self._step_index, self._outcomes = self._steps.index(step), {}
             return True
         self._store_failures(message)
-        kind, name = self._current_step
+        kind, subject = self._current_step
+        name = str(subject)
         if kind == "exercise" and name not in self._answers:
             self._store_outcomes(name, message, content)
             if name in self._answers:
@@ -291,6 +292,7 @@ class WorkerRun:
                 self._answers[name] = f"What it returned could not be used: {error}"[:400]
 
     def _send(self, worker: subprocess.Popen, message: dict) -> None:
+        assert worker.stdin is not None  # `Sandbox.start` makes a pipe
         with suppress(OSError):  # raised if the worker has ended
             worker.stdin.write(json.dumps(message).encode() + b"\n")
             worker.stdin.flush()
@@ -309,7 +311,7 @@ class WorkerRun:
             return WorkerResult(self._answers, self._failures | {str(subject): reason}, remaining_cells)
         missing: Answers = {}
         if kind == "exercise":
-            missing = {subject: f"It {reason}."}
+            missing = {str(subject): f"It {reason}."}
         elif not self._sandbox.stopped.is_set():
             sentence = f"The process for this notebook did not start ({log_end.strip()[-300:]}): tell your teacher."
             if kind == "done":
@@ -330,7 +332,8 @@ def read_messages(stream, messages: queue.Queue, is_over: threading.Event) -> No
     A message is a line of JSON, followed by as many bytes as its entry "bytes" says. The end of the stream becomes the
     message None.
     """
-    message, content = {}, b""
+    message: dict | None = {}
+    content = b""
     while message is not None and not is_over.is_set():
         try:
             line = stream.readline(MAX_LINE_BYTES)

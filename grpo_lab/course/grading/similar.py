@@ -203,7 +203,8 @@ def published_answers(exercise: Exercise) -> list[Answer]:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     assigned = [node.value for node in tree.body if isinstance(node, ast.Assign)]
     tables = [value for value in assigned if isinstance(value, ast.Dict)]
-    entries = {key.value: value for table in tables for key, value in zip(table.keys, table.values, strict=True)}
+    pairs = [pair for table in tables for pair in zip(table.keys, table.values, strict=True)]
+    entries = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
     if exercise.name not in entries:
         return []
     names = [getattr(node, "id", "") for node in ast.walk(entries[exercise.name])]

@@ -50,7 +50,8 @@ class File:
 
 def walk(entry: Path) -> Iterator[File]:
     """Yield all files at or below an entry of a folder. A folder that cannot be listed is yielded with a problem."""
-    pending, files_seen = [(entry, (entry.name,))], 0
+    pending: list[tuple[Path, tuple[str, ...]]] = [(entry, (entry.name,))]
+    files_seen = 0
     while pending:
         path, parts = pending.pop()
         if is_ignored(parts[-1]):

@@ -218,7 +218,8 @@ def head_text(number: str, exercises: dict[str, Exercise]) -> str:
 
 def setup_source(import_lines: Iterable[str]) -> str:
     """Return the import cell: the imports of every assignment and these lines, with one line for each module."""
-    plain_imports, names_by_module = set(), {}
+    plain_imports: set[str] = set()
+    names_by_module: dict[str, set[str]] = {}
     for line in (*IMPORTS, *import_lines):
         if line.startswith("from "):
             module, name = line.removeprefix("from ").split(" import ")

@@ -47,7 +47,13 @@ def predict(
     Returns:
         The prediction. Call its `truth` when the answer is known, and `draw` to show a range in a figure.
     """
-    prediction = Range(question, float(low), float(high)) if choices is None else Choice(question, tuple(choices))
+    prediction: Prediction
+    if choices is not None:
+        prediction = Choice(question, tuple(choices))
+    elif low is not None and high is not None:
+        prediction = Range(question, float(low), float(high))
+    else:
+        raise TypeError("predict takes low and high, or choices")
     earlier = _predictions.get(question)
     if earlier is not None and earlier.is_closed:
         prediction.close(earlier.guess())

@@ -10,6 +10,7 @@ import io
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from grpo_lab.base.display import display, in_ipython, prose, say
 from grpo_lab.base.language import _, language
@@ -26,7 +27,7 @@ OKABE_ITO = {
 }
 BACKGROUND = "#FCFCFC"
 GREY = "#9A9A9A"
-CENTRED = {"ha": "center", "va": "center"}
+CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 DPI = 200  # two pixels of the image for each CSS pixel of the page, for sharp figures on high-resolution screens
 CHINESE_FONT = Path(__file__).with_name("fonts") / "NotoSansCJKsc-subset.otf"  # the licence is in the same folder
@@ -47,10 +48,10 @@ def use_style() -> None:
         fontManager.addfont(CHINESE_FONT)
         # The font has no bold variant: register it as its own bold variant.
         fontManager.ttflist.append(replace(fontManager.ttflist[-1], weight=700))
-    # Matplotlib takes each character from the first of these fonts that has it.
-    fonts = {"font.family": ["DejaVu Sans", CHINESE_FONT_NAME]}
     plt.style.use(LOOK)
-    plt.rcParams.update(fonts | {"axes.prop_cycle": cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)})
+    # Matplotlib takes each character from the first of these fonts that has it.
+    plt.rcParams["font.family"] = ["DejaVu Sans", CHINESE_FONT_NAME]
+    plt.rcParams["axes.prop_cycle"] = cycler(color=OKABE_ITO.values()) + cycler(linestyle=DASHES)
 
 
 def finish(fig, *, caption: str, alt: str) -> None:

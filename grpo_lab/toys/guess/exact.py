@@ -166,7 +166,7 @@ def group_moments(
     members = [episodes_by_secret[secret] for secret in secrets]
     # One row for each possible group, with the index of the episode of each member.
     groups = torch.cartesian_prod(*[torch.arange(len(member.probability)) for member in members]).view(-1, len(secrets))
-    mean, mean_square = 0.0, 0.0
+    mean, mean_square = torch.zeros(()), torch.zeros(())
     for some_groups in groups.split(2000):
         episodes = [[values[i] for values in member] for member, i in zip(members, some_groups.T, strict=True)]
         tokens, _, probability, scores = (torch.stack(column, dim=1) for column in zip(*episodes, strict=True))

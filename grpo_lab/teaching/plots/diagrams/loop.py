@@ -1,6 +1,7 @@
 """A diagram of the loop of GRPO: seven stages in a row, those of the lesson marked."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.teaching.plots.style import CENTRED, GREY, OKABE_ITO, arrow, finish
@@ -54,7 +55,7 @@ def _row(current: tuple[str, ...], met: tuple[str, ...]):
 def _box(ax, x: float, stage: str, is_current: bool, is_met: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    look = {"facecolor": PALE, "edgecolor": GREY, "linewidth": 0.8}
+    look: dict[str, Any] = {"facecolor": PALE, "edgecolor": GREY, "linewidth": 0.8}
     if is_current:
         look = {"facecolor": "#D9ECF7", "edgecolor": OKABE_ITO["blue"], "linewidth": 1.6}
     elif not is_met:

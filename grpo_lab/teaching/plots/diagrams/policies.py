@@ -1,6 +1,7 @@
 """Diagrams of a policy: the tree of its completions, a group of responses, and a tree of guesses."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark
     N, T = sequences.shape
     height = _heights(sequences)
     fig, ax = plt.subplots(figsize=(7.2, max(2.4, 0.175 * N + 0.5)))
+    look: dict[str, Any]
     order = [row for row in range(N) if row not in mark] + list(mark)  # marked paths are drawn last, on top
     for row in order:
         colour = OKABE_ITO[mark[row]] if row in mark else "#B0B0B0"

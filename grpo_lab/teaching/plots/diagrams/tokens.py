@@ -1,6 +1,7 @@
 """Diagrams of tokens: the weight of each token of a batch, and the tokens to which a new token attends."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -65,9 +66,9 @@ def cache_figure(prompt: Sequence[str], healthy: Sequence[str], broken: Sequence
             for column in range(len(tokens)):
                 has_all_before = completion is healthy or row == 0
                 is_seen = column < position if has_all_before else column == position - 1
-                look = {"facecolor": OKABE_ITO[colour], "alpha": 0.75} if is_seen else {"facecolor": "#FFFFFF"}
+                look: dict[str, Any] = {"facecolor": OKABE_ITO[colour] if is_seen else "#FFFFFF"}
                 look |= {"edgecolor": GREY, "linewidth": 0.6, "linestyle": "-" if column < position else ":"}
-                ax.add_patch(Rectangle((column, row - 0.38), 0.9, 0.76, **look))
+                ax.add_patch(Rectangle((column, row - 0.38), 0.9, 0.76, alpha=0.75 if is_seen else None, **look))
             ax.text(len(tokens) + 0.15, row, f"→ {token}", va="center", fontsize=9, color=OKABE_ITO[colour])
         for column, token in enumerate(tokens):
             # A rotated "-" would look like a comma.
