@@ -313,7 +313,10 @@ def key_answers(number, key=KEY):
 def folder(tmp_path):
     """A class: ada has the key's functions, bob the lesson's, and eve the key's in a notebook without variants."""
     lesson = {name: solution(exercise) for name, exercise in exercises.exercises_of_notebook("02").items()}
-    imports = ("import torch\nfrom grpo_lab.advantages import *\nfrom grpo_lab.advantages import check_shapes\n",)
+    imports = (
+        "import torch\nfrom grpo_lab.advantages.formulas import *\n"
+        "from grpo_lab.advantages.formulas import check_shapes\n",
+    )
     for student, answers, key in (
         ("ada", key_answers("02"), KEY),
         ("bob", lesson, KEY),
