@@ -1,7 +1,6 @@
 """Loading and saving a model that FSDP2 divides among processes."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -50,10 +49,9 @@ class GatheredModel:
     All processes have to construct it, since each sends its part.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model):
         self.model, self.state = model, {}
-        tensors: dict[str, Any] = model.state_dict()  # with FSDP2 these are of a class with `full_tensor`
-        for name, tensor in tensors.items():
+        for name, tensor in model.state_dict().items():
             if has_adapter(model) and "lora_" not in name:
                 continue
             complete_tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

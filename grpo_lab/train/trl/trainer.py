@@ -62,10 +62,8 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         peft_config=adapter,
-        tools=environment.tools if isinstance(environment, ToolEnvironment) else None,
-        environment_factory=environments_for_trl(environment, rows)
-        if isinstance(environment, ToolEnvironment)
-        else None,
+        tools=None if tool_environment is None else tool_environment.tools,
+        environment_factory=None if tool_environment is None else environments_for_trl(tool_environment, rows),
     )
 
 
