@@ -313,7 +313,8 @@ def key_answers(number, key=KEY):
 def folder(tmp_path):
     """A class: ada has the key's functions, bob the lesson's, and eve the key's in a notebook without variants."""
     lesson = {name: solution(exercise) for name, exercise in exercises.of_notebook("02").items()}
-    imports = ("import torch\nfrom grpo_lab.advantages.formulas import *\nfrom grpo_lab.advantages.formulas import check_shapes\n",)
+    module = "grpo_lab.advantages.formulas"
+    imports = (f"import torch\nfrom {module} import *\nfrom {module} import check_shapes\n",)
     for student, answers, key in (
         ("ada", key_answers("02"), KEY),
         ("bob", lesson, KEY),
