@@ -9,7 +9,7 @@ from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 from grpo_lab.rewards.functions import check_weights
 from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
 from grpo_lab.rewards.text import prompt_text, shortened
-from grpo_lab.tasks import SPLITS, TASKS, Row, Task, as_text, data_options, find_task, with_system
+from grpo_lab.tasks import SPLITS, TASKS, Row, Rows, Task, as_text, data_options, find_task, with_system
 from grpo_lab.tasks.records import FILE_SUFFIXES
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, mapped
 
@@ -108,7 +108,7 @@ class TaskSpec:
         """Return the rows with the system prompt of this task."""
         return with_system(rows, self.system_prompt, self.replaces_system_prompt)
 
-    def description_lines(self, rows: Sequence[Row]) -> list[str]:
+    def description_lines(self, rows: Rows) -> list[str]:
         """Describe the rewards, the prompt and the user's data; warn of problems that the tiny model cannot solve."""
         weights = self.reward_weights or [1.0] * len(self.reward_names)
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))

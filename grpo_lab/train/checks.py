@@ -94,6 +94,8 @@ def check_tracker_packages(plan: RunPlan) -> None:
 
 def check_adapter(plan: RunPlan) -> None:
     """Raise InputError if the model does not have the layers that LoRA is to adapt, without reading its weights."""
+    if plan.engine.lora is None:
+        return
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(plan.model_config)
     lora_config(model, plan.engine.lora)

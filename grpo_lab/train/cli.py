@@ -95,7 +95,7 @@ def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
 
 def _evaluation_command(plan: RunPlan) -> str:
     """Return the command that evaluates the trained model, quoted for this machine's shell."""
-    words = [*command_name("evaluate").split(), "--model", plan.config.output_dir]
+    words = [*command_name("evaluate").split(), "--model", str(plan.config.output_dir)]
     first = ("task", *DATA_OPTION_NAMES, "reward_funcs", "system_prompt", "max_completion_length")
     for name in dict.fromkeys((*first, *EVALUATE_OPTION_DEFAULTS)):
         value = plan.options.get(name)
@@ -107,7 +107,7 @@ def _evaluation_command(plan: RunPlan) -> str:
 
 def _resuming_command(plan: RunPlan) -> str:
     """Return the command that resumes the run, with the options that have to be typed again because they name code."""
-    words = [*command_name("train").split(), "--resume_from_checkpoint", plan.config.output_dir]
+    words = [*command_name("train").split(), "--resume_from_checkpoint", str(plan.config.output_dir)]
     for typed_words in options_naming_code(plan.options).values():
         words += typed_words
     return shell_line(words)

@@ -40,7 +40,9 @@ def completion_logprobs(
         new_logp, new_entropy = _trimmed_logprobs(model, experience.rollout[row_index], config)
     token_index = (row_index[:, None], torch.arange(new_logp.shape[1], device=logp.device))
     logp = logp.to(new_logp.dtype).index_put(token_index, new_logp.to(logp.device))
-    return logp, None if entropy is None else entropy.to(logp).index_put(token_index, new_entropy.to(logp))
+    if entropy is None or new_entropy is None:
+        return logp, None
+    return logp, entropy.to(logp).index_put(token_index, new_entropy.to(logp))
 
 
 @torch.no_grad()

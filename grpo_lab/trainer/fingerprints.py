@@ -127,7 +127,8 @@ def _code_fingerprint(functions: list[Callable]) -> dict:
     """Return the names of the functions, a hash or text for each, and the names of those that cannot be compared."""
     named = [function if hasattr(function, "__qualname__") else type(function) for function in functions]
     names = [qualified_name(function) for function in named]
-    code_fingerprint = {"functions": names, UNCOMPARABLE: []}
+    uncomparable: list[str] = []
+    code_fingerprint: dict[str, str | list[str]] = {"functions": names, UNCOMPARABLE: uncomparable}
     for number, (name, function) in enumerate(zip(names, functions, strict=True), 1):
         file = _module_file(function)
         if (fingerprint := getattr(function, "fingerprint", None)) is not None:
@@ -138,7 +139,7 @@ def _code_fingerprint(functions: list[Callable]) -> dict:
             is_other_file = code_fingerprint.get(file.name, file_hash) != file_hash
             code_fingerprint[f"{file.name} of {name}" if is_other_file else file.name] = file_hash
         else:
-            code_fingerprint[UNCOMPARABLE].append(name)
+            uncomparable.append(name)
     return code_fingerprint
 
 

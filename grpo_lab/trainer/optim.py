@@ -25,6 +25,7 @@ class PolicyOptimizer:
         if not self.parameters:
             raise InputError("model has no parameter that requires a gradient; expected at least one")
         settings = {"betas": (config.adam_beta1, config.adam_beta2), "weight_decay": config.weight_decay}
+        self.adamw: EightBitAdamW | TorchAdamW
         if self.precision.optimizer == "adamw8bit":  # [rounding]
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
@@ -62,7 +63,7 @@ class PolicyOptimizer:
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        self.scaler.unscale_(self.adamw)
+        self.scaler.unscale_(self.adamw)  # type: ignore[arg-type]  # no loss scale with 8 bits
         scale = self.loss_scale
         # A smaller scale does not help if the loss is not finite: keep it. None lets the scaler halve or double it.
         self.scaler.update(None if math.isfinite(loss) else scale)

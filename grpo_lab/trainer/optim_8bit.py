@@ -78,7 +78,7 @@ class EightBitAdamW:
         for piece, moments in zip(self.pieces, self.moments, strict=True):
             # New views in every step, since parameters and gradients may have been replaced.
             weights = [self.parameters[i].view(-1)[start:stop] for i, start, stop in piece]
-            gradients = [self.parameters[i].grad.reshape(-1)[start:stop] for i, start, stop in piece]
+            gradients = [_gradient(self.parameters[i]).reshape(-1)[start:stop] for i, start, stop in piece]
             updated = self._updated(_in_float32(weights), _in_float32(gradients), *moments)
             if self.stochastic_rounding and weights[0].dtype == torch.bfloat16:
                 updated = stochastic_round_bits(updated)
@@ -234,6 +234,11 @@ def _is_quantised(parameter: Tensor) -> bool:
 
 def _devices(parameters: list[torch.nn.Parameter]) -> set[torch.device]:
     return {parameter.device for parameter in parameters}
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None  # `PolicyOptimizer.step` replaces a missing gradient by zeros
+    return parameter.grad
 
 
 def _in_float32(tensors: list[Tensor]) -> Float[Tensor, " N"]:

@@ -188,7 +188,7 @@ class Run:
     def reference_model(self, step: int):
         """Return the reference model, after copying the policy into it every `ref_model_sync_steps` steps."""
         sync_steps = self.config.ref_model_sync_steps
-        if sync_steps is not None and step > 0 and step % sync_steps == 0:  # [refresh]
+        if self.reference is not None and sync_steps is not None and step > 0 and step % sync_steps == 0:  # [refresh]
             self.reference.load_state_dict(self.model.state_dict())
         return self.reference
 
@@ -249,7 +249,7 @@ class Run:
         return counts[-1] if counts else 0
 
     def _evaluate(self, completed_steps: int) -> dict:
-        if not self.config.is_evaluation_due(completed_steps):
+        if self.eval_dataset is None or not self.config.is_evaluation_due(completed_steps):
             return {}
         clock = Clock(self.model.device)
         with clock("time/eval"):

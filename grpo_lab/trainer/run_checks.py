@@ -56,8 +56,8 @@ def check_run_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> No
     prompts = (rows[index]["prompt"] for rows in inputs.datasets.values() for index in range(len(rows)))
     for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
-    if line := _attention_of_long_rows(inputs):
-        print(f"attention: {line}")
+    if attention := _attention_of_long_rows(inputs):
+        print(f"attention: {attention}")
 
 
 def input_checks(inputs: RunInputs) -> list[RunCheck]:
@@ -168,7 +168,7 @@ def check_types(model, tokenizer, config) -> None:
 
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     """Raise InputError unless every row is a dict with a "prompt", and all rows have the same columns."""
-    first_row = None
+    first_row: Any = None
     for index, row in enumerate(_each_row(dataset, name)):
         first_row = row if index == 0 else first_row
         if not isinstance(row, dict):

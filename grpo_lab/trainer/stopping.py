@@ -51,11 +51,16 @@ class StopSignals:
         go_on = None
         if self._describe_saved is not None:
             outcome, go_on = self._describe_saved(), RESUME_HINT
+        assert self.last_signal is not None  # without a signal there is nothing to stop for
         raise Stopped(f"Stopped {moment} by {SIGNALS[self.last_signal]}. {outcome}", 128 + self.last_signal, go_on)
 
     def _handle_signal(self, received: int, frame) -> None:
-        is_second, self.last_signal = self.requested, signal.Signals(received)
+        is_second, last_signal = self.requested, signal.Signals(received)
+        self.last_signal = last_signal
         if is_second:
             self.stop("at once, in the middle of a step,")
         with contextlib.suppress(RuntimeError):  # raised if the signal interrupted another print
-            print(f"\n{SIGNALS[received]}: finishing this step; a second one stops at once", file=sys.stderr)
+            print(
+                f"\n{SIGNALS[last_signal]}: finishing this step; a second one stops at once",
+                file=sys.stderr,
+            )

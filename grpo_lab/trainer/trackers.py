@@ -11,6 +11,7 @@ import sys
 import uuid
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -19,6 +20,7 @@ from grpo_lab.base.files import write_atomically
 from grpo_lab.base.parser import one_line
 from grpo_lab.config import GRPOConfig
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED, as_json
+from grpo_lab.trainer.folder.run_folder import output_path
 
 DEFAULT_PROJECT = "grpo_lab"  # project if WANDB_PROJECT, TRACKIO_PROJECT or SWANLAB_PROJECT is not set
 IDENTIFIERS_FILE = "trackers.json"  # file in the output folder with the identifiers of the run in its trackers
@@ -26,7 +28,7 @@ FAILURES = (Exception, SystemExit)  # SystemExit, since some trackers end the pr
 VALID_IDENTIFIER = re.compile(r"[\w-]{1,64}")
 LEFT_OUT = "it is left out from here on, and metrics.jsonl has all of it"
 # Keywords with which a tracker writes to this machine, if there is no login or no network.
-OFFLINE = {"wandb": {"mode": "offline"}, "swanlab": {"mode": "offline"}, "comet_ml": {"online": False}}
+OFFLINE: dict[str, dict] = {"wandb": {"mode": "offline"}, "swanlab": {"mode": "offline"}, "comet_ml": {"online": False}}
 # Functions that read the identifier of a started run, for trackers that choose the identifier themselves.
 READ_IDENTIFIER = {"mlflow": lambda run: run.info.run_id, "clearml": lambda task: task.id, "aim": lambda run: run.hash}
 
@@ -62,7 +64,7 @@ class Trackers:
         self._config = config
         self._first_step = first_step
         self._saved_options = saved_options
-        self._running = {}  # the started trackers, by name
+        self._running: dict[str, Any] = {}  # the started trackers, by name
         self._file = Path(config.output_dir or "", IDENTIFIERS_FILE)
 
     def __enter__(self):
@@ -94,7 +96,7 @@ class Trackers:
 
         project = name if name == "tensorboard" else os.environ.get(f"{name.upper()}_PROJECT", DEFAULT_PROJECT)
         first_error = None
-        modes = [{}, OFFLINE[name]] if name in OFFLINE else [{}]
+        modes: list[dict] = [{}, OFFLINE[name]] if name in OFFLINE else [{}]
         for mode in modes:
             tracker = LOGGER_TYPE_TO_CLASS[name](project, **self._arguments(name) | mode)
             try:
@@ -137,9 +139,9 @@ class Trackers:
 
     def _arguments(self, name: str) -> dict:
         """Return the keywords of accelerate's class: the folder, the title of the run, and the run to continue."""
-        folder, identifier = Path(self._config.output_dir), self._identifiers["run"]
+        folder, identifier = output_path(self._config), self._identifiers["run"]
         title, tracker_identifier = f"{folder.resolve().name}-{identifier[:6]}", self._identifiers.get(name)
-        return {
+        arguments: dict[str, dict] = {
             "aim": {"logging_dir": folder, "run_hash": tracker_identifier},
             "clearml": {"task_name": title, "continue_last_task": tracker_identifier or False},
             "comet_ml": {"experiment_key": identifier},
@@ -151,7 +153,8 @@ class Trackers:
             "tensorboard": {"logging_dir": folder, "purge_step": self._first_step + 1},
             "trackio": {"name": title, "resume": "allow"},
             "wandb": {"name": title, "id": identifier, "resume": "allow", "dir": str(folder)},
-        }[name]  # fmt: skip
+        }  # fmt: skip
+        return arguments[name]
 
 
 def plain_settings(settings: dict) -> dict:

@@ -75,7 +75,7 @@ def rewards_of_turns(
 
 def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
     """Return an index for the state in which each turn begins, the same for equal states; -1 where there is no turn."""
-    states_of_episodes = [episode.states for episode in rollout.episodes]
+    states_of_episodes = [episode.states for episode in rollout.episode_per_row()]
     index_of_state: dict = {}
     rows = [
         [index_of_state.setdefault(state, len(index_of_state)) for state in states] for states in states_of_episodes

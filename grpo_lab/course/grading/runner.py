@@ -170,7 +170,8 @@ def run_cells(cells: list[dict], channel: Channel) -> dict:
     The numbers of the failed cells, with the reasons, are sent to the parent.
     """
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
-    failures, defined_by_student = {}, {}
+    failures: dict[str, str] = {}
+    defined_by_student: dict[str, object] = {}
     for cell in cells:
         channel.send({"cell": cell["number"]})
         try:

@@ -9,6 +9,7 @@ distributions with less work, and `GraphDecoder` (graph_decoder.py) repeats the 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -163,7 +164,7 @@ class Decoder:
         log_pi = self._logits().log_softmax(-1)
         pi = log_pi.exp()  # computed once, for the draw and for the entropy
         next_token = self.draw(log_pi, pi)
-        if self.episode_tokens is not None:
+        if self.forced is not None:
             forced = self.forced[self.rows]
             next_token = torch.where(forced == NOT_FORCED, next_token, forced)
         self.write_column.add_(1)
@@ -181,7 +182,7 @@ class Decoder:
 
         This waits for the device. Without an environment there is nothing to do.
         """
-        if self.episode_tokens is not None:
+        if self.episode_tokens is not None and self.forced is not None:
             self.episode_tokens.append(self.rows.tolist(), self.sequences[self.rows, self.write_column].tolist())
             self.forced.copy_(torch.tensor(self.episode_tokens.next_forced_tokens()))
             self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
@@ -222,7 +223,7 @@ class Decoder:
         )
 
     def _logits(self) -> Float[Tensor, "M V"]:
-        keywords = {"attention_mask": self._mask(), "position_ids": self.position}
+        keywords: dict[str, Any] = {"attention_mask": self._mask(), "position_ids": self.position}
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding_mode(self.model):
             logits = self._forward(keywords)

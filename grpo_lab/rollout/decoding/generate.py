@@ -59,19 +59,19 @@ class _Recorder(LogitsProcessor):
         self.sampling = sampling
         self.is_padding = is_padding
         self.episode_tokens = episode_tokens
-        self.log_pi = None
-        self.logp = []
-        self.entropy = []
+        self.log_pi: Tensor | None = None
+        self.logp: list[Tensor] = []
+        self.entropy: list[Tensor] = []
 
     def __call__(self, input_ids, logits):
         self._record_logp(input_ids[:, -1])
         length = self.is_padding.shape[1]
         prompt = torch.where(self.is_padding, input_ids[:, length - 1 : length], input_ids[:, :length])
         logits = warp(self.sampling, torch.cat([prompt, input_ids[:, length:]], dim=1), logits)
-        self.log_pi = logits.log_softmax(-1)
-        if self.log_pi.isnan().any():
+        self.log_pi = log_pi = logits.log_softmax(-1)
+        if log_pi.isnan().any():
             raise RunError(NOT_FINITE)
-        self.entropy.append(entropy_of(self.log_pi, self.log_pi.exp()))
+        self.entropy.append(entropy_of(log_pi, log_pi.exp()))
         if self.episode_tokens is not None:
             forced = torch.tensor(self.episode_tokens.next_forced_tokens(), device=logits.device)[:, None]
             is_forced = torch.arange(logits.shape[1], device=logits.device) == forced

@@ -100,8 +100,8 @@ class DecoderPool:
     """Keeps the last decoder for the next one, if that has the same sizes and reads the same weights."""
 
     def __init__(self):
-        self.key = None
-        self.decoder = None
+        self.key: tuple | None = None
+        self.decoder: GraphDecoder | None = None
         self.num_rollouts = 0
 
     def decoder_for(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None) -> GraphDecoder:
@@ -109,7 +109,7 @@ class DecoderPool:
         addresses = tuple(parameter.data_ptr() for parameter in model.parameters())
         precision = (attention_dtype(model), torch.is_autocast_enabled(model.device.type), model.dtype)
         key = (id(model), spec, episode_tokens is None, precision, addresses)
-        if key != self.key:
+        if self.decoder is None or key != self.key:
             self.drop()
             self.decoder = GraphDecoder(model, spec, episode_tokens)
             self.key = key
@@ -214,7 +214,7 @@ def _capture_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _capture(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
+def _capture(step: Callable[[], object], device: torch.device) -> Callable[[], None]:
     """Capture a step as a CUDA graph; return a function that repeats it with the current contents of its memory.
 
     The random state is restored after warm-up and capture, so that a run that captures again draws the same tokens.

@@ -47,7 +47,7 @@ def make_environment(
             name = "tools" if tools else "environment_factory"
             raise InputError("environment", environment, f"expected either it or {name}", problem="is given, too")
         return ToolEnvironment(tools, environment_factory, limit, tool_timeout)
-    if has_task_environment:
+    if task is not None and task.respond is not None:
         environment = TextEnvironment(task.respond, task.stop_strings)
     if limit is not None:
         if environment is None:

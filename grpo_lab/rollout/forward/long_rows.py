@@ -8,6 +8,7 @@ call of `varlen_attn` computes all rows. Elsewhere each row is one call of torch
 import inspect
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -110,13 +111,15 @@ def attend_varlen(
     """Attend in all rows with one call of `varlen_attn`, which aligns the last query of a row with its last key."""
     from torch.nn.attention.varlen import varlen_attn
 
-    keywords = {}
+    keywords: dict[str, Any] = {}
     if varlen_shares_key_heads():
         keywords["enable_gqa"] = True
     else:
         key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
     offsets_and_lengths = (rows.query_offsets, rows.key_offsets, max(rows.query_lengths), max(rows.key_lengths))
-    return varlen_attn(query, key, value, *offsets_and_lengths, scale=scaling, window_size=(-1, 0), **keywords)
+    out = varlen_attn(query, key, value, *offsets_and_lengths, scale=scaling, window_size=(-1, 0), **keywords)
+    assert isinstance(out, Tensor)  # a tuple only with `return_aux`
+    return out
 
 
 def attend_by_row(
@@ -139,8 +142,8 @@ def attend_by_row(
         inputs = [pad(row_query, (0, 0, 0, 0, num_missing, 0)), row_key, row_value]
         if query.is_cuda:  # the kernels of a GPU that take no mask do not repeat keys themselves
             inputs[1:] = [x.repeat_interleave(heads_per_key, 1) for x in inputs[1:]]
-        inputs = [x.transpose(0, 1)[None] for x in inputs]  # 1 H S W
-        out = scaled_dot_product_attention(*inputs, is_causal=True, scale=scaling, enable_gqa=not query.is_cuda)
+        q, k, v = (x.transpose(0, 1)[None] for x in inputs)  # 1 H S W
+        out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=not query.is_cuda)
         outputs.append(out[0].transpose(0, 1)[num_missing:])
     return torch.cat(outputs)
 

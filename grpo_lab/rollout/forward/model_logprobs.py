@@ -69,14 +69,14 @@ def compute_logprobs(
         return _plain_logprobs(model, inputs, needed_mask, logprobs_and_entropy)
     hidden, predictor_index = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
-    vocab_size = len(head.weight)
+    vocab_size, hidden_size = head.weight.shape
     token_index = needed_mask.nonzero(as_tuple=True)  # computed once, since it waits for the GPU
     # A pair is a prefix and the token after it, as one number. Rows with the same pair share a log-probability.
     pairs = predictor_index[token_index] * vocab_size + completion_ids[token_index]
     pairs, pair_index = pairs.unique(return_inverse=True)
     hidden = hidden.index_select(0, pairs // vocab_size)[None]
     ids = pairs[None] % vocab_size
-    chunk = head_chunk_tokens(ids.numel(), *head.weight.shape, head.weight.device.type)
+    chunk = head_chunk_tokens(ids.numel(), vocab_size, hidden_size, head.weight.device.type)
     entropy = None
     if chunk is None:
         logp, entropy = logprobs_and_entropy(_head_logits(head, hidden), ids)
@@ -163,7 +163,8 @@ def _plain_logprobs(
     """
     keywords, predictor_index = _rows_padded_last(inputs)
     head = model.get_output_embeddings().weight
-    chunk = head_chunk_tokens(keywords["input_ids"].numel(), *head.shape, head.device.type)
+    vocab_size, hidden_size = head.shape
+    chunk = head_chunk_tokens(keywords["input_ids"].numel(), vocab_size, hidden_size, head.device.type)
     if chunk is None or not has_head_only(model):
         logits = model(**keywords).logits  # B S V
         logits = logits.gather(1, predictor_index[..., None].expand(-1, -1, logits.shape[-1]))
@@ -173,6 +174,7 @@ def _plain_logprobs(
     hidden = output[0][rows, predictor_index[rows, columns]]
     head_only = HeadOnly(model, output)
     logp, entropy = head_only.in_chunks(logprobs_and_entropy, hidden, inputs.completion_ids[rows, columns], chunk)
+    assert logp is not None  # only entropies can be left out
     zeros = logp.new_zeros(needed_mask.shape)
     logp = zeros.masked_scatter(needed_mask, logp)
     return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy)

@@ -121,8 +121,8 @@ class MaskedRows(NamedTuple):
         num_queries = self.mask.shape[2] * key_heads // heads
         gathered_queries = gather_tokens(query, self.token_index[:, -num_queries:], self.mask.dtype)
         gathered_queries = gathered_queries.reshape(rows, key_heads, -1, head_dim)
-        gathered = (gather_tokens(x, self.token_index, self.mask.dtype) for x in (key, value))
-        out = scaled_dot_product_attention(gathered_queries, *gathered, attn_mask=self.mask, scale=scaling)
+        keys, values = (gather_tokens(x, self.token_index, self.mask.dtype) for x in (key, value))
+        out = scaled_dot_product_attention(gathered_queries, keys, values, attn_mask=self.mask, scale=scaling)
         return out.reshape(rows, heads, num_queries, head_dim).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
 
 
@@ -156,8 +156,12 @@ def _recompute_with_same_attention(model) -> None:
     Without dropout, the random state is not saved: reading it would wait for the device.
     """
     has_dropout = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
-    keywords = {"use_reentrant": False, "preserve_rng_state": has_dropout}
-    checkpoint_layer = partial(checkpoint, context_fn=partial(_checkpoint_contexts, model), **keywords)
+    checkpoint_layer = partial(
+        checkpoint,
+        context_fn=partial(_checkpoint_contexts, model),
+        use_reentrant=False,
+        preserve_rng_state=has_dropout,
+    )
     for layer in model.modules():
         if getattr(layer, "gradient_checkpointing", False):
             layer._gradient_checkpointing_func = checkpoint_layer

@@ -78,10 +78,10 @@ def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: l
         return
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
     chat_texts = apply_template_together(tokenizer, chats, tools) if chats else None
-    remaining_texts = iter(chat_texts or [None] * len(chats))
+    no_texts: list[str | None] = [None] * len(chats)
+    remaining_texts = iter(chat_texts or no_texts)
     for index, prompt in enumerate(prompts):
         is_chat = not isinstance(prompt, str)
         text = next(remaining_texts) if is_chat else prompt
-        is_short = text is not None and _surely_fits(text, max_prompt_length)
-        if not is_short or (is_chat and not is_complete(prompt, text)):
+        if text is None or not _surely_fits(text, max_prompt_length) or (is_chat and not is_complete(prompt, text)):
             yield index

@@ -1,12 +1,11 @@
 """Prompts as token ids, padded on the left; the padding token, and the tokens that end a completion."""
 
-from collections.abc import Sequence
-
 import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.inputs import Prompts
 from grpo_lab.rollout.prompting.templates import render_prompt
+from grpo_lab.tasks import Rows
 
 MAX_MEASURED_PROMPTS = 200  # number of prompts that are encoded to find the longest one
 
@@ -33,7 +32,7 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     return Prompts(prompt_ids, prompt_mask)
 
 
-def longest_prompt(tokenizer, rows: Sequence[dict], tools: list[dict] | None = None) -> int:
+def longest_prompt(tokenizer, rows: Rows, tools: list[dict] | None = None) -> int:
     """Return the number of tokens of the longest of the first `MAX_MEASURED_PROMPTS` prompts.
 
     rows: The rows of a data set, each with a "prompt".

@@ -113,6 +113,7 @@ class TrlEngine:
             return load_policy(name, precision=precision)
         from grpo_lab.train.engines.fsdp import load_once
 
+        assert precision is not None  # see `precision`
         return load_once(name, precision)
 
     def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:

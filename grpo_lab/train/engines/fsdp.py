@@ -49,7 +49,7 @@ class GatheredModel:
     All processes have to construct it, since each sends its part.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model):
         self.model, self.state = model, {}
         for name, tensor in model.state_dict().items():
             if has_adapter(model) and "lora_" not in name:

@@ -4,9 +4,11 @@ TRL counts updates where this package counts steps, one per rollout, and its bat
 """
 
 import math
+from typing import Any
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import SETTINGS
+from grpo_lab.train.trl.entry import Converted
 from grpo_lab.train.trl.table import CONVERTED_NAMES, TRL_SETTINGS
 from grpo_lab.train.trl.translation import NO_EFFECT, OTHER_MEANING, UNSUPPORTED, Translation
 
@@ -16,6 +18,12 @@ TRL_BATCH_SETTINGS = (
     "steps_per_generation",
     "generation_batch_size",
 )
+
+
+def _default_of_converted(name: str) -> Any:
+    entry = CONVERTED_NAMES[name]
+    assert isinstance(entry, Converted)
+    return entry.default
 
 
 class CountTranslator:
@@ -71,10 +79,9 @@ class CountTranslator:
         if steps_per_generation:
             translation.note(OTHER_MEANING, "steps_per_generation", f"{steps_per_generation}: in generation_batch_size")
         translation.take("per_device_train_batch_size", microbatch_size)
-        text = None
-        if processes > 1:
-            text = f"{accumulation_steps * processes}: those of {processes} processes one after another"
-        translation.take("gradient_accumulation_steps", accumulation_steps * processes, text)
+        total = accumulation_steps * processes
+        text_of_total = f"{total}: those of {processes} processes one after another" if processes > 1 else None
+        translation.take("gradient_accumulation_steps", total, text_of_total)
 
     def _updates_per_step(self) -> int:
         """Return the number of updates in a step of the run here, once the batch is translated."""
@@ -96,7 +103,7 @@ class CountTranslator:
     def _translate_length(self) -> None:
         """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
         max_updates = self.values.pop("max_steps", -1)
-        epochs = self.values.pop("num_train_epochs", CONVERTED_NAMES["num_train_epochs"].default)
+        epochs = self.values.pop("num_train_epochs", _default_of_converted("num_train_epochs"))
         if max_updates > 0:
             self._take_in_steps("max_steps", max_updates)
         elif not self.typed.keys() & {"max_steps", "num_train_epochs"}:
@@ -158,7 +165,7 @@ class CountTranslator:
         """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
         is_synced = self.values.pop("sync_ref_model", False)
         interval = self.values.pop("ref_model_sync_steps", TRL_SETTINGS["ref_model_sync_steps"].default)
-        mixture = self.values.pop("ref_model_mixup_alpha", CONVERTED_NAMES["ref_model_mixup_alpha"].default)
+        mixture = self.values.pop("ref_model_mixup_alpha", _default_of_converted("ref_model_mixup_alpha"))
         if not is_synced:
             return
         if "ref_model_sync_steps" in self.typed:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 from transformers import TrainerCallback
@@ -20,7 +21,8 @@ class StepRecorder(TrainerCallback):
     TRL logs the updates of a rollout together, which are the updates of one step.
 
     trainer: The trainer of the run.
-    evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics.
+    evaluate: A function that evaluates the trainer's model on the held-out problems and returns its metrics; None
+        without such problems.
     session: The open run, with the log in which the steps are recorded. The log has no folder without an output_dir,
         and in all processes but the first.
     callback: A function of the step's number and its metrics, called after each step; None for none.
@@ -29,7 +31,7 @@ class StepRecorder(TrainerCallback):
     def __init__(
         self,
         trainer: Trainer,
-        evaluate: Callable[..., dict],
+        evaluate: Callable[..., dict] | None,
         session: Session,
         callback: Callable[[int, dict], None] | None,
     ):
@@ -53,7 +55,7 @@ class StepRecorder(TrainerCallback):
         metrics["num_tokens"] = int(metrics["num_tokens"])
         if self.trainer.run_config.shows_completions_of(step) and is_main():
             self.log.write_completions(records_of_trainer(self.trainer, step))
-        if self.trainer.run_config.is_evaluation_due(step):
+        if self.evaluate is not None and self.trainer.run_config.is_evaluation_due(step):
             metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
         metrics = self.log.add(step, metrics)
         self.log.start_step()
@@ -79,7 +81,8 @@ def records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
 
     TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.
     """
-    logs, is_episode = trainer._logs, bool(trainer.tools) or trainer.environments is not None
+    logs: Any = trainer._logs
+    is_episode = bool(trainer.tools) or trainer.environments is not None
     extra = {name: list(values) for name, values in logs["extra"].items() if len(values) == len(logs["prompt"])}
     names = list(logs["rewards"])
     weights = trainer.run_config.reward_weights or []

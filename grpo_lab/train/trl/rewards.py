@@ -10,10 +10,11 @@ from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
+from grpo_lab.tasks import Rows
 from grpo_lab.trainer.reports import none_if_nan
 
 
-def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Callable]:
+def rewards_for_trl(reward_funcs, rows: Rows, tokenizer=None) -> list[Callable]:
     """Return the reward functions in a form that TRL can call, with the arguments and checks of this package.
 
     TRL would pass further keyword arguments, and columns with values as Arrow converts them. So TRL's dataset holds
@@ -33,7 +34,7 @@ def rewards_for_trl(reward_funcs, rows: list[dict], tokenizer=None) -> list[Call
     ]
 
 
-def _reward_for_trl(function: Callable, name: str, rows: list[dict], restore_tags: "TagRestorer | None") -> Callable:
+def _reward_for_trl(function: Callable, name: str, rows: Rows, restore_tags: "TagRestorer | None") -> Callable:
     """Return the reward function as TRL calls it; a coroutine function if `function` is one."""
 
     def reward(

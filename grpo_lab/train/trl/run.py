@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
@@ -109,11 +110,13 @@ def train(
     return session.log.history
 
 
-def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict]:
-    """Return the function that evaluates the policy on the held-out problems of a run.
+def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict] | None:
+    """Return the function that evaluates the policy on the held-out problems of a run; None for a run without them.
 
     policy: The root module, at which FSDP2 gathers parameters: the model, or peft's wrapper of it with adapters.
     """
+    if inputs.eval_dataset is None:
+        return None
     return partial(
         evaluate_policy, policy, inputs.tokenizer, inputs.eval_dataset, inputs.reward_funcs, inputs.config,
         inputs.environment, cache_implementation="dynamic",  # the model's own forward pass
@@ -125,7 +128,7 @@ def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
     precision = precision_of(model, config).name
     if precision not in PRECISION_FLAGS:
         raise InputError("precision", precision, f"expected one of {', '.join(PRECISION_FLAGS)} with --engine trl")
-    report_settings = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
+    report_settings: dict[str, Any] = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
     return replace(config, precision=precision, bf16=False, fp16=False, **report_settings)
 
 

@@ -19,6 +19,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models.loading import without_progress_bars
 from grpo_lab.rollout.environments.tools import ToolEnvironment
+from grpo_lab.tasks import Rows
 from grpo_lab.train.trl.rewards import rewards_for_trl
 from grpo_lab.train.trl.settings import (
     PRECISION_FLAGS,
@@ -27,6 +28,7 @@ from grpo_lab.train.trl.settings import (
     unchanged_settings,
 )
 from grpo_lab.trainer.folder.checkpoint import UNFINISHED
+from grpo_lab.trainer.folder.run_folder import output_path
 from grpo_lab.trainer.run_inputs import RunInputs
 
 
@@ -44,6 +46,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
     rows = inputs.dataset
     config = inputs.config
     environment = inputs.environment
+    tool_environment = environment if isinstance(environment, ToolEnvironment) else None  # TRL has no other
     shards = model._no_split_modules if fsdp else ()
     numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
@@ -59,8 +62,8 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
         train_dataset=datasets.Dataset.from_list(numbered),
         processing_class=tokenizer,
         peft_config=adapter,
-        tools=None if environment is None else environment.tools,
-        environment_factory=None if environment is None else environments_for_trl(environment, rows),
+        tools=None if tool_environment is None else tool_environment.tools,
+        environment_factory=None if tool_environment is None else environments_for_trl(tool_environment, rows),
     )
 
 
@@ -106,7 +109,7 @@ class Trainer(trl.GRPOTrainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         with without_progress_bars():  # a second progress bar would interrupt that of the run
             super()._save(output_dir, state_dict)
-        (Path(output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle that nothing reads
+        (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink()  # a pickle that nothing reads
 
     def get_decay_parameter_names(self, model) -> list[str]:
         return [name for name, _ in model.named_parameters()]
@@ -134,6 +137,7 @@ def trl_config(
             all parameters.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
+    assert config.precision is not None  # it is that of the model
     flags = PRECISION_FLAGS[config.precision]
     syncs_reference, has_folder = config.ref_model_sync_steps is not None, config.output_dir is not None
     settings = unchanged_settings(config) | batch_settings_per_process(config) | settings_in_updates(config)
@@ -152,7 +156,7 @@ def trl_config(
         sync_ref_model=syncs_reference,
         # The folder in which the processes write a checkpoint until it is complete. TRL needs a folder even if nothing
         # is written.
-        output_dir=str(Path(config.output_dir) / UNFINISHED / "engine") if has_folder else tempfile.gettempdir(),
+        output_dir=str(output_path(config) / UNFINISHED / "engine") if has_folder else tempfile.gettempdir(),
         save_strategy="steps" if has_folder else "no",  # also saves after the last step
         report_to="none",
         disable_tqdm=True,
@@ -165,13 +169,13 @@ def trl_config(
     )
 
 
-def environments_for_trl(environment: ToolEnvironment, rows: list[dict]) -> Callable | None:
+def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable | None:
     """Return a factory of the same environments whose `reset` takes the number of a row instead of its columns.
 
     No environment is made here: the class of the environments is known. Without a factory, the result is None.
     """
     factory, environment_class = environment.environment_factory, environment.environment_class
-    if factory is None:
+    if factory is None or environment_class is None:
         return None
 
     def reset(self, row: int, **_):

@@ -82,8 +82,9 @@ def check_savable(model, tokenizer) -> None:
     Raises:
         InputError: with the error message of transformers, if it refuses to save one of the two.
     """
+    components: list[tuple[str, Any, dict]] = [("model", model, {"state_dict": {}}), ("tokenizer", tokenizer, {})]
     with tempfile.TemporaryDirectory() as folder:
-        for name, component, settings in (("model", model, {"state_dict": {}}), ("tokenizer", tokenizer, {})):
+        for name, component, settings in components:
             try:
                 with without_progress_bars():
                     component.save_pretrained(folder, **settings)

@@ -19,6 +19,7 @@ import re
 import shutil
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -80,7 +81,7 @@ class RunFolder:
     """
 
     def __init__(self, config: GRPOConfig, settings: dict):
-        self.config, self.path = config, Path(config.output_dir)
+        self.config, self.path = config, output_path(config)
         # These two settings hold for one start of the run and are not stored.
         one_time_settings = {"resume_from_checkpoint": False, "ignore_reward_changes": False}
         self.settings = json.loads(json.dumps(settings), parse_constant=str) | one_time_settings
@@ -122,7 +123,8 @@ class RunFolder:
             The number of completed steps, and the metrics of each of them.
         """
         self.manifest = check_folder(self.config)  # again, under the lock: another run may have changed the folder
-        state, completions_size = {"step": 0, "log_history": []}, 0
+        state: dict[str, Any] = {"step": 0, "log_history": []}
+        completions_size = 0
         changes = {"settings": self.settings, "fingerprints": fingerprints, "checkpoints": {}, "trained": {}}
         if self.config.resume_from_checkpoint:
             self._check_same_run(fingerprints)
@@ -180,7 +182,7 @@ class RunFolder:
     def _save(self, step: int, write: Callable[[], dict], fingerprint: dict | None = None) -> None:
         name, completions_file = f"checkpoint-{step}", self.path / COMPLETIONS_FILE
         check_free(self.path, [name], ())
-        entry = {"model": fingerprint, "files": write()}
+        entry: dict[str, Any] = {"model": fingerprint, "files": write()}
         entry[COMPLETIONS_FILE] = completions_file.stat().st_size if completions_file.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)
@@ -270,6 +272,12 @@ class RunFolder:
         return {name: entries[name] for name in names if (self.path / name).exists()}
 
 
+def output_path(config: GRPOConfig) -> Path:
+    """Return the output folder of a run that has one."""
+    assert config.output_dir is not None  # the caller knows that the run has a folder
+    return Path(config.output_dir)
+
+
 def check_folder(config: GRPOConfig) -> dict:
     """Check that a run may use its output folder, without changing it; return the manifest in it, or an empty dict.
 
@@ -277,7 +285,7 @@ def check_folder(config: GRPOConfig) -> dict:
         FileExistsError: if the run would overwrite another run, a model or another file.
         FileNotFoundError: if there is no run to resume.
     """
-    folder, resume = Path(config.output_dir), config.resume_from_checkpoint
+    folder, resume = output_path(config), config.resume_from_checkpoint
     manifest, metrics_file = _read_manifest(folder / MANIFEST_FILE), folder / METRICS_FILE
     if resume and not manifest:
         state = f"holds no {MANIFEST_FILE}" if folder.exists() else "does not exist"

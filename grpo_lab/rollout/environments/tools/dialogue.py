@@ -57,7 +57,7 @@ def json_call_template(names: list[str]) -> dict:
 
 
 # A conversation that shows what a chat template writes.
-CALL = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
+CALL: dict[str, Any] = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
 QUESTION = [{"role": "user", "content": "What is it?"}]
 THOUGHT = "<think>I look it up.</think>"
 CHAT_TEMPLATE = "the chat template of this model"

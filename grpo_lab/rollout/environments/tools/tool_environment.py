@@ -72,7 +72,7 @@ class ToolEnvironment(Environment):
             check_sandbox("tools", tool)
         self.max_tool_calling_iterations, self.tool_timeout = max_tool_calling_iterations, tool_timeout
         self._threads: list[WorkerThread] = []
-        self.environment_class: type | None = None
+        self.environment_class: type[Any] | None = None
         methods: list[Callable] = []
         if environment_factory is not None:
             if not callable(environment_factory):
@@ -83,7 +83,7 @@ class ToolEnvironment(Environment):
             self.environment_class = type(first_thread.environment)
             self._check_environment_class()
             methods = tool_methods(first_thread.environment)
-        self.schemas = _schemas([*self.tools, *methods])
+        self.schemas: list[dict] = _schemas([*self.tools, *methods])
         self.has_instances = self.environment_class is not None
         self.has_reward = callable(getattr(self.environment_class, "get_reward", None))
         self.has_state = callable(getattr(self.environment_class, "get_state", None))
@@ -196,18 +196,23 @@ class ToolEnvironment(Environment):
         if observation is None:
             return prompt
         if not isinstance(observation, str):
-            name = f"{self.environment_class.__name__}.reset"
+            name = f"{self._class_name}.reset"
             problem = f"returned {observation!r:.60}"
             raise InputTypeError(name, observation, "expected a text, or None", problem=problem)
         return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
 
+    @property
+    def _class_name(self) -> str:
+        return "" if self.environment_class is None else self.environment_class.__name__
+
     def _check_environment_class(self) -> None:
-        if not callable(getattr(self.environment_class, "reset", None)):
-            problem = f"makes a {self.environment_class.__name__}, which has no method reset"
+        reset = getattr(self.environment_class, "reset", None)
+        if not callable(reset):
+            problem = f"makes a {self._class_name}, which has no method reset"
             expected = "expected `def reset(self, **row) -> str | None`, which begins an episode"
             raise InputTypeError("environment_factory", self.environment_factory, expected, problem=problem)
-        if inspect.iscoroutinefunction(self.environment_class.reset):
-            problem = f"makes a {self.environment_class.__name__}, whose reset is asynchronous"
+        if inspect.iscoroutinefunction(reset):
+            problem = f"makes a {self._class_name}, whose reset is asynchronous"
             raise InputTypeError(
                 "environment_factory", self.environment_factory, "expected a plain one", problem=problem
             )
@@ -229,9 +234,7 @@ class ToolEnvironment(Environment):
         try:
             inspect.signature(self._threads[0].environment.reset).bind(**row)
         except TypeError as error:
-            problem = (
-                f"has the columns {sorted(row)}, which {self.environment_class.__name__}.reset cannot take: {error}"
-            )
+            problem = f"has the columns {sorted(row)}, which {self._class_name}.reset cannot take: {error}"
             raise InputError(name, row, "expected those that it names, or **kwargs in it", problem=problem) from error
 
     def _check_class_state(self, old_state: dict[str, str]) -> None:
@@ -239,7 +242,7 @@ class ToolEnvironment(Environment):
         state = _class_state(self.environment_class)
         changed_attributes = [name for name, value in state.items() if old_state.get(name) != value]
         if changed_attributes:
-            problem = f"makes a {self.environment_class.__name__}, which changes {changed_attributes[0]!r} of its class"
+            problem = f"makes a {self._class_name}, which changes {changed_attributes[0]!r} of its class"
             expected = "keep it in the instance and set it in reset: episodes are played at the same time"
             raise InputError("environment_factory", self.environment_factory, expected, problem=problem)
 
