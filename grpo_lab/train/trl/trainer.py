@@ -137,7 +137,7 @@ def trl_config(
             all parameters.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
-    assert config.precision is not None  # it is that of the model
+    assert config.precision is not None  # `train` has set it
     flags = PRECISION_FLAGS[config.precision]
     syncs_reference, has_folder = config.ref_model_sync_steps is not None, config.output_dir is not None
     settings = unchanged_settings(config) | batch_settings_per_process(config) | settings_in_updates(config)
