@@ -27,9 +27,9 @@ from grpo_lab.train.trl.settings import (
     settings_in_updates,
     unchanged_settings,
 )
-from grpo_lab.trainer.folder.checkpoint import UNFINISHED
-from grpo_lab.trainer.folder.run_folder import output_path
-from grpo_lab.trainer.run_inputs import RunInputs
+from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED
+from grpo_lab.trainer.run.folder.run_folder import output_path
+from grpo_lab.trainer.run.inputs import RunInputs
 
 
 def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":

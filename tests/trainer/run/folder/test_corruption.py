@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.trainer.folder import run_folder
+from grpo_lab.trainer.run.folder import run_folder
 from tests.support import resuming
 from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of, metrics_in, newest
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, count
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
-        patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", full)
+        patch.setattr("grpo_lab.trainer.run.folder.checkpoint.file_digests", full)
         cheap_run(tmp_path / "out")
     assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
     assert_same_end(cheap_run(tmp_path / "out"), counted_run[1])
@@ -184,7 +184,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted_run
         pytest.MonkeyPatch.context() as patch,
         pytest.raises(PermissionError, match="could not be read or written .*fix that, then go on"),
     ):
-        patch.setattr("grpo_lab.trainer.folder.checkpoint.file_digests", closed)
+        patch.setattr("grpo_lab.trainer.run.folder.checkpoint.file_digests", closed)
         cheap_run(folder)
     assert contents(folder) == old_contents
     assert_same_end(cheap_run(folder), counted_run[1])
