@@ -56,11 +56,6 @@ def test_evaluations_are_due_at_their_interval_and_after_the_last_step(every, du
     assert [step for step in range(1, 6) if config.is_evaluation_due(step)] == due
 
 
-def test_the_withdrawn_name_of_as_dict_still_works():
-    with pytest.warns(DeprecationWarning, match="as_dict replaces it"):
-        assert GRPOConfig(seed=3).saved() == GRPOConfig(seed=3).as_dict()
-
-
 def test_loss_arguments_are_parameters_of_policy_loss():
     config = GRPOConfig(beta=0.1, use_bias_correction_kl=True, epsilon_high=0.3)
     arguments = config.loss_arguments()
