@@ -156,7 +156,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("circumstance", WRONG)
-def test_the_policy_reads_what_the_page_says(circumstance, workdir, policy, monkeypatch):
+def test_tool_errors_that_the_policy_reads_are_those_of_the_agents_page(circumstance, workdir, policy, monkeypatch):
     price = importlib.import_module("my_tools").price
     (cell,) = re.findall(rf"^\| {circumstance}[^|]*\| (.*) \|$", PAGE, re.MULTILINE)
     agent = ToolEnvironment([price, lingers, much, nothing], tool_timeout=0.2)

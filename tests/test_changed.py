@@ -40,13 +40,13 @@ def test_changed_files_are_those_that_differ_from_main(repository, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_without_a_main_the_last_commit_is_the_base_and_that_is_said(repository, capsys):
+def test_changed_files_without_a_main_branch_are_the_uncommitted_ones_with_a_note(repository, capsys):
     repository("branch", "-D", "main")
     assert changed.changed_files() == ["third.py"]
     assert "no branch main is known here: what is not committed counts as changed" in capsys.readouterr().out
 
 
-def test_without_git_history_it_says_so_and_runs_nothing(tmp_path, monkeypatch, capsys):
+def test_make_check_without_git_history_says_so_and_runs_no_test(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(changed, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(changed.pytest, "main", lambda _: pytest.fail("tests were run"))

@@ -170,5 +170,5 @@ def test_a_chat_starts_again_and_forgets_stopped_messages(loaded, recorded_promp
     assert chat.main(["--model", "tiny"]) == 130
 
 
-def test_a_terminal_obeys_nothing_that_a_policy_says():
+def test_control_characters_of_a_reply_are_replaced_in_the_terminal():
     assert chat.printable("\x1b[2Ja\tb\n谁\x07\x9b") == "�[2Ja\tb\n谁��"

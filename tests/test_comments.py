@@ -102,7 +102,7 @@ class Run:
 '''
 
 
-def test_each_kind_of_text_is_seen():
+def test_check_of_comments_sees_each_kind_of_text():
     assert [(line, text.partition(":")[0]) for line, text in descriptions(SOURCE)] == [
         (8, "seed"),
         (8, "rows"),

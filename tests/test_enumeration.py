@@ -94,7 +94,7 @@ def test_group_advantage_gradients_over_all_groups(space, G):
     assert_near(raw, space.exact())
 
 
-def test_two_completions_scaled_by_their_spread_climb_the_probability_of_winning():
+def test_advantages_of_two_completions_divided_by_their_deviation_raise_the_probability_of_the_better_one():
     """With G = 2 and the population std, an advantage is the sign of the difference of the rewards."""
     space = SequenceSpace(2)
     gradient = expected_group_gradient(space, 2, lambda r: group_advantages(r, ddof=0, eps=1e-13))

@@ -14,7 +14,7 @@ shapes = st.tuples(st.integers(1, 3), st.integers(1, 4))
 
 @many
 @given(shapes, seeds, st.sampled_from(ESTIMATORS), st.sampled_from([0.0, 0.01, 1.0, 5.0]))
-def test_estimators_are_the_loops(shape, seed, estimator, distance):
+def test_kl_estimates_equal_those_of_literal_loops(shape, seed, estimator, distance):
     ref_logp = -draw(*shape, seed=seed).abs()
     assert_agree(
         lambda x: kl_estimate(x, ref_logp, estimator),
@@ -45,7 +45,7 @@ def test_k3_keeps_its_digits_when_the_policies_are_close():
 
 @many
 @given(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(2, 5)), seeds, st.sampled_from([0.0, 1.0, 10.0]))
-def test_exact_kl_is_the_loops(shape, seed, scale):
+def test_exact_kl_equals_that_of_literal_loops(shape, seed, scale):
     assert_agree(
         kl_exact, oracles.kl_exact, draw(*shape, seed=seed, scale=scale), draw(*shape, seed=seed + 1, scale=scale)
     )
@@ -62,7 +62,7 @@ def test_exact_kl_of_extreme_logits():
 
 @many
 @given(st.tuples(st.integers(1, 3), st.integers(1, 4)), seeds, st.sampled_from([0.0, 0.1, 2.0]))
-def test_kl_in_the_reward_is_the_loop(shape, seed, beta):
+def test_kl_in_the_reward_equals_that_of_a_literal_loop(shape, seed, beta):
     rewards, logp, ref_logp = draw(shape[0], seed=seed), draw(*shape, seed=seed + 1), draw(*shape, seed=seed + 2)
     mask = ragged_mask(*shape, seed)
     expected = oracles.kl_in_reward(rewards, logp, ref_logp, mask, beta)

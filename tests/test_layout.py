@@ -81,7 +81,7 @@ def test_the_files_of_a_part_form_no_circle(part):
     assert not imports, f"a circle through {sorted(imports)}"
 
 
-def test_the_table_in_contributing_is_the_map():
+def test_the_table_of_packages_in_contributing_is_that_of_the_layout():
     table = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| packages of `grpo_lab`")[2]
     first_column = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
     assert re.findall(r"`(\w+)/?`", " ".join(first_column)) == list(PARTS)

@@ -17,7 +17,7 @@ temperatures = st.sampled_from([0.3, 1.0, 2.5])
 
 @many
 @given(shapes, seeds, temperatures, st.sampled_from([0.0, 1.0, 30.0]))
-def test_token_logprobs_are_the_loops(shape, seed, temperature, scale):
+def test_token_logprobs_equal_those_of_literal_loops(shape, seed, temperature, scale):
     ids = numbers_of(shape[:2], shape[2], seed)
     assert_agree(
         lambda x: token_logprobs(x, ids, temperature),
@@ -28,7 +28,7 @@ def test_token_logprobs_are_the_loops(shape, seed, temperature, scale):
 
 @many
 @given(shapes, seeds, temperatures, st.sampled_from([0.0, 1.0, 30.0]))
-def test_token_entropy_is_the_loops(shape, seed, temperature, scale):
+def test_token_entropy_equals_that_of_literal_loops(shape, seed, temperature, scale):
     assert_agree(
         lambda x: token_entropy(x, temperature),
         lambda x: oracles.token_entropy(x, temperature),
@@ -77,7 +77,7 @@ def test_half_precision_is_lifted_before_the_softmax():
 
 @many
 @given(st.lists(st.lists(st.integers(0, 2), min_size=5, max_size=5), min_size=1, max_size=4), st.integers(0, 3))
-def test_completion_mask_is_the_loop(rows, eos):
+def test_completion_mask_equals_that_of_a_literal_loop(rows, eos):
     ids = torch.tensor(rows)
     mask = completion_mask(ids, eos)
     assert mask.dtype is torch.bool

@@ -82,7 +82,7 @@ def test_exceptions_for_vague_names_are_needed():
     assert EXCEPTIONS.keys() <= {key for folder in FOLDERS for key in vague_names(folder)}
 
 
-def test_each_kind_of_binding_is_seen():
+def test_check_of_names_sees_each_kind_of_binding():
     source = (
         "def given(at, *, found=1):\n    for one in at:\n        kept = said = [place for place in one]\nclass Made: 0"
     )

@@ -57,7 +57,7 @@ def test_runs_differ_in_colour_dashes_and_marker(tmp_path):
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 8, 99])
-def test_the_mean_is_that_of_the_neighbours_on_either_side(window):
+def test_smoothed_metric_is_the_mean_of_the_neighbours_on_either_side(window):
     values = np.random.default_rng(0).normal(size=12)
     means = plot.centred_mean(values, window)
     reach = (window - 1) // 2
@@ -84,7 +84,7 @@ def test_draw_runs_of_other_metrics_and_of_trls_log(tmp_path):
     assert curves(loss) == [([1, 2], [0.5, 1.0])] and reward.get_title() == "eval/reward"
 
 
-def test_the_command_writes_a_picture_and_says_what_is_on_it(tmp_path, monkeypatch, capsys):
+def test_plot_command_writes_a_picture_and_describes_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "run", range(1, 4), reward=float)
     for name in ("curves.png", "a.svg", "a.pdf"):

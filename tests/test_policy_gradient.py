@@ -20,7 +20,7 @@ from tests.support.oracles import table, total
 
 @few
 @given(st.tuples(st.integers(1, 4), st.integers(1, 4)), seeds)
-def test_sequence_logprob_is_the_loop(shape, seed):
+def test_sequence_logprob_equals_that_of_a_literal_loop(shape, seed):
     logp, mask = draw(*shape, seed=seed), ragged_mask(*shape, seed)
     B, T = shape
     assert_agree(
@@ -33,7 +33,7 @@ def test_sequence_logprob_is_the_loop(shape, seed):
 
 @few
 @given(st.integers(1, 5), seeds)
-def test_losses_and_objectives_are_the_loops(N, seed):
+def test_policy_gradient_losses_and_objectives_equal_those_of_literal_loops(N, seed):
     seq_logp, weights = -draw(N, seed=seed).abs(), draw(N, seed=seed + 1)
     for ours, oracle in [
         (reinforce_loss, lambda x, w: -total(w[i] * x[i] for i in range(N)) / N),

@@ -42,7 +42,7 @@ def test_the_import_is_light_and_dir_lists_the_names_before_their_first_use():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_star_imports_the_offered_names_alone():
+def test_star_import_of_the_package_gives_only_the_offered_names():
     names: dict = {}
     exec("from grpo_lab import *", names)
     assert names.keys() - {"__builtins__"} == set(grpo_lab.__all__)

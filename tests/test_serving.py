@@ -39,7 +39,7 @@ def serving(folder, hub):
         server.wait()
 
 
-def test_a_server_is_asked_by_the_openai_client_and_as_a_judge(tiny, tmp_path, monkeypatch):
+def test_documented_server_answers_the_openai_client_and_a_judge_reward(tiny, tmp_path, monkeypatch):
     import openai
 
     questions, policy, hub = ("10+20+30=?", "3+4=?"), tmp_path / "policy", tmp_path / "hub"

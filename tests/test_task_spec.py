@@ -30,7 +30,7 @@ def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
     assert choice.description_lines(rows)[0].startswith(f"task {name}: reward = 1 {choice.reward_names[0]}")
 
 
-def test_the_system_asks_for_what_the_reward_looks_for():
+def test_default_system_prompt_asks_for_the_tags_that_the_rewards_read():
     expected = {
         ("sums", True, None): None,
         ("sums", False, None): THINK_SYSTEM_PROMPT,
@@ -58,7 +58,7 @@ def test_a_system_prompt_of_ones_own_takes_the_place_of_the_tasks():
     assert all([message["role"] for message in row["prompt"]] == ["system", "user"] for row in rows)
 
 
-def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
+def test_reward_weights_are_those_of_the_task_unless_rewards_or_weights_are_typed():
     assert make_task_spec("word-problems", for_tiny_model=True).reward_weights == [1.0, 0.1]
     assert make_task_spec("word-problems", ["math", "format"], for_tiny_model=True).reward_weights is None, (
         "as in TRL: 1 each"
@@ -73,7 +73,7 @@ def test_weights_are_the_tasks_unless_the_rewards_are_ones_own():
     assert both.description_lines(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
 
 
-def test_without_a_chat_template_a_prompt_is_what_is_said_in_it():
+def test_a_prompt_without_a_chat_template_is_the_text_of_its_messages():
     talk, text = (make_task_spec("word-problems", chat_template=how, for_tiny_model=False) for how in ("model", "none"))
     rows = text.rows("test", 5, 0)
     expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
@@ -98,7 +98,7 @@ def test_make_task_spec_refuses_wrong_arguments_by_name():
             chat.rows(split, n, 0)
 
 
-def test_a_file_is_checked_as_a_whole_and_its_parts_are_said(tmp_path):
+def test_task_spec_of_a_file_checks_all_rows_and_describes_its_splits(tmp_path):
     file = tmp_path / "mine.jsonl"
     lines = [json.dumps({"prompt": f"{n} + 1 = ?", "answer": str(n + 1)}) for n in range(40)]
     file.write_text("\n".join(lines), encoding="utf-8")

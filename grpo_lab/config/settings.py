@@ -6,7 +6,6 @@ default, but that the chosen loss, advantage or option does not read, is refused
 """
 
 import math
-import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,11 +220,6 @@ class GRPOConfig(LossSettings, RunSettings):
     def as_dict(self) -> dict:
         """Return all settings by name, ready for JSON."""
         return asdict(self)
-
-    def saved(self) -> dict:
-        """Return `as_dict()`, which replaces this name."""
-        warnings.warn("GRPOConfig.saved is withdrawn; as_dict replaces it", DeprecationWarning, stacklevel=2)
-        return self.as_dict()
 
     def with_changes(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""

@@ -36,7 +36,7 @@ def mixed_rewards(P, G, seed):
 
 @many
 @given(groups, seeds, scales, st.sampled_from([0, 1]), st.sampled_from([1e-8, 1e-4, 0.5]))
-def test_group_advantages_are_the_loops(shape, seed, scale, ddof, eps):
+def test_group_advantages_equal_those_of_literal_loops(shape, seed, scale, ddof, eps):
     ours, oracle = (lambda r, f=f: f(r, scale, ddof, eps) for f in (group_advantages, oracles.group_advantages))
     mixed = mixed_rewards(*shape, seed)
     assert_near(ours(mixed), oracle(mixed))
@@ -45,7 +45,7 @@ def test_group_advantages_are_the_loops(shape, seed, scale, ddof, eps):
 
 @many
 @given(groups, seeds)
-def test_rloo_and_best_are_the_loops(shape, seed):
+def test_rloo_advantages_and_best_of_group_equal_those_of_literal_loops(shape, seed):
     assert_agree(rloo_advantages, oracles.rloo_advantages, draw(*shape, seed=seed))
     assert_agree(best_of_group, oracles.best_of_group, draw(*shape, seed=seed))
     for rewards in (mixed_rewards(*shape, seed), mixed_rewards(*shape, seed).round()):  # rounded: ties
@@ -58,7 +58,7 @@ def test_rloo_and_best_are_the_loops(shape, seed):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", OF_GROUPS)
-def test_equal_rewards_give_exactly_zero(name, dtype):
+def test_equal_rewards_give_advantages_of_exactly_zero(name, dtype):
     for value, G in itertools.product(hard_to_average, (2, 3, 5, 7, 8, 64)):
         rewards = torch.full((2, G), value, dtype=dtype)
         assert (OF_GROUPS[name](rewards) == 0).all(), f"{value} repeated {2 * G} times"
@@ -70,7 +70,7 @@ def test_equal_rewards_give_exactly_zero(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_step_rewards_give_exactly_zero(dtype):
+def test_equal_step_rewards_give_advantages_of_exactly_zero(dtype):
     for value in hard_to_average:
         steps = torch.full((2, 3, 7), value, dtype=dtype)
         mask = torch.rand(steps.shape, generator=torch.Generator().manual_seed(0)) < 0.5
@@ -82,7 +82,7 @@ def test_equal_step_rewards_give_exactly_zero(dtype):
 
 @few
 @given(groups, seeds, scales, st.sampled_from([-1024.0, 0.5, 2.0**20]))
-def test_a_constant_added_to_a_prompt_changes_nothing(shape, seed, scale, shift):
+def test_a_constant_added_to_the_rewards_of_a_prompt_changes_no_advantage(shape, seed, scale, shift):
     rewards = (8 * draw(*shape, seed=seed)).round() / 8  # binary fractions: the shift itself is exact
     moved = rewards.clone()
     moved[-1] += shift
@@ -102,7 +102,7 @@ def test_group_advantages_are_centred_and_ordered_like_rewards(shape, seed, scal
     assert_near(rloo_advantages(rewards), group_advantages(rewards, "none") * shape[1] / (shape[1] - 1))
 
 
-def test_prompts_do_not_see_each_other():
+def test_advantages_of_a_prompt_do_not_depend_on_other_prompts():
     rewards = draw(3, 4, seed=0)
     changed = torch.cat([rewards[:1], 100 * draw(2, 4, seed=1)])
     for name in set(OF_GROUPS) - {"batch"}:
@@ -117,7 +117,7 @@ worlds = st.tuples(st.integers(1, 2), st.integers(2, 3), st.integers(1, 4))
 
 @many
 @given(worlds, seeds, st.sampled_from([1e-4, 0.3]), st.sampled_from([0.2, 0.6, 1.0]))
-def test_process_advantages_are_the_loops(shape, seed, eps, share):
+def test_process_advantages_equal_those_of_literal_loops(shape, seed, eps, share):
     rewards = draw(*shape, seed=seed)
     mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < share
     assert_near(process_advantages(rewards, mask, eps), oracles.process_advantages(rewards, mask, eps))
@@ -125,14 +125,14 @@ def test_process_advantages_are_the_loops(shape, seed, eps, share):
 
 @few
 @given(worlds, seeds, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
-def test_returns_are_the_loops(shape, seed, gamma):
+def test_return_to_go_equals_that_of_a_literal_loop(shape, seed, gamma):
     rewards = draw(*shape, seed=seed)
     assert_agree(lambda r: return_to_go(r, gamma), lambda r: oracles.return_to_go(r, gamma), rewards)
 
 
 @few
 @given(worlds, seeds)
-def test_one_step_is_outcome_supervision(shape, seed):
+def test_process_advantages_of_one_step_are_group_advantages(shape, seed):
     P, G, T = shape
     outcome = draw(P, G, seed=seed)
     last = torch.randint(0, T, (P, G, 1), generator=torch.Generator().manual_seed(seed))
@@ -142,7 +142,7 @@ def test_one_step_is_outcome_supervision(shape, seed):
     assert_near(advantages, expected)
 
 
-def test_process_reads_only_where_a_step_ends():
+def test_process_advantages_ignore_rewards_where_no_step_ends():
     rewards, mask = draw(2, 3, 5, seed=0), torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(1)) < 0.5
     garbage = torch.where(mask, rewards, torch.nan)
     assert torch.equal(process_advantages(garbage, mask), process_advantages(rewards, mask))

@@ -17,7 +17,7 @@ from grpo_lab.advantages import (
 from tests.support.agreement import draw
 
 
-def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
+def test_a_completion_without_reward_has_advantage_zero_and_enters_no_baseline():
     nan = math.nan
     rewards = torch.tensor([[1.0, nan, 4.0], [nan, 2.0, nan], [nan, nan, nan], [3.0, 5.0, 10.0]])
     advantages = advantages_where_rewarded(rloo_advantages, ~rewards.isnan(), rewards)
@@ -29,7 +29,7 @@ def test_the_known_are_compared_among_themselves_and_the_others_get_zero():
     assert states_seen == [None, None], "of the two groups in which two or more are known"
 
 
-def test_one_deviation_for_all_is_that_of_the_known():
+def test_batch_deviation_is_that_of_the_rewards_that_apply():
     rewards = torch.tensor([[1.0, 0.0, math.nan], [10.0, math.nan, 0.0]], dtype=torch.float64)
     expected = [value / (np.std([1, 0, 10, 0], ddof=1) + 1e-4) for value in (0.5, -0.5, 0.0, 5.0, 0.0, -5.0)]
     assert group_advantages_where_rewarded(rewards, ~rewards.isnan(), "batch").flatten().tolist() == pytest.approx(

@@ -40,7 +40,7 @@ def episodes(shape, seed, states=3):
 
 @many
 @given(worlds, seeds, st.sampled_from([0.0, 0.5, 1.0]))
-def test_advantages_of_turns_are_the_loops(shape, seed, gamma):
+def test_advantages_of_turns_equal_those_of_literal_loops(shape, seed, gamma):
     rewards, mask, states = episodes(shape, seed)
     assert_agree(*(lambda r, f=f: f(r, mask) for f in (trajectory_advantages, oracles.trajectory_advantages)), rewards)
     for state in (states, None):
@@ -56,7 +56,7 @@ def test_advantages_of_turns_are_the_loops(shape, seed, gamma):
     st.sampled_from([0.0, 0.3, 1.0]),
     st.sampled_from(["none", "group"]),
 )
-def test_gigpo_is_the_loops(shape, seed, gamma, omega, scale):
+def test_gigpo_advantages_equal_those_of_literal_loops(shape, seed, gamma, omega, scale):
     rewards, *turns = episodes(shape, seed)
     functions = (lambda r, f=f: f(r, *turns, gamma, omega, scale) for f in (gigpo_advantages, oracles.gigpo_advantages))
     if scale == "none":
@@ -66,7 +66,7 @@ def test_gigpo_is_the_loops(shape, seed, gamma, omega, scale):
 
 
 @pytest.mark.parametrize("name", TURN_ADVANTAGES)
-def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
+def test_turns_of_equal_rewards_or_an_empty_mask_have_advantages_of_exactly_zero(name):
     """All episodes end with the same reward after different numbers of turns; every state occurs in two of them."""
     mask = torch.arange(4) < torch.tensor([[[4], [3], [4], [3], [2], [2]]])
     states = torch.arange(4).expand_as(mask)
@@ -81,7 +81,7 @@ def test_turns_of_equal_rewards_get_exactly_zero_and_an_empty_mask_too(name):
 
 @few
 @given(worlds, seeds)
-def test_one_turn_is_leave_one_out_however_it_is_compared(shape, seed):
+def test_episodes_of_one_turn_have_leave_one_out_advantages_with_every_turn_advantage(shape, seed):
     P, G, _ = shape
     rewards = draw(P, G, seed=seed)
     turn, mask = rewards[..., None], torch.ones(P, G, 1, dtype=torch.bool)
@@ -92,7 +92,7 @@ def test_one_turn_is_leave_one_out_however_it_is_compared(shape, seed):
     assert_near(gigpo_advantages(turn, mask)[..., 0], 2 * group_advantages(rewards, "none"))
 
 
-def test_a_turn_alone_in_its_state_has_no_baseline_here_and_no_advantage_there():
+def test_a_turn_alone_in_its_state_has_no_baseline_in_turn_advantages_and_no_state_advantage_in_gigpo():
     rewards, mask = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), torch.ones(1, 2, 2, dtype=torch.bool)
     states = torch.tensor([[[0, 1], [0, 2]]])
     assert turn_advantages(rewards, mask, states).tolist() == [[[1.0, 1.0], [-1.0, 0.0]]]
@@ -109,7 +109,7 @@ def test_the_baseline_of_a_turn_leaves_out_the_whole_episode():
 
 
 @pytest.mark.parametrize("name", TURN_ADVANTAGES)
-def test_advantages_of_turns_refuse_what_has_not_their_shape(name, no_checker):
+def test_advantages_of_turns_refuse_tensors_of_wrong_shape_or_type(name, no_checker):
     rewards, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
     states = torch.zeros(1, 2, 3, dtype=torch.long)
     for wrong in (

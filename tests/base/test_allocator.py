@@ -59,7 +59,7 @@ def run(library: tuple[str, str], mode: str) -> tuple[int, float]:
 
 @linux
 @pytest.mark.parametrize("library", [NUMPY, pytest.param(TORCH, marks=pytest.mark.slow)], ids=["numpy", "torch"])
-def test_large_tensors_that_come_and_go_take_no_new_pages_and_hold_the_same_numbers(library):
+def test_kept_freed_memory_serves_large_tensors_without_new_pages_and_changes_no_number(library):
     (usual_pages, usual_total), (pages, total) = run(library, "usual"), run(library, "keep")
     assert total == usual_total
     assert usual_pages > 2 * 2**26 // 2**21  # at least one page per step for each huge page
@@ -75,13 +75,13 @@ def test_a_parameter_that_the_environment_sets_stays(name, monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "is_set"), [("glibc.malloc.hugetlb=1", True), ("glibc.cpu.x86_ibt=off", False)])
-def test_tunables_count_where_they_are_of_the_allocator(value, is_set, monkeypatch):
+def test_only_glibc_tunables_of_the_allocator_count_as_set_by_the_environment(value, is_set, monkeypatch):
     monkeypatch.setenv("GLIBC_TUNABLES", value)
     assert is_set_by_environment() == is_set
 
 
 @pytest.mark.parametrize("confstr", [None, lambda name: None, lambda name: "musl 1.2"])
-def test_another_c_library_is_left_alone(confstr, monkeypatch):
+def test_allocator_of_a_c_library_other_than_glibc_is_left_alone(confstr, monkeypatch):
     if confstr is None:
         monkeypatch.delattr(allocator.os, "confstr", raising=False)  # Windows has no confstr
     else:

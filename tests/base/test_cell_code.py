@@ -40,11 +40,11 @@ def test_a_cell_that_cannot_be_parsed_has_no_functions(source):
     assert functions_of_cell(source) == []
 
 
-def test_functions_are_those_at_the_top_level():
+def test_functions_of_a_cell_are_those_at_its_top_level():
     source = "%%time\ndef f():\n    def g(): ...\nasync def h(): ...\nclass K:\n    def k(self): ..."
     assert [function.name for function in functions_of_cell(source)] == ["f", "h"]
 
 
-def test_the_sandbox_can_use_it_without_torch():
+def test_cell_code_is_imported_without_torch():
     code = "import sys, grpo_lab.base.cell_code; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

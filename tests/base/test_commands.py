@@ -72,7 +72,7 @@ def test_error_line_names_the_option_as_it_is_typed():
         assert refused(command_that(lambda argument=argument: check_positive(argument, -1), option)) == NAME + expected
 
 
-def test_a_file_or_a_package_that_is_not_as_it_should_be_is_one_line():
+def test_file_and_package_errors_are_one_line():
     for error, expected in [
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.json"), "'a.json': No such file or directory"),
         (
@@ -119,7 +119,7 @@ def test_a_bug_of_the_package_keeps_its_traceback_and_asks_to_be_reported(capsys
         )
 
 
-def test_package_raises_input_error_for_errors_of_the_caller():
+def test_errors_of_the_caller_are_input_errors_everywhere_in_the_package():
     """Any other exception of the package is a bug, and would show a user a traceback."""
     package, plain = Path(grpo_lab.__file__).parent, re.compile(r"^ *raise (ValueError|TypeError)\(", re.MULTILINE)
     files = {path for path in package.rglob("*.py") if plain.search(path.read_text("utf-8"))}
@@ -147,7 +147,7 @@ def test_traceback_is_printed_if_the_variable_asks_for_it(monkeypatch, capsys):
 # ---- exit codes and closed pipes
 
 
-def test_exit_code_is_that_of_main_or_of_the_signal(capsys):
+def test_exit_code_of_a_command_is_that_of_main_or_of_the_signal(capsys):
     for result, code in [(None, 0), (0, 0), (1, 1)]:
         assert command_that(lambda result=result: result)([]) == code
     for stop, code, message in [
@@ -165,7 +165,7 @@ def run(code: str, **settings) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", f"{lines}\nsys.exit(main())"], **pipes, **settings)
 
 
-def test_closed_pipe_is_no_error():
+def test_a_closed_pipe_ends_a_command_without_an_error():
     # "second" is still in Python's buffer when the reading program ends.
     process = run("print('first', flush=True); sys.stdin.read(); print('second')", stdin=subprocess.PIPE)
     process.stdout.readline()

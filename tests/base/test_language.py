@@ -99,7 +99,7 @@ def test_translation_finds_a_text_as_a_whole_or_part_by_part(chinese, text, expe
         (Phrase("Nobody knows this. ", fill("New {0}.", 1)), "Nobody knows this. New 1.", "Nobody knows this. New 1."),
     ],
 )
-def test_fill_looks_up_a_message_before_its_values_are_put_in(chinese, monkeypatch, phrase, english, expected):
+def test_filled_message_is_translated_before_its_values_are_put_in(chinese, monkeypatch, phrase, english, expected):
     assert phrase == english and _(phrase) == expected
     assert pickle.loads(pickle.dumps(phrase)) == english and _(pickle.loads(pickle.dumps(phrase))) == expected
     monkeypatch.setenv("GRPO_LAB_LANG", "en")
@@ -165,5 +165,5 @@ def test_english_needs_no_translations(monkeypatch):
     assert translated("nothing of it is known", "zh_CN") == "nothing of it is known"
 
 
-def test_the_semicolon_of_a_character_of_html_stays():
+def test_the_semicolon_of_an_html_entity_is_not_translated():
     assert translated("r &lt; 0.8; r &gt; 1.2", "zh_CN") == "r &lt; 0.8；r &gt; 1.2"  # the semicolon of an HTML entity

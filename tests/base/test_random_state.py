@@ -7,7 +7,7 @@ from grpo_lab.base.random_state import random_state, restored_random_state, set_
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_the_numbers_drawn_inside_change_nothing_outside(seed):
+def test_restored_random_state_keeps_draws_inside_the_block_from_changing_draws_after_it(seed):
     torch.manual_seed(1)
     expected = torch.rand(4)
     torch.manual_seed(1)

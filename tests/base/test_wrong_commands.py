@@ -55,7 +55,7 @@ def test_wrong_options_end_in_one_line_with_the_expected_values(workspace):
         assert everything(workspace) == before, typed
 
 
-def test_a_damaged_model_is_said_to_be_damaged(workspace, capfd):
+def test_commands_name_the_damaged_file_of_a_model(workspace, capfd):
     for number, (typed, file, content, expected) in enumerate([
         ("evaluate --n 1 --model", "config.json", "{", ", whose config.json is damaged; download it again"),
         ("evaluate --n 1 --model", "tokenizer.json", "{}", ", whose tokenizer cannot be loaded"),

@@ -40,7 +40,7 @@ def test_without_proc_the_peak_is_that_of_getrusage_in_its_unit(platform, unit, 
     assert peak_memory() == 7 * unit
 
 
-def test_on_windows_psutil_measures_or_its_absence_is_one_sentence(monkeypatch):
+def test_peak_memory_on_windows_is_measured_by_psutil_whose_absence_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     memory = SimpleNamespace(memory_info=lambda: SimpleNamespace(peak_wset=5))
     monkeypatch.setitem(sys.modules, "psutil", SimpleNamespace(Process=lambda: memory))

@@ -64,7 +64,7 @@ PREDICTIONS = (
 )
 
 
-def test_folded_outputs_reveal_nothing_on_a_saved_page(page, lab):
+def test_folded_outputs_of_a_saved_page_show_only_their_heading(page, lab):
     open_notebook(page, lab, NOTEBOOKS[0].stem)
     folds = page.evaluate(
         "[...document.querySelectorAll('.jp-Cell-outputWrapper .jp-Placeholder')].map(e => e.innerText)"
@@ -72,7 +72,7 @@ def test_folded_outputs_reveal_nothing_on_a_saved_page(page, lab):
     assert folds and all(fold.startswith("The result:") for fold in folds), folds
 
 
-def test_a_prediction_is_taken_and_judged(page, lab):
+def test_a_prediction_widget_stores_a_guess_and_judges_it(page, lab):
     """Move the lower handle and click a choice, then run the cell with the truth."""
     cells = [nbformat.v4.new_code_cell(source) for source in PREDICTIONS]
     cells[-1].metadata = {"tags": ["hide-output"], "jupyter": {"outputs_hidden": True}}

@@ -190,7 +190,7 @@ def test_on_a_phone_formulas_are_set_and_nothing_is_cut(site, phone):
 
 
 @pytest.mark.browser
-def test_the_room_of_a_formula_is_left_free_until_it_is_set(site, phone):
+def test_page_text_does_not_move_when_formulas_are_typeset(site, phone):
     """The text does not move when formulas are typeset; without MathJax a formula is shown as TeX."""
     height = "document.querySelector('article').offsetHeight"
     for name in ("05_grpo_objective", "zh/02_baselines_and_advantages"):
@@ -280,7 +280,7 @@ def test_a_prediction_is_answered_without_a_kernel_and_kept(site, phone):
 
 
 @pytest.mark.browser
-def test_every_prediction_meets_its_truth_in_both_languages(site, phone):
+def test_every_prediction_on_the_site_shows_its_truth_in_both_languages(site, phone):
     phone.route("**/mathjax/**", lambda route: route.abort())
     for path in sorted((site / "notebooks").rglob("[01]*.html")):
         phone.goto(path.as_uri())
@@ -321,7 +321,7 @@ def test_a_row_of_a_table_names_its_columns_on_a_phone(site, phone):
 
 
 @pytest.mark.browser
-def test_the_link_to_the_other_language_keeps_the_place(site, phone):
+def test_the_link_to_the_other_language_keeps_the_section(site, phone):
     phone.route("**/mathjax/**", lambda route: route.abort())
     phone.goto((site / "notebooks" / "02_baselines_and_advantages.html").as_uri() + "#exercises")
     phone.get_by_text("中文", exact=True).click()

@@ -56,11 +56,6 @@ def test_evaluations_are_due_at_their_interval_and_after_the_last_step(every, du
     assert [step for step in range(1, 6) if config.is_evaluation_due(step)] == due
 
 
-def test_the_withdrawn_name_of_as_dict_still_works():
-    with pytest.warns(DeprecationWarning, match="as_dict replaces it"):
-        assert GRPOConfig(seed=3).saved() == GRPOConfig(seed=3).as_dict()
-
-
 def test_loss_arguments_are_parameters_of_policy_loss():
     config = GRPOConfig(beta=0.1, use_bias_correction_kl=True, epsilon_high=0.3)
     arguments = config.loss_arguments()
@@ -142,7 +137,7 @@ def test_setting_is_accepted_and_reset_together_with_its_reader():
         assert reset == GRPOConfig(loss_type="vespo")
 
 
-def test_some_loss_reads_each_setting_of_the_losses():
+def test_every_loss_setting_is_read_by_some_loss():
     """A setting that no entry names would be an option that changes nothing."""
     assert {field.name for field in fields(LossSettings)} <= {name for loss in LOSSES.values() for name in loss.reads}
 
@@ -214,13 +209,13 @@ def test_short_completions_double_the_micro_batch_without_a_gpu(length, device_t
 
 @settings(max_examples=15)
 @given(st.integers(1, 40), st.integers(2, 12), st.sampled_from([20_000_000, HALF_A_BILLION, 2 * 10**9]))
-def test_micro_batches_divide_whatever_batch_is_given(prompts, group, parameters):
+def test_default_micro_batch_divides_any_typed_batch(prompts, group, parameters):
     for device_type, most in (("cuda", 16), ("cpu", 8)):
         config = default_config(parameters, device_type, generation_batch_size=prompts * group, num_generations=group)
         assert config.updates_per_step == 1 and config.microbatch_size <= most
 
 
-def test_default_settings_choose_nothing_that_is_explicit():
+def test_default_settings_leave_explicit_settings_alone():
     everything = {name: getattr(default_config(HALF_A_BILLION), name) for name in SIZE_DEPENDENT_SETTINGS}
     assert default_settings(HALF_A_BILLION, WORDS, "cuda", everything) == {}
     assert describe_defaults({}, HALF_A_BILLION) == "chosen for 494.0 million parameters: nothing; all of it is given"

@@ -56,7 +56,7 @@ MISFITS = [
 ]
 
 
-def test_weights_that_do_not_fit_the_precision_are_refused_with_a_way_out():
+def test_weights_that_do_not_fit_the_precision_are_refused_with_a_remedy():
     for dtype, config, message in MISFITS:
         with pytest.raises(ValueError, match=message):
             precision_of(make_policy()[0].to(dtype), GRPOConfig(**config))
@@ -83,7 +83,7 @@ def test_evaluation_computes_as_the_model_was_loaded(name, monkeypatch):
     assert seen == [PRECISIONS[name].autocast if name else None]
 
 
-def test_a_cpu_without_bf16_is_told_so_and_others_are_not(monkeypatch):
+def test_only_a_cpu_without_bf16_is_called_slow_in_bf16_precisions(monkeypatch):
     warnings = []
     for capabilities in ({"avx2": True, "avx512_bf16": False}, {"avx2": True, "avx512_bf16": True}):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda available=capabilities: available)

@@ -78,7 +78,7 @@ def batch(rows=4, columns=4):
     return logp, torch.randn(rows), mask, logp.detach() + 0.5 * torch.randn(rows, columns)
 
 
-def test_a_clipped_loss_of_ones_own_is_the_librarys_and_a_cut_changes_nothing(workdir):
+def test_users_clipped_loss_equals_dapo_and_does_not_depend_on_micro_batches(workdir):
     register_user_formula("loss_type", "my_loss.py:clip")
     logp, advantages, mask, old_logp = batch()
     own_loss, metrics = policy_loss(logp, advantages, mask, old_logp, loss_type="my_loss.py:clip", epsilon=0.1)
@@ -104,12 +104,12 @@ def test_users_loss_entry_chooses_its_mean(name, workdir):
     torch.testing.assert_close(policy_loss(logp, advantages, mask, loss_type=name)[0], expected)
 
 
-def test_a_divisor_that_does_not_exist_is_refused():
+def test_an_unknown_divisor_of_a_users_loss_is_refused():
     with pytest.raises(InputError, match="divided_by is 'tokens'; expected one of 'completion_tokens'"):
         Loss(lambda batch, settings: batch.logp, "tokens", ())
 
 
-def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(workdir):
+def test_users_advantage_gets_only_the_rewards_that_apply(workdir):
     for name in ("median", "scaled"):
         register_user_formula("advantage", f"my_advantage.py:{name}")
     from grpo_lab.trainer.collecting import compute_advantages
@@ -122,7 +122,7 @@ def test_an_advantage_of_ones_own_gets_the_rewards_that_apply(workdir):
     assert advantages.tolist() == [-4, -2, 4, 2]
 
 
-def test_a_run_with_ones_own_formulas_is_that_with_the_librarys(workdir):
+def test_a_run_with_users_formulas_equals_that_with_the_same_formulas_of_the_library(workdir):
     register_user_formula("loss_type", "my_loss.py:clip")
     runs = []
     for loss_type in ("my_loss.py:clip", "dapo"):
@@ -181,7 +181,7 @@ def test_result_of_a_users_loss_is_checked(workdir):
             ADVANTAGES[f"my_advantage.py:{name}"].compute(rewards, make_config())
 
 
-def test_settings_that_ones_own_loss_does_not_read_are_refused_by_name(workdir):
+def test_settings_that_a_users_loss_does_not_read_are_refused_by_name(workdir):
     register_user_formula("loss_type", "my_loss.py:clip")
     with pytest.raises(InputError, match="delta is 3.0; leave it out: nothing reads it with loss_type = 'my_loss.p"):
         GRPOConfig(loss_type="my_loss.py:clip", delta=3.0)
@@ -197,7 +197,7 @@ QUICK = ["--num_generations", "4", "--generation_batch_size", "8", "--max_comple
 QUICK += ["--max_steps", "2", "--disable_tqdm", "true", "--task", "short-sums"]
 
 
-def test_train_command_takes_typed_user_formulas_and_resumes_with_the_same_alone(checkpoint_name, workdir, capsys):
+def test_train_command_takes_typed_user_formulas_and_resumes_only_with_the_same_ones(checkpoint_name, workdir, capsys):
     assert train_command.main(["--model", checkpoint_name, "--output_dir", "out", *OWN, *QUICK]) == 0
     saved = json.loads((workdir / "out/grpo_config.json").read_text(encoding="utf-8"))
     assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(workdir / "out")) == 2

@@ -29,7 +29,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("function", "fault"), FAULTS)
-def test_each_fault_is_stopped_and_named_and_the_next_check_is_not_disturbed(function, fault):
+def test_guard_stops_and_names_each_fault_without_an_effect_on_the_next_check(function, fault):
     """The limit is on CPU time, so that a busy machine stops no call early."""
     out, err = sys.stdout, sys.stderr
     outcomes = run_student(function, MEAN, seconds=0.2 if fault == "endless" else 60.0)

@@ -65,7 +65,7 @@ def test_verdicts_are_fully_translated_into_chinese(name, monkeypatch):
         assert not re.search(r"([A-Za-z]{2,}[ ,]+){3}[A-Za-z]{2}", prose), chinese
 
 
-def test_a_value_with_words_of_a_message_in_it_tears_no_message(monkeypatch):
+def test_a_value_that_contains_words_of_a_message_does_not_break_its_translation(monkeypatch):
     exercise = find_exercise("importance_ratio")
     subject = next(name for outcome in expected_outcomes(exercise, SEEN) for name in outcome.observed if " is " in name)
     expected = expected_outcomes(exercise, SEEN)[0]
@@ -77,7 +77,7 @@ def test_a_value_with_words_of_a_message_in_it_tears_no_message(monkeypatch):
 
 
 @pytest.mark.parametrize("name", TRAINING_LAST)
-def test_the_formula_alone_gets_all_points(name):
+def test_the_reference_without_its_argument_checks_gets_all_points(name):
     """A student writes only the lines of the reference below its argument checks."""
     exercise = find_exercise(name)
     function = inspect.unwrap(exercise.function)
@@ -144,6 +144,6 @@ def with_new_locals(source: str) -> str:
 WITHOUT_EXERCISE = {"string-equality", "answers-mixed", "always-fast", "uncounted", "padding-shown", "dropout-on"}
 
 
-def test_every_mistake_in_circulation_is_recognised_somewhere():
+def test_every_known_erratum_is_a_mistake_of_some_exercise():
     known = {mistake.name for exercise in all_exercises().values() for mistake in exercise.mistakes}
     assert {mutant.name.split(":")[0] for mutant in errata_mutants()} - known == WITHOUT_EXERCISE

@@ -45,7 +45,7 @@ def test_padding_on_the_left_changes_no_completion():
 
 
 @pytest.mark.parametrize(("n", "c"), [(4, 0), (4, 1), (5, 2), (6, 6), (6, 3)])
-def test_samples_until_right_is_the_mean_over_all_orders(n, c):
+def test_samples_until_right_equals_the_mean_over_all_orders(n, c):
     orders = list(permutations([True] * c + [False] * (n - c)))
     for limit in range(1, n + 1):
         num_samples = [order.index(True) + 1 if True in order[:limit] else limit for order in orders]
@@ -53,7 +53,7 @@ def test_samples_until_right_is_the_mean_over_all_orders(n, c):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_dynamic_batch_has_a_spread_in_every_group_and_the_mean_of_all_rewards(seed):
+def test_dynamic_sampling_keeps_only_groups_with_unequal_rewards_and_reports_the_mean_of_all_rewards(seed):
     pool = PromptPool(Draws(seed), [0.0, 0.2, 0.9, 1.0], 4, (1.0, 0.0), 0.0, torch.float64)
     indices, rewards, mean = dynamic_sampling(pool.sample, torch.arange(150), 16)
     assert len(indices) == 16
@@ -66,7 +66,7 @@ def test_a_dynamic_batch_has_a_spread_in_every_group_and_the_mean_of_all_rewards
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_read_from_every_log(fault):
+def test_name_fault_recognises_the_fault_of_every_log(fault):
     assert [name_fault(log_of_run(fault, seed)) for seed in (7, 8, 9)] == [fault] * 3
 
 

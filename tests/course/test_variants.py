@@ -211,7 +211,7 @@ def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_no_two_formulas_agree_on_what_students_see(name):
+def test_no_two_variants_agree_on_the_inputs_that_students_see(name):
     """No formula agrees with another one or with the lesson's, so a right answer to one is wrong for all others."""
     lesson = exercises.find_exercise(name)
     entries = LISTS[name]
@@ -223,7 +223,7 @@ def test_no_two_formulas_agree_on_what_students_see(name):
     assert all(not outcome.error for exercise in every for outcome in expected_outcomes(exercise))
 
 
-def test_the_package_has_no_line_of_a_variant():
+def test_the_source_of_the_package_contains_no_line_of_a_variant():
     source = "\n".join(path.read_text(encoding="utf-8") for path in Path(grpo_lab.__file__).parent.rglob("*.py"))
     known = {ast.unparse(ast.parse(text)) for text in _wrong_lines()}
     for name, _, entry in ENTRIES:
@@ -248,7 +248,7 @@ def class_cell(number, key=KEY):
 
 
 @pytest.mark.parametrize("number", ["01", "02", "04", "05", "07c"])
-def test_a_notebook_shows_the_formula_and_not_the_line(number):
+def test_a_released_notebook_shows_the_formula_of_the_class_and_not_its_line(number):
     text, variants = "\n".join("".join(cell["source"]) for cell in released(number)["cells"]), KEY.exercises(number)
     assert variants
     assert "The formula of your class" in text
@@ -269,7 +269,7 @@ def written(exercise, source):
 
 
 @pytest.mark.parametrize("number", ["02", "05"])
-def test_home_and_grading_give_one_verdict(number, at_home, capsys):
+def test_check_and_grading_give_the_same_verdict_on_a_variant(number, at_home, capsys):
     """They agree on the key, the lesson's function, a stub and small mistakes; both name the lesson's function."""
     exec(class_cell(number), {})
     assert "formulas of your class" in capsys.readouterr().out
@@ -296,7 +296,7 @@ def test_home_and_grading_give_one_verdict(number, at_home, capsys):
             check(written(teacher, right), seed=3)
 
 
-def test_numbers_that_were_changed_are_refused(at_home):
+def test_a_changed_class_cell_is_refused(at_home):
     text = results_of(KEY.exercises("02"))
     for broken in (text[:-40], "x" + text, "", "AAAA"):
         with pytest.raises(InputError, match="copy this cell again"):
@@ -404,7 +404,7 @@ def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
         variant_of("kl_in_reward", entry | {"equation": "9.9"})
 
 
-def test_every_class_gets_some_of_the_formulas():
+def test_classes_draw_different_variants():
     drawn_formulas = {ClassKey(str(n)).fingerprint("05") for n in range(40)}
     assert len(drawn_formulas) > 20
     assert all(set(TITLES) >= {exercises.find_exercise(name).notebook} for name in LOOPS)
@@ -424,7 +424,7 @@ def test_the_pages_for_teachers_list_what_may_be_drawn(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a script for Linux")
-def test_gradescope_judges_by_the_class(tmp_path):
+def test_gradescope_export_grades_by_the_formulas_of_the_class(tmp_path):
     assert main(["export-gradescope", str(tmp_path / "g"), "--variant", "it's", "--assignment", "05"]) == 0
     script = (tmp_path / "g" / "run_autograder").read_text(encoding="utf-8")
     assert """--variant 'it'"'"'s' --variants "$root/source/variants.yaml" --trust""" in script
@@ -466,7 +466,7 @@ def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home
             assert shown[0] != shown[1]
 
 
-def test_every_variant_has_its_chinese():
+def test_every_sentence_on_a_variant_is_translated_into_chinese():
     """The catalogue has every sentence on a formula. A sentence of a teacher's own formula stays as it is."""
     pytest.importorskip("babel")
     for entries in LISTS.values():
@@ -476,7 +476,7 @@ def test_every_variant_has_its_chinese():
     assert in_language("A sentence of a teacher's own.", "zh_CN") == "A sentence of a teacher's own."
 
 
-def test_the_command_releases_in_chinese(tmp_path):
+def test_release_command_writes_a_chinese_assignment(tmp_path):
     pytest.importorskip("babel")
     main(["release", str(tmp_path / "zh"), "--assignment", "02", "--lang", "zh_CN"])
     notebook = json.loads((tmp_path / "zh" / "02_baselines_and_advantages.ipynb").read_text(encoding="utf-8"))
@@ -487,7 +487,7 @@ def test_the_command_releases_in_chinese(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, _, entry in ENTRIES], ids=range(len(ENTRIES)))
-def test_the_function_of_the_lesson_earns_nothing(name, entry):
+def test_the_lesson_s_function_earns_nothing_in_a_class_with_variants(name, entry):
     """This holds even if the formulas agree on some inputs, as a mean and a midrange do for two numbers."""
     for _, filled in drawn(entry):
         exercise = variant_of(name, filled)

@@ -464,7 +464,7 @@ def test_a_wrong_loop_is_refused_at_home_and_in_grading_and_named_truly(answer, 
     assert verdict.misconceptions[:1] == (mistake,) or not mistake, verdict.message
 
 
-def test_a_crash_where_no_group_teaches_costs_a_point_and_is_told_by_the_case():
+def test_a_crash_of_dynamic_sampling_on_equal_rewards_costs_a_point_and_names_the_case():
     crashes = batch_of(lambda r: len(set(r.tolist())) > 1, may_be_empty=False)
     verdict = judge(find_exercise("dynamic_sampling"), outcomes(find_exercise("dynamic_sampling"), crashes))
     assert verdict.status == "partly"
@@ -478,7 +478,7 @@ WHERE |= {f"place {column}, of the second alone": f"{column} if t else 0" for co
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is(seed):
+def test_check_rejects_a_guess_that_is_not_drawn_from_the_policy_also_if_it_is_the_second(seed):
     task = find_exercise("learn_by_playing")
     index = next(i for i, case in enumerate(task.cases) if case.label == "both guesses are certain")
     reference, subject = inspect.unwrap(task.function), "whether the guesses are drawn from the policy"
@@ -509,7 +509,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(("name", "answer", "seed"), few_fast(RIGHT, (*SEEDS, 2, 3), key=exercise_of))
-def test_the_same_answers_without_their_mistake_are_right(name, answer, seed):
+def test_wrong_answers_are_right_once_their_mistake_is_removed(name, answer, seed):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert verdict.right, verdict.details
 

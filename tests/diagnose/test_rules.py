@@ -184,7 +184,7 @@ def test_settings_of_the_run_adjust_thresholds():
     assert named(wide, ITERATED) == ["clip_never"] and not diagnose(wide)
 
 
-def test_a_loss_of_zero_is_explained_and_no_finding():
+def test_a_loss_of_zero_is_a_harmless_sign_and_no_finding():
     """The log of trl issue 2703 has a loss of 0 and a gradient that is not 0."""
     rows = history(loss=0.0, grad_norm=0.4)
     (note,) = harmless_signs(read_log(rows))

@@ -138,7 +138,7 @@ CALLS = [
 ]
 
 
-def test_a_folder_that_came_from_elsewhere_runs_nothing_and_nothing_is_sent(
+def test_evaluate_command_runs_no_code_of_a_downloaded_folder_and_sends_nothing(
     checkpoint_name, evaluated_with, tmp_path, monkeypatch
 ):
     """In `cd downloaded; evaluate --model .`, grpo_config.json could name code that somebody else wrote."""
@@ -190,7 +190,7 @@ def save_run(folder: Path, **settings) -> None:
     (folder / "grpo_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
-def test_the_limits_of_calls_are_those_of_the_run_unless_they_are_typed(tool_run, evaluated_with, capsys):
+def test_evaluate_command_takes_the_limits_of_calls_from_the_run_unless_typed(tool_run, evaluated_with, capsys):
     tools = ["tools_to_evaluate.py:add"]
     limits = {"max_tool_calling_iterations": 2, "tool_timeout": 0.5}
     save_run(tool_run, task="mine.jsonl", tools=tools, **limits)
@@ -236,7 +236,9 @@ def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits
         ({"task": ["sums-calculator"], "max_tool_calling_iterations": 2}, "if you trust it, type --task"),
     ],
 )
-def test_settings_of_a_run_that_cannot_be_are_refused(settings, message, checkpoint_name, tmp_path, capsys):
+def test_evaluate_command_refuses_impossible_settings_in_the_file_of_a_run(
+    settings, message, checkpoint_name, tmp_path, capsys
+):
     out = Path(shutil.copytree(checkpoint_name, tmp_path / "out"))
     save_run(out, **settings)
     assert main(["--model", str(out), "--n", "2"]) == 2

@@ -41,7 +41,7 @@ def test_capturing_draws_no_random_numbers():
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 
-def test_tokens_come_as_often_as_the_model_says():
+def test_frequencies_of_captured_draws_are_the_model_s_probabilities():
     model, tokenizer = policy = policy_on_gpu()
     drawn = static(policy, ["ab+"], length=1, generations=8000).completion_ids[:, 0]
     ids = torch.tensor([tokenizer("ab+")["input_ids"]], device="cuda")
@@ -51,7 +51,7 @@ def test_tokens_come_as_often_as_the_model_says():
     assert ((counts - expected) ** 2 / expected).sum() < cells + 8 * (2 * cells) ** 0.5
 
 
-def test_the_memory_comes_back():
+def test_repeated_rollouts_reserve_no_further_gpu_memory():
     model = random_policy("small", "cuda")
     policy = model, make_tokenizer(model.config.vocab_size)
     reserved = []

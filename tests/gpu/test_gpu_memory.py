@@ -40,17 +40,17 @@ def measure(mode):
 
 
 @pytest.mark.parametrize("mode", PRECISIONS)
-def test_the_plan_is_within_a_tenth(mode):
+def test_planned_gpu_peak_is_within_a_tenth_of_the_measured_one(mode):
     cell = measure(mode)
     assert cell["finite"] and cell["parameters"] == cell["parameters_with_gradient"]
     assert cell["planned"] == pytest.approx(cell["peak"], rel=0.1)
 
 
-def test_bf16_stays_below_five_and_a_half_gib():
+def test_bf16_training_of_qwen2_stays_below_five_and_a_half_gib():
     assert measure("bf16")["peak"] <= 5.5 * GIB
 
 
-def test_eight_gb_are_enough():
+def test_qwen2_trains_in_bf16_within_eight_gb():
     skip_unless_possible("bf16")
     cell = run_in_process(known_shape.measure, spec_of("bf16") | {"cap": known_shape.CAP, "steps": 3})
     assert cell["steps"] == 3 and cell["finite"] and cell["reserved"] <= known_shape.CAP

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("mode", PRECISIONS)
-def test_each_mode_trains(mode, checkpointing):
+def test_each_precision_mode_trains_all_parameters_on_a_gpu(mode, checkpointing):
     skip_unless_possible(mode)
     spec = known_shape.SHORT | {"mode": mode, "checkpointing": checkpointing, "steps": 3}
     measures = known_shape.train_steps(spec | {"shape": "small", "learning_rate": 1e-2}, torch.device("cuda"))
@@ -26,7 +26,7 @@ def test_each_mode_trains(mode, checkpointing):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_gradient_is_that_of_the_cpu(checkpointing):
+def test_gradient_on_a_gpu_equals_that_on_the_cpu(checkpointing):
     spec = {"mode": "fp32", "rows": 4, "num_generations": 2, "prompt": 8, "completion": 16}
     config = known_shape.make_config(spec | {"checkpointing": checkpointing})
     gradients = []
@@ -54,7 +54,7 @@ def assert_close(first, second):
         torch.testing.assert_close(value, second[name], rtol=1e-3, atol=1e-4)
 
 
-def test_a_reference_on_the_cpu_is_the_same_reference():
+def test_a_reference_on_the_cpu_gives_the_same_run_as_on_the_gpu():
     (weights_gpu, history_gpu), (weights_cpu, history_cpu) = (
         gpu_run(beta=0.1, ref_model_device=device) for device in (None, "cpu")
     )
@@ -63,7 +63,7 @@ def test_a_reference_on_the_cpu_is_the_same_reference():
     assert kl == pytest.approx(history_cpu[-1]["kl"], rel=1e-2, abs=1e-6) and kl > 0
 
 
-def test_an_interrupted_run_resumes(tmp_path):
+def test_an_interrupted_gpu_run_resumes(tmp_path):
     def cut(step, metrics):
         if step == 3:
             raise Killed

@@ -26,7 +26,7 @@ def printed(capsys, *arguments) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_plan_of_a_run_and_what_is_chosen(capsys):
+def test_memory_command_prints_the_plan_and_the_chosen_candidate(capsys):
     lines = printed(capsys, "--task", "word-problems")
     assert lines[0] == (
         "task word-problems; chosen for 494.0 million parameters: learning_rate 2e-06, num_generations 8, "
@@ -52,7 +52,7 @@ def test_the_plan_of_a_run_and_what_is_chosen(capsys):
     ],
     ids=" ".join,
 )
-def test_the_first_way_that_fits_is_chosen_and_what_was_given_stays(options, chosen, capsys):
+def test_memory_command_chooses_the_first_candidate_that_fits_and_keeps_typed_settings(options, chosen, capsys):
     """Qwen2-0.5B and SmolLM2 are planned by name, without their files; the tiny model is planned from its folder."""
     assert f"chosen: {chosen}" in printed(capsys, "--task", "word-problems", *options)[-1]
 
@@ -199,7 +199,7 @@ def on_a_cpu(shape="smollm2", fixed=(), **settings):
 
 @pytest.mark.parametrize("shape", ["smollm2", "qwen2"])
 @pytest.mark.parametrize(("length", "checkpointing"), [(8, False), (20, False), (40, False), (40, True), (100, False)])
-def test_on_a_cpu_short_completions_go_through_in_the_largest_pieces_of_no_more_memory(shape, length, checkpointing):
+def test_cpu_micro_batch_of_short_completions_is_the_largest_that_needs_no_more_memory(shape, length, checkpointing):
     def update(rows: int, length: int) -> int:
         cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 64 // rows}
         config = replace(chosen, max_completion_length=length, **cut)
@@ -224,5 +224,5 @@ def test_on_a_cpu_short_completions_go_through_in_the_largest_pieces_of_no_more_
         {"shape": None},
     ],
 )
-def test_on_a_cpu_nothing_changes_where_the_cut_is_given_or_matters_or_nothing_is_known(settings):
+def test_cpu_micro_batch_stays_if_it_is_typed_or_changes_the_loss_or_cannot_be_planned(settings):
     assert on_a_cpu(**({"max_completion_length": 20} | settings))[0].microbatch_size == 16

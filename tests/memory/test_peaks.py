@@ -146,7 +146,7 @@ def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, ch
     mostly_slow([("cpu", "fp32"), ("cpu", "bf16"), ("cpu", "fp32-master"), ("cuda", "bf16")], quick=(0,)),
 )
 @pytest.mark.parametrize("at_once", [2**20, pytest.param(2**25, marks=pytest.mark.slow)])
-def test_an_update_in_which_the_logits_decide(device, precision, at_once, monkeypatch):
+def test_planned_peak_of_an_update_dominated_by_logits(device, precision, at_once, monkeypatch):
     """The logits are made in chunks of 64 tokens (96 on a GPU), or all at once."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
     config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
@@ -154,7 +154,7 @@ def test_an_update_in_which_the_logits_decide(device, precision, at_once, monkey
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16-naive"])
-def test_an_update_of_one_micro_batch_in_which_the_embedding_decides(precision, monkeypatch):
+def test_planned_peak_of_an_update_of_one_micro_batch_dominated_by_the_embedding(precision, monkeypatch):
     """At the end, two gradients of a tied embedding are alive but no sum, as one is added to the other in place."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     config = make_config(T=4, G=2, B=2, b=2)

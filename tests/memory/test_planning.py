@@ -54,7 +54,7 @@ def test_weights_gradients_and_moments_are_those_of_real_tensors(precision, shap
     assert part["Adam's moments"] == sum(moment.nbytes for moment in moments)
 
 
-def test_the_cache_takes_what_the_real_ones_take():
+def test_planned_bytes_of_the_cache_are_those_of_real_caches():
     for shape in ("small", "untied"):
         sizes = shape_of(shape_config(shape))
         for dtype in (torch.float32, torch.bfloat16):
@@ -100,7 +100,7 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
     assert qwen("fp32").peak > 16 * GIB
 
 
-def test_each_way_is_a_plan_of_its_own_and_the_chosen_one_is_the_first_that_fits():
+def test_each_candidate_has_its_own_plan_and_the_first_that_fits_is_chosen():
     memory_plan = qwen("fp32-master", beta=0.04)
     every = list(all_candidates(memory_plan, GPU_PRECISIONS[True]))
     assert [way.precision for way in every[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
@@ -151,7 +151,7 @@ def peak_of(precision, checkpointing, prompts, rows, L, T, beta=0.0):
 @pytest.mark.parametrize(
     "longest", [0, 10**6]
 )  # either no row has a mask or every row; between the two, a longer row may take less
-def test_more_of_anything_never_takes_less(longest, precision, checkpointing, prompts, rows, L, T):
+def test_planned_peak_never_falls_when_a_size_grows(longest, precision, checkpointing, prompts, rows, L, T):
     with patch.object(phases, "LONGEST_MASKED", longest):
         less = peak_of(precision, checkpointing, prompts, rows, L, T)
         assert peak_of(precision, checkpointing, prompts, rows, L + 64, T) >= less

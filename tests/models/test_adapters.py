@@ -35,12 +35,12 @@ def test_an_adapter_names_its_base_model(tmp_path):
         (LORA, False, "which has no adapter_model.safetensors; pickled files are not opened"),
     ],
 )
-def test_an_adapter_that_cannot_be_merged_here_is_one_sentence(config, weights, message, tmp_path):
+def test_an_adapter_that_cannot_be_merged_is_refused_in_one_sentence(config, weights, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         base_of(write_adapter(tmp_path, config, weights))
 
 
-def test_a_model_with_an_adapter_says_its_settings():
+def test_settings_of_an_adapter_are_read_from_its_model():
     pytest.importorskip("peft")
     model = make_policy()[0]
     assert not has_adapter(model)

@@ -98,7 +98,7 @@ def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkey
 
 @pytest.mark.parametrize("name", mostly_slow(set(ARCHITECTURES) - REFUSED, ("gemma2",)))
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_gradient_is_that_of_whole_rows_one_by_one(name, checkpointing):
+def test_gradient_of_each_architecture_equals_that_of_single_rows(name, checkpointing):
     model, tokenizer = make_architecture(name)
     rollout = sample(model, tokenizer, PROMPTS, length=T, generations=G)
     disable_dropout(model)

@@ -66,7 +66,7 @@ def test_fetch_converts_a_model_once_and_leaves_no_other_file(model, converted, 
     assert "there already" in capfd.readouterr().out
 
 
-def test_a_wheel_that_is_the_only_one_may_be_named_itself(model, tmp_path):
+def test_the_only_wheel_of_a_model_may_be_named_instead_of_its_folder(model, tmp_path):
     one_wheel, code = wheels_of(model, tmp_path)[0], 0 if len(model.packages) == 1 else 2
     assert main(["get", model.name, "--wheel", str(one_wheel)]) == code
 
@@ -86,7 +86,7 @@ def test_a_damaged_package_is_refused_and_nothing_is_left(damage, optional, mode
     assert list(cache.iterdir()) == []
 
 
-def test_parts_in_another_order_are_another_file(model, tmp_path, cache, monkeypatch, capsys):
+def test_fetch_refuses_parts_of_a_model_in_another_order(model, tmp_path, cache, monkeypatch, capsys):
     if len(model.packages) == 1:
         pytest.skip("one part has one order")
     monkeypatch.setitem(packaged.PACKAGED, model.name, replace(model, packages=model.packages[::-1]))
@@ -95,7 +95,7 @@ def test_parts_in_another_order_are_another_file(model, tmp_path, cache, monkeyp
 
 
 @pytest.mark.parametrize("step", ["convert", "join_parts", "os.replace"])
-def test_ended_in_the_middle_there_is_no_half_of_a_model(step, model, tmp_path, cache, monkeypatch):
+def test_an_interrupted_fetch_leaves_no_part_of_a_model(step, model, tmp_path, cache, monkeypatch):
     with monkeypatch.context() as during:
         during.setattr(f"grpo_lab.models.fetch.{step}", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main(["get", model.name, "--wheel", str(tmp_path / "wheels")]) == 130
@@ -103,7 +103,7 @@ def test_ended_in_the_middle_there_is_no_half_of_a_model(step, model, tmp_path, 
     assert main(["get", model.name, "--wheel", str(tmp_path / "wheels")]) == 0
 
 
-def test_a_disk_with_too_little_room_is_told_beforehand(model, tmp_path, cache, monkeypatch, capsys):
+def test_fetch_refuses_a_disk_with_too_little_room_before_the_download(model, tmp_path, cache, monkeypatch, capsys):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5e6))
     assert main(["get", model.name, "--wheel", str(tmp_path / "wheels")]) == 2
     error = capsys.readouterr().err
@@ -235,7 +235,7 @@ def test_a_part_that_was_damaged_since_it_was_kept_is_fetched_again(model, pip, 
 
 @pytest.mark.parametrize(("options", "code"), [([], 2), (["--optional"], 0)])
 @pytest.mark.parametrize("how", [FAILS, "pass"])
-def test_without_network_there_is_one_line_and_set_up_goes_on(how, options, code, model, pip, cache, capfd):
+def test_fetch_without_network_prints_one_line_and_set_up_goes_on(how, options, code, model, pip, cache, capfd):
     pip(how)
     assert main(["get", model.name, *options]) == code
     error = capfd.readouterr().err

@@ -53,7 +53,7 @@ def test_the_parameters_of_a_checkpoint_are_counted_in_all_its_files(tmp_path):
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
 
 
-def test_a_file_of_weights_that_is_none_is_named(checkpoint, tmp_path):
+def test_a_file_that_is_no_safetensors_file_is_named(checkpoint, tmp_path):
     folder = copy_of(checkpoint, tmp_path / "model")
     for content in (b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40):
         (folder / "model.safetensors").write_bytes(content)
@@ -74,7 +74,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_auto_finds_every_layout_of_modelscope_and_there_first(bare_machine, checkpoint, layout: str):
+def test_auto_searches_every_layout_of_modelscope_before_the_other_caches(bare_machine, checkpoint, layout: str):
     where = copy_of(checkpoint, bare_machine / "modelscope" / layout)
     put_in_huggingface_cache(checkpoint, bare_machine)
     if layout.endswith("master"):
@@ -119,13 +119,13 @@ def test_a_hub_id_is_downloaded_when_no_cache_has_it_without_pickles(monkeypatch
     assert "downloaded from the Hugging Face hub" in capsys.readouterr().out
 
 
-def test_no_network_says_what_to_do(monkeypatch):
+def test_a_download_without_network_is_an_error_with_remedies(monkeypatch):
     downloads(monkeypatch, OfflineModeIsEnabled("offline"))
     with pytest.raises(ConnectionError, match=r"is 'someone/some-model'.*HF_ENDPOINT.*modelscope download.*tiny"):
         load_policy("someone/some-model")
 
 
-def test_a_hub_without_that_model_says_so(monkeypatch):
+def test_a_model_that_the_hub_lacks_is_named(monkeypatch):
     response = type("Response", (), {"status_code": 404, "headers": {}, "request": None})()
     downloads(monkeypatch, RepositoryNotFoundError("404", response=response))
     with pytest.raises(ValueError, match=r"name is 'someone/run1'; neither a folder in .* nor a model on the hub"):
@@ -149,7 +149,7 @@ def test_a_hub_without_that_model_says_so(monkeypatch):
         ("{", "adapter_config.json is damaged"),
     ],
 )
-def test_a_folder_with_an_adapter_is_one_sentence(checkpoint, tmp_path, other_files, content, words):
+def test_a_folder_with_only_an_adapter_is_refused_in_one_sentence(checkpoint, tmp_path, other_files, content, words):
     folder = tmp_path / "adapter"
     folder.mkdir()
     (folder / "adapter_config.json").write_text(content, encoding="utf-8")

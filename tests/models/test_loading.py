@@ -21,7 +21,7 @@ from tests.support.small_policy import make_policy, make_tokenizer
 pytestmark = pytest.mark.usefixtures("bare_machine")
 
 
-def test_a_folder_gives_model_and_tokenizer_and_says_so(checkpoint, capsys):
+def test_load_policy_of_a_folder_returns_model_and_tokenizer_and_names_the_folder(checkpoint, capsys):
     model, tokenizer = load_policy(checkpoint)
     assert not model.training and all(p.requires_grad for p in model.parameters())
     assert model.dtype == torch.float32 and model.device.type == "cpu"
@@ -181,7 +181,7 @@ def test_one_byte_weights_count_as_quantised(checkpoint, tmp_path, dtype):
         load_policy(with_weights(checkpoint, tmp_path / "bytes", store))
 
 
-def test_an_empty_entry_on_quantisation_is_none(checkpoint, tmp_path):
+def test_a_quantisation_config_of_none_means_no_quantisation(checkpoint, tmp_path):
     load_policy(with_settings(copy_of(checkpoint, tmp_path / "whole"), "config.json", quantization_config=None))
 
 
@@ -210,7 +210,9 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("file", "content", "message"), DAMAGED)
-def test_a_damaged_file_is_one_sentence_about_the_folder(checkpoint, tmp_path, file, content, message):
+def test_a_damaged_file_of_a_model_is_refused_in_one_sentence_about_the_folder(
+    checkpoint, tmp_path, file, content, message
+):
     folder = copy_of(checkpoint, tmp_path / "cut")
     (folder / file).write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=f"^name is .*cut.*{message}") as refusal:
@@ -218,7 +220,7 @@ def test_a_damaged_file_is_one_sentence_about_the_folder(checkpoint, tmp_path, f
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 700
 
 
-def test_full_memory_is_no_fault_of_a_folder(checkpoint, monkeypatch):
+def test_out_of_memory_is_not_reported_as_a_fault_of_the_folder(checkpoint, monkeypatch):
     for error in (MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")):
         monkeypatch.setattr(
             loading.AutoModelForCausalLM, "from_pretrained", lambda *_, error=error, **__: raises(error)

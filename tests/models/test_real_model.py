@@ -76,7 +76,7 @@ def test_every_number_is_what_the_reader_of_the_real_file_says(folder):
     assert digest(tensors) == AS_THE_READER_SAYS
 
 
-def test_the_documented_prompt_yields_to_an_own_system_message(folder):
+def test_a_system_message_replaces_the_default_one_of_smollm2(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     user = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     question = {"role": "user", "content": "Hello"}
@@ -86,7 +86,7 @@ def test_the_documented_prompt_yields_to_an_own_system_message(folder):
     assert tokenizer.apply_chat_template(own, **whole) == f"<|im_start|>system\nBe brief.<|im_end|>\n{user}"
 
 
-def test_smollm2_knows_paris_and_cannot_add(policy):
+def test_smollm2_answers_the_capital_of_france_and_fails_a_sum(policy):
     """The greedy answers do not depend on rounding.
 
     The two best tokens differ by at least 0.04 nats at each step, and float32 kernels differ by a thousandth of that.

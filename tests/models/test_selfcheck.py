@@ -64,7 +64,7 @@ def test_a_run_checks_a_model_that_was_not_loaded_here_and_each_architecture_onc
     assert len(seen) == 2, "other sizes make another architecture"
 
 
-def test_contexts_by_other_names_and_of_a_rotation_that_adapts():
+def test_context_length_is_read_under_every_name_and_for_longrope():
     named = {"gpt2": 64, "mpt": 64, "bloom": None, "xlnet": None, "llama (llama3 rope)": 64, "gemma3_text": 64}
     assert {name: context_length(make_architecture(name)[0].config) for name in named} == named
     factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "original_max_position_embeddings": 32}
@@ -73,6 +73,6 @@ def test_contexts_by_other_names_and_of_a_rotation_that_adapts():
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gemma2", "granite", "gpt2"])
-def test_sound_models_in_half_precision_pass(name):
+def test_self_check_passes_sound_models_in_half_precision(name):
     model, _ = make_architecture(name)
     ensure_checked(model.bfloat16())

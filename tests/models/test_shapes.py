@@ -28,7 +28,7 @@ def test_the_shape_of_smollm2_has_no_biases():
     assert (shape.query_width, shape.key_width) == (576, 192)
 
 
-def test_no_two_sizes_of_the_small_shape_are_equal():
+def test_sizes_of_the_small_shape_are_all_different():
     sizes = {name: size for name, size in SHAPES["small"].items() if type(size) is int}
     assert len(sizes) == 7
     assert len({*sizes.values()}) == len(sizes)

@@ -47,12 +47,12 @@ def test_tokenizer_round_trip_keeps_any_text(tokenizer, text):
 
 
 @given(number=st.integers(0, 10**12))
-def test_every_digit_is_one_token(tokenizer, number):
+def test_tiny_tokenizer_encodes_every_digit_as_one_token(tokenizer, number):
     tokens = tokenizer(f"{number}+{number}=?").input_ids
     assert [tokenizer.decode([token]) for token in tokens] == [*str(number), "+", *str(number), "=?"]
 
 
-def test_special_tokens_and_tags(tokenizer, model):
+def test_tiny_tokenizer_has_the_special_tokens_and_tags(tokenizer, model):
     assert (tokenizer.pad_token, tokenizer.eos_token) == ("<|endoftext|>", "<|im_end|>")
     assert (model.config.pad_token_id, model.config.eos_token_id) == (tokenizer.pad_token_id, tokenizer.eos_token_id)
     assert model.generation_config.eos_token_id == [tokenizer.eos_token_id, tokenizer.pad_token_id]
@@ -76,7 +76,7 @@ def test_conversations_look_as_in_qwen2_instruct(tokenizer):
         assert text == f"<|im_start|>system\n{system}<|im_end|>\n{turn}{answer}{turn}<|im_start|>assistant\n"
 
 
-def test_the_base_mostly_guesses_and_is_mostly_wrong(model, tokenizer):
+def test_tiny_base_model_rarely_thinks_and_is_mostly_wrong(model, tokenizer):
     result = evaluate(model, tokenizer, addition_problems("test", 200, 11), num_generations=1, max_completion_length=40)
     assert 0.10 <= result["accuracy"] <= 0.35
     assert 0.10 <= result["think_rate"] <= 0.35

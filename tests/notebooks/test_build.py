@@ -91,6 +91,6 @@ def test_reading_time_counts_visible_cells(cells, minutes):
     assert build.reading_minutes(nbformat.v4.new_notebook(cells=cells)) == minutes
 
 
-def test_no_path_of_this_machine_is_kept():
+def test_built_outputs_contain_no_path_of_the_machine():
     output = nbformat.v4.new_output("execute_result", {"text/markdown": f"at {sys.executable}, in {build.HERE.parent}"})
     assert build.clean_output(output).data["text/markdown"] == "at .venv/bin/python, in ."

@@ -58,7 +58,7 @@ def test_each_planted_fault_is_named_but_those_that_are_listed():
 
 
 @pytest.mark.parametrize("every", [150, pytest.param(4, marks=pytest.mark.slow)])
-def test_no_healthy_run_is_called_ill_while_it_runs_or_at_its_end(every):
+def test_diagnose_finds_nothing_in_healthy_runs_at_any_step(every):
     for run in healthy():
         history, settings = recorder.unpack_history(run), recorder.entry_settings(run)
         for steps in range(8, len(history) + 1, every):
@@ -66,7 +66,7 @@ def test_no_healthy_run_is_called_ill_while_it_runs_or_at_its_end(every):
         assert recorder.diagnosed_names(run) == [], (run["name"], run["engine"])
 
 
-def test_a_short_recording_is_a_whole_file_and_is_not_made_again(tmp_path, capsys):
+def test_a_fast_recording_of_faults_is_complete_and_not_repeated(tmp_path, capsys):
     arguments = ["--fast", "--json", str(tmp_path / "faults.json")]
     recorder.main([*arguments, "--names", "raw rewards"])
     runs = recorder.read(tmp_path / "faults.json")["runs"]

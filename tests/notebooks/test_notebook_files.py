@@ -45,7 +45,7 @@ def test_every_code_cell_has_run_in_order_and_none_failed(notebook):
     assert not [output for output in outputs(notebook) if output["output_type"] == "error"]
 
 
-def test_outputs_are_clean_and_small(notebook):
+def test_outputs_of_lessons_are_clean_and_small(notebook):
     assert notebook.stat().st_size <= MAX_BYTES
     document = json.loads(notebook.read_text(encoding="utf-8"))
     assert "widgets" not in document["metadata"]
@@ -77,7 +77,7 @@ def test_a_folded_result_begins_with_a_line_that_gives_nothing_away(notebook):
             assert build.says_result(cell["outputs"][0]), "".join(cell["source"])
 
 
-def test_code_cells_are_short(notebook):
+def test_code_cells_of_lessons_are_short(notebook):
     lines = [[line for line in cell["source"] if not line.startswith(FOLD)] for cell in cells(notebook, "code")]
     assert not [source[0] for source in lines if len(source) > 25]
 

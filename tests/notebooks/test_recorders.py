@@ -145,7 +145,7 @@ def test_splits_of_qwens_products_share_no_questions():
         recorder.calculator("x+1")
 
 
-def test_only_a_last_turn_that_is_the_number_is_right():
+def test_tool_reward_of_08_accepts_only_a_last_turn_that_is_the_number():
     recorder, call = recorders.qwen_tools, [{"type": "function", "function": {"name": "calculator", "arguments": {}}}]
     called = {"role": "assistant", "content": "", "tool_calls": call}
     result = {"role": "tool", "name": "calculator", "content": "12"}
@@ -175,7 +175,7 @@ def test_a_run_with_a_calculator_is_written_step_by_step_and_goes_on(tmp_path, c
     assert len(again["runs"]["first"]["metrics"]["reward"]) == 2 and "accuracy " in capsys.readouterr().out
 
 
-def test_a_judge_of_06_errs_with_its_probabilities_or_on_its_key():
+def test_recorded_judge_of_06_errs_with_its_probabilities_or_on_its_key():
     recorder, texts, answer = recorders.rewards, ["<answer>117</answer>", "<answer>118</answer>", "117"], ["117"] * 3
     recorder.random.seed(0)
     rewards = [recorder.judge(0.3, 0.2)(texts, answer) for _ in range(4000)]

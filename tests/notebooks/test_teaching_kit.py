@@ -27,14 +27,14 @@ def days(text: str) -> list[date]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_names_in_code_exist(page):
+def test_names_in_the_prose_of_the_teaching_kit_exist(page):
     names = {*all_exercises(), *LOSSES, *GRPOConfig.__dataclass_fields__, *COMMANDS}
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert set(re.findall(r"`(\w+)`", prose)) <= names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_lead_to_files(page):
+def test_links_in_the_teaching_kit_lead_to_files(page):
     for target in re.findall(r"(?<!!)\[[^]]*\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         assert "://" in target or (page.parent / target).exists(), target
 
@@ -69,13 +69,13 @@ def test_the_report_is_due_on_a_monday_after_the_last_session():
     assert date(YEAR, 5, 10).strftime("%A") == "Monday" and date(YEAR, 5, 10) in days(text_of("syllabus.md"))
 
 
-def test_the_rubric_adds_up_and_the_pages_agree():
+def test_points_of_the_project_s_rubric_add_up_and_agree_across_pages():
     (table,) = re.findall(r"\| \| 0 to (\d+) points each \|\n\| --- \| --- \|\n((?:\|.*\n)+)", text_of("project.md"))
     points = int(table[0]) * len(table[1].splitlines())
     assert f"a rubric of {points} points" in text_of("README.md")
 
 
-def test_the_oral_exam_knows_how_many_logs_there_are():
+def test_the_oral_exam_states_the_number_of_logs():
     names = ["eight", "nine", "ten", "eleven", "twelve"]
     assert f"{names[len(FAULTS) - 8]} kinds of logs" in text_of("oral.md")
 

@@ -82,7 +82,7 @@ def as_run(output) -> str:
 
 
 @pytest.mark.parametrize("name", [*WRITTEN, translations.PACKAGE])
-def test_report_what_is_to_translate(name):
+def test_untranslated_messages_are_reported(name):
     """Skip, and report what is missing, because a changed paragraph need not be translated before `make test-all`."""
     if untranslated := translations.missing(name):
         share = f"{len(untranslated)} of {len(translations.messages(name))}"
@@ -90,7 +90,7 @@ def test_report_what_is_to_translate(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "glossary"])
-def test_terms_are_those_of_the_glossary(name):
+def test_chinese_terms_are_those_of_the_glossary(name):
     page = translations.PAGES["glossary"].read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| (?!term )([a-z][^|]+) \| ([^|]*[\u4e00-\u9fff][^|]*) \| [^|]+ \|$", page)
     terms = [(term.split(" (")[0], chinese) for terms, chinese in rows for term in terms.split(", ")]

@@ -21,7 +21,7 @@ forms = st.sampled_from(["row", "column", "token"])
 
 @many
 @given(shapes, seeds, loss_types, st.sampled_from([None, 1, 7.0]))
-def test_aggregate_is_the_loops(shape, seed, loss_type, num_items):
+def test_aggregate_equals_that_of_literal_loops(shape, seed, loss_type, num_items):
     mask = ragged_mask(*shape, seed)
     assert_agree(
         lambda v: aggregate(v, mask, loss_type, 6, num_items),
@@ -56,7 +56,7 @@ settings_of_the_loss = st.fixed_dictionaries(
     distance=distances,
     form=forms,
 )
-def test_loss_is_the_loops(loss_type, shape, seed, keywords, distance, form):
+def test_policy_loss_equals_that_of_literal_loops(loss_type, shape, seed, keywords, distance, form):
     """The shapes include as many rows as tokens: an advantage belongs to a row and never to a column."""
     logp, old, ref, advantages, mask = batch(*shape, seed, distance)
     if form == "token":

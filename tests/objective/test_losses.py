@@ -36,7 +36,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
 from tests.config.test_config import test_loss_result_depends_on_exactly_the_settings_it_reads
-from tests.trainer.test_loop_step import test_cutting_a_batch_changes_nothing_except_for_bnpo
+from tests.trainer.test_loop_step import test_micro_batch_size_changes_no_gradient_except_with_bnpo
 
 ones = torch.ones(1, 2)
 loss = policy_loss(0.5 * ones, ones[0, :1], ones.bool(), 0 * ones, loss_type="my_clip", my_width=0.25)[0]
@@ -54,11 +54,11 @@ for wrong in ({{"my_width": 0.1}}, ours | {{"my_width": 2.0}}, ours | {{"delta":
     else:
         raise AssertionError(wrong)
 test_loss_result_depends_on_exactly_the_settings_it_reads("my_clip")
-test_cutting_a_batch_changes_nothing_except_for_bnpo("my_clip")
+test_micro_batch_size_changes_no_gradient_except_with_bnpo("my_clip")
 """
 
 
-def test_the_losses_that_divide_by_the_tokens_of_the_update():
+def test_dapo_cispo_and_vespo_divide_by_the_tokens_of_the_update():
     assert {name for name in LOSSES if divides_by_update_tokens(name)} == {"dapo", "cispo", "vespo"}
     with pytest.raises(ValueError, match="^loss_type is 'ppo'; expected one of 'grpo'"):
         divides_by_update_tokens("ppo")

@@ -18,7 +18,7 @@ distances = st.sampled_from([0.0, 0.1, 1.0, 6.0])
 
 @many
 @given(shapes, seeds, levels, distances)
-def test_ratio_is_the_loops(shape, seed, level, distance):
+def test_importance_ratio_equals_that_of_literal_loops(shape, seed, level, distance):
     logp, old, _, _, mask = batch(*shape, seed, distance)
     compared_mask = mask if level == "token" else torch.ones_like(mask[:, :1])
     assert_agree(
@@ -45,7 +45,7 @@ def test_first_step_has_ratio_exactly_one_and_a_gradient(level, dtype):
 
 @many
 @given(shapes, seeds, distances, st.sampled_from([(0.2, None), (0.2, 0.28), (0.0, 0.0), (1.0, 3.0)]), st.booleans())
-def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
+def test_clipped_surrogate_equals_that_of_literal_loops(shape, seed, distance, clip, bounded):
     ratio = draw(*shape, seed=seed, scale=distance).exp()
     delta = 1 + (clip[0] if clip[1] is None else clip[1]) + 0.7 if bounded else None
     assert_agree(
@@ -56,7 +56,7 @@ def test_surrogate_is_the_loops(shape, seed, distance, clip, bounded):
     )
 
 
-def test_vespo_takes_no_sequence_for_rarer_than_1e_8():
+def test_vespo_clamps_the_sequence_ratio_at_1e_8():
     logp = torch.tensor([[-30.0]], dtype=torch.float64)
     clamped = vespo_surrogate(logp, 0 * logp, logp < 0, torch.ones(1, dtype=torch.float64), k_pos=2.0, lambda_pos=3.0)
     assert clamped.item() == pytest.approx(-30 * math.exp(3) * 1e-16, rel=1e-7, abs=0)

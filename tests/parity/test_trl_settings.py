@@ -75,7 +75,7 @@ def test_a_schedule_is_that_of_transformers_seen_at_the_first_update_of_each_ste
             assert got == pytest.approx(expected, rel=1e-12), (warmup_steps, max_steps, updates, step)
 
 
-def test_weight_decay_is_as_the_table_says():
+def test_weight_decay_here_includes_norms_and_biases_which_transformers_spares():
     from transformers import Trainer
 
     model, _ = make_policy()

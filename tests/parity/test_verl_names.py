@@ -22,7 +22,7 @@ REWARD = DOCS / "cluster" / "verl_reward.py"
 NAME = re.compile(rf"`((?:{'|'.join(PARTS)})\.[\w.]+)`")
 
 
-def test_the_version_is_the_one_that_the_page_and_its_files_name():
+def test_verl_version_is_the_same_on_the_page_and_in_its_files():
     for text in (PAGE, COMMAND, REWARD.read_text(encoding="utf-8")):
         assert {VERSION} == set(re.findall(r"verl (\d+\.\d+\.\d+)", text))
 
@@ -53,7 +53,7 @@ def test_the_command_sets_existing_names_to_values_of_the_same_type():
     ("name", "default"),
     [("optim.weight_decay", 0.01), ("clip_ratio_c", 3.0), ("strategy", "fsdp"), ("loss_agg_mode", "token-mean")],
 )
-def test_the_defaults_of_which_the_page_warns_are_verls(name, default):
+def test_defaults_named_on_the_verl_page_are_those_of_verl(name, default):
     assert NAMES[f"actor_rollout_ref.actor.{name}"] == default
     assert NAMES["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 2
     assert NAMES["reward.custom_reward_function.name"] == "compute_score"
@@ -67,7 +67,7 @@ def compute_score():
     return module.compute_score
 
 
-def test_the_reward_of_one_file_needs_no_package():
+def test_verl_reward_file_imports_only_the_standard_library():
     tree = ast.parse(REWARD.read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     modules = {name.name for node in imports if isinstance(node, ast.Import) for name in node.names}
@@ -94,7 +94,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES)).map("".join), st.lists(st.sampled_from(PIECES), min_size=1).map("".join))
-def test_the_reward_of_one_file_is_accuracy_reward(compute_score, completion, answer):
+def test_verl_reward_file_equals_accuracy_reward(compute_score, completion, answer):
     for text in (completion, f"<answer>{completion}</answer>", f"<think>x</think><answer> {answer}\n</answer>"):
         (expected,) = accuracy_reward([text], answer=[answer])
         assert compute_score("task", text, answer, {"index": 0}) == expected

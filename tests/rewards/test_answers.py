@@ -67,14 +67,14 @@ CUT_OFF = [
 
 
 @pytest.mark.parametrize("reward", [number_reward, math_reward, last_number_reward])
-def test_a_text_that_was_cut_off_answers_nothing(reward):
+def test_number_rewards_give_0_to_texts_that_were_cut_off(reward):
     if reward is last_number_reward:  # this reward ignores a single tag that is not closed
         assert reward(CUT_OFF[:-1], answer=["5"] * 5) == [0.0] * 5
     else:
         assert reward(CUT_OFF, answer=["5"] * 6) == [0.0] * 6
 
 
-def test_comparisons_know_the_same_notations():
+def test_number_and_math_rewards_read_the_same_notations():
     """Both rewards find an answer equal to the expected number, in whichever notation each of the two is written."""
     notations = {
         "1000": ["1,000", "1e3", "10^3", r"10^{3}", "1 000", "1'000", r"1{,}000", "2000/2", r"\frac{-1000}{-1}"],

@@ -50,7 +50,7 @@ def test_a_column_with_the_name_of_a_setting_leaves_the_setting_alone(function, 
 
 
 @pytest.mark.parametrize(("function", "column"), SETTINGS[:3])
-def test_another_trainer_that_hands_the_column_on_is_told_by_name(function, column):
+def test_a_reward_names_a_column_that_was_passed_as_its_setting(function, column):
     with pytest.raises(
         TypeError, match=rf"{function.__name__}: {column} is list \['much'\]; expected a number; a column"
     ):

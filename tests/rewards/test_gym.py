@@ -23,7 +23,7 @@ def test_gym_verifier_scores_the_answer_block_or_text_after_thinking():
     assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], origins[:1]) == [1.0]
 
 
-def test_gym_verifier_gives_nothing_to_a_harmful_answer(tmp_path):
+def test_gym_verifier_gives_0_to_a_harmful_answer(tmp_path):
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     file = tmp_path / "made"
     answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", problems[0]["answer"]]
@@ -34,7 +34,7 @@ def test_gym_verifier_gives_nothing_to_a_harmful_answer(tmp_path):
 
 
 @pytest.mark.slow
-def test_gym_verifier_gives_nothing_to_an_endless_answer():
+def test_gym_verifier_gives_0_to_an_endless_answer():
     name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
     origin = {"generator": name, "options": options, "index": 0}
     with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 3 answers were not scored within 1 s .*'9\*\*9"):

@@ -59,7 +59,7 @@ def test_every_name_is_a_function_of_the_package_and_its_own_name_will_do_too():
     )
 
 
-def test_several_of_ones_own_beside_those_of_the_package(workdir):
+def test_find_rewards_mixes_users_functions_with_those_of_the_package(workdir):
     search_path = list(sys.path)
     functions = find_rewards(["mine:short", "accuracy", "mine:Kept.always", "package.inner:half", "colorsys:mine"])
     assert functions[0](["abc"]) == [0.25]

@@ -118,7 +118,7 @@ def test_a_program_that_loops_earns_nothing_and_costs_its_limit():
     assert reward([block("while True: pass\n"), block(DOUBLE)], [ASSERTS[:1]] * 2) == [0.0, 1.0]
 
 
-def test_after_the_first_failure_nothing_is_run_for_code(monkeypatch):
+def test_code_reward_runs_nothing_after_the_first_failure(monkeypatch):
     executed = []
 
     def execute(code, stdin, statement, seconds):
@@ -200,7 +200,7 @@ def test_sql_reward_requires_a_block(shop):
         ),
     ],
 )
-def test_rows_that_nothing_could_be_compared_with_are_named(row, words, shop):
+def test_sql_rows_without_a_usable_expected_result_are_named(row, words, shop):
     rows = [{"prompt": "?", "sql": "SELECT name FROM things", "database": "shop.db"}] * 2
     check_reward_columns(["sql"], rows)
     with pytest.raises(InputError, match=words):

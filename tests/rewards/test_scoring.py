@@ -32,7 +32,7 @@ values = st.one_of(st.none(), st.floats(-10, 10, width=32), st.integers(-3, 3), 
 
 @many
 @given(st.data(), st.integers(1, 4), st.integers(0, 5))
-def test_the_reward_is_the_weighted_sum_of_what_applies(data, F, B):
+def test_total_reward_is_the_weighted_sum_of_the_rewards_that_apply(data, F, B):
     table = data.draw(st.lists(st.lists(values, min_size=B, max_size=B), min_size=F, max_size=F))
     weights = data.draw(st.lists(st.floats(-2, 2, width=32), min_size=F, max_size=F))
     # The last function always applies; another test has rows to which no function applies.
@@ -70,7 +70,7 @@ def test_each_function_gets_the_batch_by_keyword_as_lists():
     assert received["kwargs"] == {}
 
 
-def test_numbers_in_any_container_and_of_one_function_without_a_list():
+def test_score_completions_accepts_numbers_in_any_container_and_a_single_function():
     thirds = [1.0, 0.0, 0.5]
     mixed = [np.float32(1), np.bool_(False), torch.tensor(0.5)], [True, 0, Fraction(1, 2)]
     for returned in (thirds, tuple(thirds), torch.tensor(thirds, requires_grad=True), np.array(thirds), *mixed):
@@ -116,7 +116,7 @@ def test_an_exception_inside_a_function_or_its_exit_carries_its_name():
         score(leaves)
 
 
-def test_a_function_that_takes_messages_for_a_text_is_told_where_the_text_is():
+def test_a_reward_that_treats_messages_as_text_gets_an_error_that_names_the_text():
     def strips(completions, **kwargs):
         return [float(completion.strip() == "4") for completion in completions]
 
@@ -138,7 +138,7 @@ def test_a_function_that_takes_messages_for_a_text_is_told_where_the_text_is():
     assert "messages" not in str(caught.value)
 
 
-def test_the_line_is_told_of_a_file_whose_name_begins_as_the_packages():
+def test_reward_error_names_a_line_of_a_file_whose_path_begins_like_the_package_s():
     beside = Path(grpo_lab.__file__).parent.with_name("grpo_lab_rewards.py")
     for file in (beside, "/home/me/python3.11-rewards/mine.py"):
         names = {}
@@ -183,7 +183,7 @@ def test_reward_functions_get_copies_of_the_batch():
         assert arguments["level"][0].sum() == arguments["size"][0].sum() == 2
 
 
-def test_gradients_that_a_function_switches_off_are_on_again():
+def test_gradients_are_enabled_again_after_a_reward_that_disabled_them():
     def switches(completions, **kwargs):
         torch.set_grad_enabled(False)
         return [1.0] * len(completions)
@@ -238,7 +238,7 @@ def test_score_completions_equals_trls_rewards():
     torch.testing.assert_close(rewards, total, rtol=0, atol=0, equal_nan=True)
 
 
-def test_rewards_of_trl_and_ours_side_by_side():
+def test_rewards_of_trl_and_of_this_package_are_scored_together():
     trl_rewards = pytest.importorskip("trl.rewards")
     texts = [r"<think>half</think>\boxed{0.5}", r"<think>none</think>\boxed{0}", r"\boxed{\frac{1}{2}}"]
     completions = [[{"role": "assistant", "content": text}] for text in texts]

@@ -112,7 +112,7 @@ IN_CONTEXT = {
 }  # fmt: skip
 
 
-def test_a_judges_reply_is_read_or_left():
+def test_read_verdict_reads_clear_replies_and_no_others():
     for verdict, replies in REPLIES.items():
         assert {reply: read_verdict(reply) for reply in replies} == dict.fromkeys(replies, verdict)
 
@@ -123,6 +123,6 @@ def test_a_verdict_is_read_with_what_stands_before_it(verdict):
     assert {reply: read_verdict(reply) for reply in replies} == dict.fromkeys(replies, verdict)
 
 
-def test_a_long_reply_takes_no_time():
+def test_read_verdict_is_quick_on_long_replies():
     for piece in ("so ", "the ", "not ", "no, ", "不", "这个", "is correct ", "I think ", "yes: ", "and "):
         read_verdict(piece * 20_000)

@@ -112,7 +112,7 @@ def test_each_reward_needs_its_own_library_alone_and_names_it(monkeypatch, tmp_p
 
 
 @pytest.mark.slow
-def test_sixty_four_bombs_end_within_the_bound_and_cost_no_right_answer_its_reward():
+def test_math_reward_ends_64_endless_expressions_in_time_and_keeps_the_rewards_of_right_answers():
     towers = [rf"\sqrt{{{n}^{{9^{{9^{{9}}}}}}}}" for n in range(2, 26)]
     factorials = [f"{10**9 + n}!" for n in range(20)] + [f"(({n}!)!)!" for n in range(7, 17)]
     nested = [r"\sqrt{" * n + "2" + "}" * n + r"^{10^{10^{10}}}" for n in range(1, 11)]

@@ -83,7 +83,7 @@ def test_large_logits_go_through_the_chunked_head_with_the_same_result(monkeypat
 
 
 @pytest.mark.parametrize("at_once", [2**25, 100])
-def test_the_entropy_may_be_left_out(at_once, monkeypatch):
+def test_compute_logprobs_without_entropy_returns_the_same_logprobs(at_once, monkeypatch):
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
     model, tokenizer = make_policy()
     rollout = sample(model, tokenizer)
@@ -144,7 +144,7 @@ def test_every_end_token_of_the_checkpoint_ends_a_completion():
     assert end_token_ids(model, tokenizer) == [tokenizer.eos_token_id]
 
 
-def test_ids_are_never_encoded_again(monkeypatch):
+def test_sampled_completions_are_never_encoded_again(monkeypatch):
     model, tokenizer = make_policy()
     encoded = []
     call = type(tokenizer).__call__

@@ -54,7 +54,7 @@ def test_strongest_isolation_is_used_and_root_drops_its_rights(monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root starts others' processes")
-def test_in_a_container_where_the_teacher_is_root_it_belongs_to_nobody(tmp_path):
+def test_container_started_by_root_runs_as_nobody(tmp_path):
     _, settings = isolation.isolated_command("another user", "name", Path("package"), "pass", tmp_path, [])
     assert AS_NOBODY.items() <= settings.items()
     assert tmp_path.stat().st_uid == isolation.NOBODY

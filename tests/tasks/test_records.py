@@ -77,7 +77,7 @@ def test_a_csv_file_comes_back_as_it_was_written_with_its_lines(tmp_path_factory
         assert line.lstrip('"').startswith(record["question"].split("\n")[0].split('"')[0])
 
 
-def test_columns_under_other_names_and_a_template(tmp_path):
+def test_read_user_data_takes_columns_under_other_names_and_a_prompt_template(tmp_path):
     records = [{"question": "Who?", "hint": 3, "solution": "I", "answer": "long"}]
     file = write(tmp_path / "mine.jsonl", records)
 
@@ -262,7 +262,7 @@ def test_each_answer_is_checked_once_and_a_wrong_one_is_said_for_every_line(tmp_
     assert calls.count("x") == 40
 
 
-def test_options_for_data_of_ones_own_are_for_nothing_else():
+def test_options_for_user_data_are_refused_with_other_tasks():
     for name in ("sums", "gsm8k:folder", "gym:countdown"):
         with pytest.raises(InputError, match="prompt_column is 'q'; leave it out: it is for data of your own"):
             find_task(name, prompt_column="q")
@@ -351,7 +351,7 @@ def test_a_data_set_that_would_run_code_is_refused(hub, tmp_path):
     assert not ran.exists()
 
 
-def test_an_old_reader_of_data_sets_is_refused(hub, monkeypatch):
+def test_an_old_version_of_datasets_is_refused(hub, monkeypatch):
     monkeypatch.setattr(sys.modules["datasets"], "__version__", "3.6.0")
     with pytest.raises(ImportError, match=re.escape('`datasets` 3.6.0 is too old: pip install "grpo-lab[data]"')):
         list(hub_records("them/sums", "main", "train"))

@@ -43,7 +43,7 @@ def test_texts_become_chat_messages_every_column_is_kept_and_rows_are_copies(fil
     assert "changed" not in {row["answer"] for row in data.rows("train")}
 
 
-def test_marks_and_ends_of_lines_of_other_systems_and_empty_lines(file):
+def test_user_data_may_have_a_byte_order_mark_crlf_line_ends_and_empty_lines(file):
     content = b"\xef\xbb\xbf\r\n" + lines_of(problem(1)).replace(b"\n", b"\r\n") + b"   \n" + lines_of(problem(2))[:-1]
     data = read_user_data(written(file, content))
     assert questions(data.rows("train") + data.rows("test")) == ["1 + 1 = ?", "2 + 1 = ?"]
@@ -128,7 +128,7 @@ def test_a_repeated_problem_with_its_answer_is_a_repeat_whatever_the_other_colum
     assert data.notes[0] == "1 rows repeat an earlier problem and are left out (first: mine.jsonl, line 3)"
 
 
-def test_too_few_to_hold_any_out_is_said_and_refused_where_they_are_asked_for(file):
+def test_a_file_too_small_for_held_out_problems_is_noted_and_refuses_the_test_split(file):
     task = find_task(str(written(file, lines_of(problem(1)))))
     assert len(task.rows("train")) == 1
     assert "has no held-out problem" in task.user_data.notes[0]

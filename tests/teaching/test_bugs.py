@@ -77,7 +77,7 @@ def test_instrument_of_a_planted_bug_tells_it_from_the_repaired_code(name):
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_the_diff_shows_what_goes_and_what_comes(name):
+def test_diff_of_a_planted_bug_shows_removed_and_added_lines(name):
     signs = [line[:2] for line in BUGS[name].diff().splitlines()]
     assert signs[0] == "- "
     assert "+ " in signs

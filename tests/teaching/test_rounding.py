@@ -27,7 +27,7 @@ def neighbours(value: float) -> tuple[float, float]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_any_number_goes_to_a_neighbour_as_often_as_is_right(value):
+def test_stochastic_rounding_chooses_each_neighbour_with_its_probability(value):
     low, high = neighbours(value)
     rounded = over_all_noise(value)
     if math.isinf(high):
@@ -47,7 +47,7 @@ def test_infinities_and_nan_stay_and_only_float32_can_be_rounded():
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16-naive"])
-def test_the_share_is_that_of_a_literal_loop(precision):
+def test_realised_share_equals_that_of_a_literal_loop(precision):
     rate, start = 3e-5, [0.5, -0.011, 0.003]
     first = [torch.tensor(w).bfloat16().item() for w in start]
     now = list(first)

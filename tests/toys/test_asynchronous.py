@@ -29,7 +29,7 @@ lengths_of_batch = st.lists(st.integers(1, 30), min_size=1, max_size=12)
 
 @few
 @given(seed=seeds)
-def test_weights_are_those_of_a_loop(seed):
+def test_importance_weights_equal_those_of_a_literal_loop(seed):
     logp, sampler, _, _, mask = batch(4, 5, seed)
     tokens, rows = importance_weights(logp, sampler, mask), importance_weights(logp, sampler, mask, "sequence")
     for b in range(4):
@@ -44,7 +44,7 @@ def test_weights_are_those_of_a_loop(seed):
     assert torch.equal(truncate_weights(tokens, math.inf), tokens)
 
 
-def test_weights_see_neither_padding_nor_gradient():
+def test_importance_weights_ignore_padding_and_carry_no_gradient():
     logp, sampler, _, _, mask = batch(4, 5, seed=0)
     nan_in_padding = torch.where(mask, sampler, math.nan)
     assert torch.equal(importance_weights(logp, nan_in_padding, mask), importance_weights(logp, sampler, mask))
@@ -71,7 +71,7 @@ def test_untruncated_importance_weights_are_unbiased():
 
 @few
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8))
-def test_the_bubble_is_that_of_a_clock(lengths, slots):
+def test_straggler_bubble_equals_that_of_a_simulated_clock(lengths, slots):
     """At each tick every free slot takes the next completion, and then every busy slot samples a token."""
     waiting, remaining, idle_ticks, ticks = list(lengths), [0] * slots, 0, 0
     while waiting or any(remaining):
@@ -85,7 +85,7 @@ def test_the_bubble_is_that_of_a_clock(lengths, slots):
 
 @few
 @given(lengths=st.lists(lengths_of_batch.map(lambda n: n[:3] + [1] * (3 - len(n[:3]))), min_size=1, max_size=4))
-def test_sampling_is_that_of_a_loop(lengths):
+def test_decoding_seconds_equal_those_of_a_literal_loop(lengths):
     parameters, cache_bytes, prompt, gpus = 1e9, 2e6, 7, 2
     seconds_of_samplers = decoding_seconds(torch.tensor(lengths), prompt, parameters, cache_bytes, gpus)
     for rows, seconds in zip(lengths, seconds_of_samplers.tolist(), strict=True):
@@ -102,7 +102,7 @@ def test_flops_of_a_step_by_hand():
     assert step_flops(2.0, 3.0)["update"] == 48
 
 
-def test_functions_refuse_wrong_arguments_by_name():
+def test_asynchronous_functions_refuse_wrong_arguments_by_name():
     logp, sampler, _, _, mask = batch(4, 5, seed=0)
     for name, call in {
         "level": lambda: importance_weights(logp, sampler, mask, "word"),
@@ -118,7 +118,7 @@ def test_functions_refuse_wrong_arguments_by_name():
 
 @few
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5), group=st.integers(1, 4))
-def test_ages_are_those_of_a_clock(lengths, slots, batch, group):
+def test_completion_staleness_equals_that_of_a_simulated_clock(lengths, slots, batch, group):
     queue = torch.tensor(lengths * group)  # the number of completions is a multiple of the group size
     ages = completion_staleness(queue, slots, batch, group)
     assert ages.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()

@@ -65,7 +65,7 @@ def called_checks(plan, monkeypatch) -> list[str]:
     return called
 
 
-def test_the_checks_of_a_run_are_those_of_this_file(arguments, monkeypatch):
+def test_checks_of_a_run_are_those_listed_in_this_test_file(arguments, monkeypatch):
     plan = plan_of(arguments)
     assert called_checks(plan, monkeypatch) == [name for _, name in CHECKS]
     assert len(checks.plan_checks(plan)) == len(CHECKS)

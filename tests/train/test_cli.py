@@ -105,7 +105,7 @@ def test_every_setting_is_an_option():
         assert parse(f"--{name}", "None")[name] is None
 
 
-def test_the_precision_asked_for_loads_and_trains(checkpoint_name, tmp_path, capsys):
+def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, tmp_path, capsys):
     arguments = [
         "--model",
         checkpoint_name,
@@ -183,7 +183,7 @@ def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(checkpoint_n
     assert "task chat: no problem is held out; the evaluations see those of the training" in capsys.readouterr().out
 
 
-def test_a_row_that_does_not_fit_is_named_without_vain_advice(checkpoint_name, workdir, capsys):
+def test_a_row_that_does_not_fit_is_named_with_advice_that_helps(checkpoint_name, workdir, capsys):
     row = '{"prompt": "1+1=?", "answer": "2"}\n'
     (workdir / "one.jsonl").write_text("\n\n" + row, encoding="utf-8")
     (workdir / "one.test.jsonl").write_text(f'{{"prompt": "{"1+" * 300}", "answer": "300"}}\n', encoding="utf-8")
@@ -335,7 +335,7 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     )
 
 
-def test_a_batch_that_is_typed_over_a_file_is_cut_up_anew(checkpoint_name, tmp_path):
+def test_a_typed_batch_replaces_that_of_a_file_with_its_micro_batch(checkpoint_name, tmp_path):
     """The micro-batch size in the file was chosen for its own batch, so it is chosen again for the typed one."""
     first = ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), *SHORT_RUN, "--max_steps", "1"]
     assert train_command.main(first) == 0
@@ -447,9 +447,7 @@ def test_a_reward_with_trls_arguments_trains_and_evaluates(checkpoint_name, work
     assert evaluate.main(measured) == 0
 
 
-def test_after_a_signal_the_whole_command_is_said_with_what_must_be_typed_again(
-    checkpoint_name, workdir, capsys, monkeypatch
-):
+def test_a_stopped_command_prints_the_whole_command_that_resumes_it(checkpoint_name, workdir, capsys, monkeypatch):
     def interrupt(*arguments, **keywords):
         raise Stopped("Stopped after step 1 of 2 by Ctrl-C. 'out/checkpoint-1' is saved.", 130, "Go on.")
 

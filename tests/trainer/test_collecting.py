@@ -139,27 +139,27 @@ OF_THE_STEP = (
 
 
 @pytest.mark.parametrize("name", OF_COLLECT)
-def test_a_metric_of_the_rollout_or_the_rewards_is_no_name_for_a_logged_one(name):
+def test_a_logged_metric_may_not_have_the_name_of_a_rollout_or_reward_metric(name):
     with pytest.raises(RunError, match=re.escape(f"metrics have '{name}' twice; expected another name")):
         collect(*make_policy(), ROWS[:2], logging_reward(name), make_config())
 
 
 @pytest.mark.parametrize("name", OF_THE_STEP)
-def test_a_metric_of_the_step_is_no_name_for_a_logged_one(name):
+def test_a_logged_metric_may_not_have_the_name_of_a_step_metric(name):
     config = make_config(beta=0.1, max_steps=1)
     with pytest.raises(RunError, match=re.escape(f"metrics have '{name}' twice; expected another name")):
         train(*make_policy(), ROWS, logging_reward(name), config)
 
 
 @pytest.mark.parametrize("name", ["loss", "sampling/logp_difference_max", "grad_norm", "learning_rate"])
-def test_a_metric_of_the_update_is_no_name_for_one_of_ones_own_loss(name, monkeypatch):
+def test_a_metric_of_a_users_loss_may_not_have_the_name_of_an_update_metric(name, monkeypatch):
     own_loss = replace(LOSSES["grpo"], clip_metrics=lambda batch, settings: {name: batch.ratio > 2})
     monkeypatch.setitem(LOSSES, "grpo", own_loss)
     with pytest.raises(RunError, match=f"^metrics have '{name}' twice; .*`clip_metrics` of the loss"):
         train(*make_policy(), ROWS, letter_reward, make_config(loss_type="grpo", max_steps=1))
 
 
-def test_a_metric_of_ones_own_loss_is_no_name_for_a_logged_one(monkeypatch):
+def test_a_logged_metric_may_not_have_the_name_of_a_metric_of_a_users_loss(monkeypatch):
     """`collect` cannot know the name: the loss returns it with the first update."""
 
     def reward(completions, log_metric, **kwargs):

@@ -112,7 +112,7 @@ def test_rewards_get_the_conversation_the_environments_and_what_they_give(tmp_pa
     assert metrics["sampling/logp_difference_max"] < 1e-4
 
 
-def test_the_reward_of_the_environment_is_enough():
+def test_a_run_needs_no_reward_function_if_the_environment_gives_a_reward():
     model, tokenizer = make_tool_policy()
     history = train(model, tokenizer, ROWS, None, tool_config(max_steps=2), environment_factory=Adder)
     assert [metrics["reward"] == metrics["rewards/Adder/mean"] for metrics in history] == [True, True]
@@ -140,7 +140,7 @@ def test_accuracy_of_an_evaluation_leaves_out_the_reward_of_the_environment():
     assert scored.rewards.total.tolist() == [0.75] * 4
 
 
-def test_frequencies_of_calls_are_trls():
+def test_tool_call_frequencies_are_defined_as_in_trl():
     """The metrics are the mean number of calls per episode, and the share of failed calls."""
     model, tokenizer = make_tool_policy()
     torch.manual_seed(0)
@@ -220,7 +220,7 @@ def test_a_run_that_is_killed_between_two_turns_resumes_bit_for_bit(tmp_path):
     assert_same_end(run(tmp_path / "killed", resume=True, kind=Mortal), expected)
 
 
-def test_a_run_does_not_go_on_in_another_environment(tmp_path):
+def test_resuming_a_run_in_another_environment_is_refused(tmp_path):
     run(tmp_path, max_steps=1)
     with pytest.raises(InputError, match="environment differs from that of the run in .*Adder.*Mortal"):
         run(tmp_path, resume=True, kind=Mortal, max_steps=2)
@@ -250,7 +250,7 @@ def test_train_refuses_environment_arguments_that_contradict_each_other(reward, 
         train(model, tokenizer, ROWS, reward, config, **arguments)
 
 
-def test_the_limit_on_calls_is_one_on_the_replies_of_a_text_environment():
+def test_max_tool_calling_iterations_limits_the_replies_of_a_text_environment():
     model, tokenizer = make_policy()
     config = make_config(max_completion_length=24, max_tool_calling_iterations=1, max_steps=1)
     records = []
@@ -263,7 +263,7 @@ def test_the_limit_on_calls_is_one_on_the_replies_of_a_text_environment():
     assert 0 < metrics["tools/call_frequency"] <= 1
 
 
-def test_a_loop_of_ones_own_may_use_the_environment():
+def test_a_users_loop_may_collect_with_an_environment():
     model, tokenizer = make_policy()
     config = make_config(max_completion_length=16, max_steps=1)
     with Run(model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TEXTS) as run:

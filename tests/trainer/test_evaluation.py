@@ -53,7 +53,7 @@ def test_evaluations_leave_the_training_the_same_to_the_bit(capsys):
     assert history[0]["kl"] == 0.0 and all(metrics["kl"] > 1e-5 for metrics in history[1:])
 
 
-def test_a_penalty_is_in_the_reward_and_not_in_the_accuracy():
+def test_a_penalty_lowers_the_reward_and_not_the_accuracy():
     """The accuracy is that of `without_penalty`, which `contains_reward` has, too."""
 
     def penalised(completions, **kwargs):
@@ -104,7 +104,7 @@ def test_evaluation_metrics_are_those_of_the_sampled_completions():
         assert got == pytest.approx(expected, rel=1e-6)
 
 
-def test_accuracy_is_of_the_first_function_where_its_one_means_right():
+def test_accuracy_is_the_share_of_ones_if_the_first_reward_is_a_verdict():
     config = make_config(eval_steps=1, num_generations_eval=1)
     for values, accuracy in [
         ([1.0, 0.999, None, 1.0, 0.0], 0.5),
@@ -119,7 +119,7 @@ def test_accuracy_is_of_the_first_function_where_its_one_means_right():
 
 
 @pytest.mark.parametrize("name", ["accuracy", "reward", "completions/mean_length", "rewards/reward/mean"])
-def test_a_metric_of_an_evaluation_is_no_name_for_a_logged_one(name):
+def test_a_logged_metric_may_not_have_the_name_of_an_evaluation_metric(name):
     def reward(completions, log_metric, **kwargs):
         log_metric(name, 0.5)
         return [1.0] * len(completions)

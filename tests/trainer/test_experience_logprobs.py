@@ -59,7 +59,7 @@ def test_a_micro_batch_of_a_whole_group_reads_one_prompt_whoever_has_no_gradient
 
 
 @pytest.mark.parametrize("entropy_coef", [0.0, 0.01])
-def test_in_chunks_the_log_probabilities_before_the_update_are_those_of_the_update(entropy_coef, monkeypatch):
+def test_chunked_old_logprobs_equal_those_of_the_update_to_the_bit(entropy_coef, monkeypatch):
     """Otherwise the first ratio would not be exactly 1. With and without entropy, the last bits may differ."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
     experience, model = ragged_experience(ALTERNATING), make_policy()[0]

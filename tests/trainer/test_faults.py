@@ -56,6 +56,6 @@ def test_training_works_in_every_precision_mode(name):
     assert history[-1]["nonfinite_steps"] == 0 and all(m["sampling/logp_difference_max"] < bound for m in history)
 
 
-def test_weights_that_have_grown_beyond_all_bounds_are_said_to_have():
+def test_weights_that_diverged_are_an_error_that_names_the_learning_rate():
     with pytest.raises(RuntimeError, match=r"logits are not finite, so nothing can be sampled.*look at learning_rate"):
         train_small(learning_rate=1e30, max_steps=4)

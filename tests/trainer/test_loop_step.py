@@ -65,7 +65,7 @@ def test_two_steps_equal_those_of_the_slow_trainer(name, monkeypatch):
         assert max(metrics["clip_ratio/high_mean"] for metrics in history) > 0, "epsilon_high bounds no ratio"
 
 
-def test_an_old_logp_that_is_put_in_holds_for_all_updates(monkeypatch):
+def test_a_replaced_old_logp_is_used_in_all_updates_of_the_step(monkeypatch):
     config = make_config(num_iterations=3)
     model, tokenizer = make_policy(seed=1)
     experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
@@ -128,7 +128,7 @@ def config_in_parts(loss_type, parts):
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)
-def test_cutting_a_batch_changes_nothing_except_for_bnpo(loss_type):
+def test_micro_batch_size_changes_no_gradient_except_with_bnpo(loss_type):
     model, experience = make_experience(config_in_parts(loss_type, 1))
     assert len(set(experience.loss_mask.sum(-1).tolist())) > 2, "rows of one length would hide a wrong mean"
     full_gradient, metrics = gradient(model, experience, config_in_parts(loss_type, 1))
@@ -168,7 +168,7 @@ def reward_of_half(completions, completion_ids, prompts, **kwargs):
 
 
 @pytest.mark.parametrize("settings", [{}, SEVERAL_UPDATES, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}], ids=str)
-def test_rows_without_gradient_are_skipped_counted_and_not_missed(settings, shapes, monkeypatch):
+def test_rows_without_gradient_are_skipped_and_counted_without_an_effect_on_the_update(settings, shapes, monkeypatch):
     outcome = {}
     for every_row in (False, True):
         model, tokenizer = make_policy(seed=1)
@@ -205,7 +205,7 @@ def test_a_user_s_old_logp_of_rows_without_gradient_has_no_effect(old_logp):
     assert torch.equal(result, expected) and metrics == expected_metrics and math.isfinite(metrics["ratio"])
 
 
-def test_equal_rewards_everywhere_move_nothing_and_compute_nothing(shapes):
+def test_a_step_of_equal_rewards_changes_no_weight_and_runs_no_forward_pass(shapes):
     model, tokenizer = make_policy()
     start = weights(model)
     history = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), make_config())

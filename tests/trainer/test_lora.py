@@ -251,7 +251,7 @@ def test_a_model_whose_layers_peft_does_not_know_wants_targets(monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["base", "weights", "other model"])
-def test_an_adapter_without_its_model_or_weights_is_one_sentence(adapter, fault):
+def test_an_adapter_without_its_model_or_weights_is_refused_in_one_sentence(adapter, fault):
     folder, _ = adapter
     config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
     if fault == "base":

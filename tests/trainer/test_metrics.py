@@ -33,7 +33,7 @@ PROMISED |= {"time/rollout", "time/reward", "time/logprobs", "time/update", "non
 PROMISED |= {"num_tokens", "sampling/logp_difference_max", "grad_norm", "tokens_per_second", "loss", "learning_rate"}
 
 
-def test_every_promised_metric_is_there_with_the_right_value(monkeypatch):
+def test_every_documented_metric_has_the_right_value(monkeypatch):
     recording = Recording(monkeypatch)
     weighted = {"reward_weights": [1.0, 0.5], "num_iterations": 2, "epsilon": 0.05, "max_steps": 3}
     _, history = train_small(reward=[letter_reward, none_for_some], beta=0.2, generation_batch_size=12, **weighted)
@@ -102,7 +102,7 @@ def test_metrics_are_written_once_per_step_even_after_a_kill(tmp_path):
         assert events[0].value == pytest.approx(value, rel=1e-6)
 
 
-def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
+def test_time_metrics_are_the_seconds_spent_in_each_phase(monkeypatch):
     """The clock advances by 3 per sampling, 5 per rewarding, 1 per forward pass, and 7 per update of the weights."""
     clock = [0.0]
 
@@ -127,7 +127,7 @@ def test_the_time_of_each_phase_is_the_time_spent_in_it(monkeypatch):
         assert times == {"time/rollout": 3.0, "time/reward": 5.0, "time/logprobs": 4.0, "time/update": 14.0}
 
 
-def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
+def test_logp_difference_max_shows_wrong_log_probabilities_during_a_run(monkeypatch):
     model, tokenizer = make_policy()
     ensure_checked(model)
     hidden = model_logprobs.packed_hidden
@@ -136,7 +136,7 @@ def test_log_probabilities_that_go_astray_after_the_check_show(monkeypatch):
     assert metrics["sampling/logp_difference_max"] > 0.01
 
 
-def test_log_probabilities_that_are_no_numbers_differ_from_those_of_the_sampler():
+def test_logp_difference_max_is_nan_if_a_log_probability_is_nan():
     experience = ragged_experience([2, 1], prompt_lengths=(4,), columns=2)
     metrics = UpdateMetrics(experience.loss_mask.sum())
     for row, logp in enumerate([torch.zeros(1, 2), torch.full((1, 2), math.nan)]):

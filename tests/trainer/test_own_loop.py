@@ -48,7 +48,7 @@ def trained(run):
     return model, train(model, tokenizer, addition_problems("train", 2000), accuracy_reward, config)
 
 
-def test_the_loss_of_the_page_is_what_it_says_and_its_metric_is_in_the_file(tmp_path):
+def test_own_loop_page_trains_and_writes_its_metric_to_the_file(tmp_path):
     scope = play(WHOLE, tmp_path / "out", {})
     history = scope["run"].history
     assert [sorted({"loss", "grad_norm", "think_rate"} - metrics.keys()) for metrics in history] == [[]] * 2
@@ -62,7 +62,7 @@ def test_the_loss_of_the_page_is_what_it_says_and_its_metric_is_in_the_file(tmp_
     assert scope["loss"].item() == pytest.approx(total / experience.loss_mask.sum().item(), abs=1e-5)
 
 
-def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_path):
+def test_own_loop_page_with_the_librarys_advantage_and_loss_makes_the_steps_of_train(tmp_path):
     scope = play(WHOLE, tmp_path / "out", LIBRARY_FORMULAS)
     for mine, its in zip(scope["run"].history, trained(scope["run"])[1], strict=True):
         assert mine["reward"] == its["reward"]
@@ -71,7 +71,7 @@ def test_with_the_librarys_advantage_and_loss_it_makes_the_steps_of_train(tmp_pa
 
 
 @pytest.mark.slow
-def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
+def test_own_loop_page_with_the_librarys_advantage_equals_train_to_the_bit(tmp_path):
     imports, lines = ONLY_ADVANTAGE.split("\n\n        ")
     script = imports + "\n" + WHOLE[: WHOLE.index("        logp, _ =")] + "        " + lines
     scope = play(script, tmp_path / "out", {text: LIBRARY_FORMULAS[text] for text in list(LIBRARY_FORMULAS)[::2]})
@@ -80,7 +80,7 @@ def test_with_the_librarys_advantage_alone_it_is_train_bit_for_bit(tmp_path):
     assert [metrics["loss"] for metrics in scope["run"].history] == [metrics["loss"] for metrics in history]
 
 
-def test_compute_logprobs_is_what_the_page_says_with_its_gradient():
+def test_compute_logprobs_of_the_own_loop_page_has_value_and_gradient_of_single_rows():
     """The oracle computes the logits of each row alone, without padding, and divides them by the temperature."""
     model, tokenizer = make_policy()
     texts = [row["prompt"] for row in ROWS[:2]]

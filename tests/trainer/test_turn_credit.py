@@ -112,7 +112,7 @@ def collected(name: str, kind=Counted):
     return config, *collect(model, tokenizer, ROWS, length_reward, config, environment=environment)
 
 
-def test_by_default_an_episode_has_one_advantage_and_is_asked_once_for_its_reward():
+def test_default_advantage_is_one_per_episode_from_one_call_of_get_reward():
     config, experience, _ = collected("group")
     assert torch.equal(experience.advantages, compute_advantages(experience.rewards, config))
     assert [episode.environment.reward_calls for episode in experience.rollout.episodes] == [1] * 8
@@ -159,7 +159,7 @@ def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     assert (advantages[~rollout.policy_mask] == 0).all()
 
 
-def test_asking_after_every_turn_changes_no_episode_and_its_rewards_add_up():
+def test_recording_rewards_after_every_turn_changes_no_episode_and_they_add_up():
     _, per_turn, _ = collected("gigpo")
     _, at_the_end, _ = collected("group")
     rollout = per_turn.rollout
@@ -235,6 +235,6 @@ def test_turn_rewards_and_states_of_wrong_type_are_refused(monkeypatch, method, 
         collected("gigpo")
 
 
-def test_a_state_is_no_tool():
+def test_get_state_is_not_offered_as_a_tool():
     names = [schema["function"]["name"] for schema in ToolEnvironment(environment_factory=Counted).schemas]
     assert names == ["add"]

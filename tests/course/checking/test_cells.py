@@ -91,7 +91,7 @@ def test_the_library_s_function_under_the_same_name_is_no_change(shell, capsys):
     assert "2 / 2" in row()
 
 
-def test_functions_that_no_cell_defined_are_never_stale(shell, capsys):
+def test_functions_that_no_cell_defined_never_count_as_stale(shell, capsys):
     run(shell, RIGHT, "note = 'def sequence_logprob(logp, mask)'", "note = '''\ndef sequence_logprob(logp):\n'''")
     assert check(shell.user_ns[NAME]).right
     assert "2 / 2" in row()
@@ -154,7 +154,7 @@ def test_failed_helper_cell_is_detected(shell, capsys):
 @pytest.mark.parametrize(
     "magic", ["%%time\n", "%pwd\n", "%%capture output\n", "%%prun -q\n", "\n%%time\n%%capture\n", "# %%\n"]
 )
-def test_magics_are_no_mismatch(shell, magic, capsys):
+def test_a_magic_in_a_cell_is_no_cell_mismatch(shell, magic, capsys):
     run(shell, magic + RIGHT)
     assert check(shell.user_ns[NAME]).right
     assert check(run(shell, RIGHT)).right
@@ -239,7 +239,7 @@ def test_a_cell_that_was_changed_and_saved_is_seen(notebook, capsys):
         {"stub": "%%time\n" + RIGHT},
     ],
 )
-def test_other_changes_of_the_file_are_no_mismatch(notebook, change, capsys):
+def test_changes_of_the_file_outside_the_function_are_no_cell_mismatch(notebook, change, capsys):
     """Such changes are: a save with outputs, another cell, comments, a cell moved, deleted or split, an added check."""
     assert check(notebook.run()).right
     notebook.save(**change)
@@ -258,7 +258,7 @@ def test_cells_that_ran_unsaved_are_judged(notebook, capsys):
     assert "2 / 2" in row()
 
 
-def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys):
+def test_the_first_definition_stays_if_an_attempt_in_another_cell_fails(notebook, capsys):
     """The attempt did not replace the function in memory, which is still that of the first cell."""
     assert check(notebook.run()).right
     notebook.cells["attempt"] = WRONG.replace("):", ")")
@@ -272,14 +272,14 @@ def test_a_failed_attempt_in_another_cell_leaves_the_first_one(notebook, capsys)
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[]", '{"cells": [{"cell_type": "code", "id": "stub"}]}'])
-def test_a_file_that_cannot_be_read_says_nothing(notebook, content, capsys):
+def test_a_notebook_file_that_cannot_be_read_changes_no_verdict(notebook, content, capsys):
     assert check(notebook.run()).right
     notebook.path.unlink() if content is None else notebook.path.write_text(content)
     assert check(notebook.shell.user_ns[NAME]).right
     assert "2 / 2" in row()
 
 
-def test_without_an_id_the_file_says_nothing(notebook, capsys):
+def test_the_notebook_file_changes_no_verdict_of_a_cell_without_an_id(notebook, capsys):
     """VS Code and nbclient give cells no ids, and a kernel in a notebook's terminal has the notebook's name, too."""
     mine = run(notebook.shell, RIGHT)
     notebook.save(stub=WRONG)
@@ -288,7 +288,7 @@ def test_without_an_id_the_file_says_nothing(notebook, capsys):
 
 
 @pytest.mark.parametrize("frontend", ["JupyterLab", "VS Code", "script"])
-def test_a_solved_assignment_is_never_alarmed(frontend, shell, tmp_path, monkeypatch, capsys):
+def test_a_solved_assignment_has_no_cell_mismatch(frontend, shell, tmp_path, monkeypatch, capsys):
     """All cells run twice, and the notebook is saved with other bytes after each cell."""
     number, path = "02", tmp_path / "02.ipynb"
     answers = {name: solution(exercise) for name, exercise in exercises_of_notebook(number).items()}

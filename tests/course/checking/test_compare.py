@@ -42,7 +42,7 @@ def test_equal_data_compares_structure_dtypes_and_numbers(a, b, expected):
     assert equal_data(as_plain_data(a), as_plain_data(b), 1e-6) is expected
 
 
-def test_no_gradient_is_a_gradient_of_zero():
+def test_a_missing_gradient_equals_a_gradient_of_zero():
     zero, ones = torch.zeros(2).double(), torch.ones(2).double()
     assert same_gradient(None, zero, 1e-6)
     assert same_gradient(zero, None, 1e-6)

@@ -27,13 +27,13 @@ def spoilt(values, mask, scale=1.0):
         (spoilt, "the check could not use its result"),
     ],
 )
-def test_an_error_is_told_with_its_line_and_nothing_is_expected_of_it(mine, words):
+def test_verdict_on_an_error_shows_its_line_and_no_expected_values(mine, words):
     verdict = check(mine, MEAN)
     assert words in verdict.message
     assert "    expected" not in repr(verdict)
     assert len(repr(verdict).splitlines()) <= 8
 
 
-def test_a_missing_axis_may_have_been_summed_over():
+def test_verdict_on_a_missing_axis_suggests_that_it_was_summed_over():
     verdict = check(lambda rewards: (rewards - rewards.mean()).sum(0), "rloo_advantages")  # one group: (1, G)
     assert "a sum over one axis too many" in verdict.message

@@ -49,7 +49,7 @@ def test_the_smallest_failing_case_is_shown_in_short_and_the_rest_on_request():
         (lambda y, x: y.detach() + 0 * x.sum(), "No gradient arrives at values"),
     ],
 )
-def test_without_a_known_mistake_the_numbers_tell(change, words):
+def test_verdict_describes_wrong_numbers_if_no_known_mistake_matches(change, words):
     def mine(values, mask, scale=1.0):
         return change(scaled_mean(values, mask, scale), values)
 
@@ -59,7 +59,7 @@ def test_without_a_known_mistake_the_numbers_tell(change, words):
     assert words in verdict.message
 
 
-def test_one_number_is_never_off_by_a_factor_unless_all_are():
+def test_verdict_names_a_factor_for_one_number_only_if_all_cases_have_it():
     def message_about(change):
         def reinforce_loss(seq_logp, weights):
             return change(-(seq_logp * weights.detach()).mean(), len(seq_logp))
@@ -80,7 +80,7 @@ def test_a_sum_over_all_axes_is_named_and_no_axis_of_size_one_is_asked_for():
     assert "keepdim" not in message
 
 
-def test_general_mistakes_are_named_in_every_exercise(recwarn):
+def test_verdicts_of_every_exercise_name_the_general_mistakes(recwarn):
     """Such mistakes take one choice for another, ignore an argument, or take a mean for a sum.
 
     If none fits, the verdict says for which choices of an argument the answer is wrong.

@@ -39,14 +39,14 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("name", "function", "expected"), TOGETHER)
-def test_mistakes_that_come_together_are_named(name, function, expected):
+def test_mistakes_that_occur_together_are_named(name, function, expected):
     task = find_exercise(name)
     wrong = outcomes(task, function)
     assert not matching_mistakes(task, wrong, 0)
     assert {mistake.name for mistake in likely_mistakes(task, wrong, 0)} == expected
 
 
-def test_a_mistake_matches_where_it_differs_and_only_if_the_rest_is_right():
+def test_mistakes_match_only_if_one_explains_every_wrong_case():
     def named(own_outcomes):
         return [mistake.name for mistake in matching_mistakes(MEAN, own_outcomes, 0)]
 

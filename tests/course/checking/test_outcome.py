@@ -7,7 +7,7 @@ from grpo_lab.course.checking.outcome import outcome_of
 from tests.course.small_exercise import MEAN
 
 
-def test_random_numbers_repeat_and_the_sessions_state_stays():
+def test_cases_draw_the_same_random_numbers_and_restore_the_random_state_of_the_session():
     def noisy(values, mask, scale=1.0):
         return values.sum(-1) + torch.rand(len(values), dtype=values.dtype)
 

@@ -35,7 +35,7 @@ trees = st.recursive(
 
 @given(trees)
 @settings(max_examples=20)
-def test_bytes_bring_back_exactly_what_was_put_into_them(tree):
+def test_outcomes_survive_the_round_trip_through_bytes(tree):
     content = as_plain_data(tree)
     sent = Outcome(content, {"x": content, "y": None}, True, {"w": content}, {"seen": content}, *"Emt", Fault.EXIT, "p")
     received, empty = from_bytes(to_bytes([sent, Outcome()]))

@@ -16,7 +16,7 @@ class Pair:
     b: float
 
 
-def test_results_beyond_all_bounds_are_refused_and_long_keys_cut(monkeypatch):
+def test_results_that_are_too_large_are_refused_and_long_keys_are_cut(monkeypatch):
     deep: list = []
     deep.append(deep)
     for endless in (deep, [0] * 20_000, ["x" * outcome_data.MAX_TEXT_LENGTH] * 100):
@@ -28,7 +28,7 @@ def test_results_beyond_all_bounds_are_refused_and_long_keys_cut(monkeypatch):
         as_plain_data(torch.zeros(100))
 
 
-def test_objects_that_claim_to_equal_everything_are_only_their_names():
+def test_an_object_that_claims_to_equal_everything_becomes_the_name_of_its_class():
     class Liar:
         def __eq__(self, other):
             return True

@@ -30,7 +30,7 @@ def test_relation_of_tensors_finds_each_kind_of_relation(got, expected, words):
     assert relation_of_tensors(A, A.square() + A.flip(0), 1e-6) == "", "none is invented"
 
 
-def test_equal_numbers_are_off_by_some_factor_which_says_nothing():
+def test_relation_of_equal_numbers_names_no_factor():
     expected, got = torch.ones(3, dtype=torch.float64), torch.full((3,), 1.0078125, dtype=torch.float64)
     assert relation_of_tensors(got, expected, 1e-6) == ""
     assert relation_of_tensors(-expected, expected, 1e-6) == "The sign is flipped."

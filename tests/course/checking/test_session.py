@@ -103,7 +103,7 @@ def aggregate(values, mask, loss_type, max_completion_length=None, num_items=Non
 
 
 @pytest.mark.parametrize("calls", ["clipped_surrogate(values, values, 0.2)", "ratio_and_surrogate(values)"])
-def test_an_earlier_function_whose_cell_did_not_run_is_lent(calls, monkeypatch):
+def test_an_earlier_function_whose_cell_did_not_run_is_supplied_to_the_check(calls, monkeypatch):
     """The check lends the library's version, as the grading does, and removes it afterwards."""
     namespace: dict = {"torch": torch}
     exec(
@@ -120,7 +120,7 @@ def test_an_earlier_function_whose_cell_did_not_run_is_lent(calls, monkeypatch):
     assert "笔记本里还没有定义：`clipped_surrogate`。" in verdict.details.replace("\n", "")
 
 
-def test_an_undefined_name_is_a_name_error_and_not_lent():
+def test_an_undefined_name_that_is_no_exercise_stays_a_name_error():
     namespace: dict = {}
     exec(NEEDS_OTHERS.format(expression="clipped_surogate(values, values, 0.2)"), namespace)
     verdict = check(namespace["aggregate"], "aggregate")

@@ -138,7 +138,7 @@ def reversed_reward(prompts, responses):
         ("repaired_reward", copy_of(repaired_reward), reversed_reward),
     ],
 )
-def test_a_training_run_is_driven_by_ones_own_function(name, right, wrong):
+def test_a_training_run_inside_using_calls_the_student_s_function(name, right, wrong):
     """The run calls one of these functions by name; the other is the default of an argument."""
     reference = run()
     for function, agrees in ((right, True), (wrong, False)):
@@ -179,7 +179,7 @@ def stub(name: str) -> str:
 
 
 @pytest.mark.parametrize("neighbour", [stub("token_logprobs"), WRONG_NEIGHBOUR, "token_logprobs = None"])
-def test_a_called_earlier_exercise_is_the_librarys(neighbour):
+def test_a_check_calls_the_library_s_version_of_an_earlier_exercise(neighbour):
     notebook: dict = {"torch": torch}
     exec(f"{neighbour}\n{CALLER}", notebook)
     own = notebook["token_logprobs"]
@@ -189,7 +189,7 @@ def test_a_called_earlier_exercise_is_the_librarys(neighbour):
         assert not check(own).right
 
 
-def test_a_later_exercise_stays_the_notebook_s_own():
+def test_a_check_calls_the_notebook_s_version_of_a_later_exercise():
     """Otherwise two functions that are each computed from the other one would both be right."""
     notebook: dict = {"torch": torch}
     exec(f"{CIRCLE}{CALLER}", notebook)
@@ -200,7 +200,7 @@ def test_a_later_exercise_stays_the_notebook_s_own():
 
 @needs_bubblewrap
 @pytest.mark.slow
-def test_grading_lends_the_neighbours_and_gives_no_points_for_them(tmp_path):
+def test_grading_supplies_earlier_functions_and_gives_no_points_for_them(tmp_path):
     submit(tmp_path / "blank" / file_name("01"), "01", token_entropy=CALLER)
     submit(tmp_path / "wrong" / file_name("01"), "01", token_entropy=CALLER, token_logprobs=WRONG_NEIGHBOUR)
     submit(tmp_path / "circle" / file_name("01"), "01", token_entropy=CALLER, token_logprobs=CIRCLE)

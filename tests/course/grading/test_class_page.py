@@ -49,7 +49,7 @@ def test_class_and_student_pages_are_in_the_chosen_language(folder, sandbox, mon
     assert "student" in (folder.parent / "out" / "grades.csv").read_text()
 
 
-def test_the_answers_in_words_stand_on_one_page_with_what_a_full_one_has(folder, sandbox):
+def test_written_answers_stand_on_one_page_with_the_parts_of_a_full_answer(folder, sandbox):
     notebook = json.loads((folder / "bob" / file_name("01")).read_text(encoding="utf-8"))
     (cell,) = [cell for cell in notebook["cells"] if cell["metadata"].get("grpo_lab", {}).get("role") == "written"]
     cell["source"] = ["They bring <b>nothing</b>."]
@@ -61,7 +61,7 @@ def test_the_answers_in_words_stand_on_one_page_with_what_a_full_one_has(folder,
     assert "the value is no measure of quality" in text
 
 
-def test_after_a_regrade_the_page_names_each_seed(folder, sandbox, tmp_path):
+def test_class_page_names_each_seed_after_a_regrade(folder, sandbox, tmp_path):
     run(folder, seed=7)
     assert "Seed 7." in page(folder, "class.html")
     submit(tmp_path / "again" / "bob" / file_name("01"), **RIGHT)

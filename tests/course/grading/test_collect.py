@@ -101,7 +101,7 @@ def test_begun_submission_counts_before_an_untouched_copy(tmp_path):
         assert collected.file == "x.ipynb", change
 
 
-def test_names_that_would_look_alike_are_told_apart(tmp_path):
+def test_student_names_that_would_look_alike_get_numbers(tmp_path):
     names = ["Bob_77_assignsubmission_file_", "Bob_78_assignsubmission_file_", "Bob (77)", "zoe", "zoe ", "a\nb", "a b"]
     people = submissions_in(write_files(tmp_path, {f"{name}/01.ipynb": notebook() for name in names}))
     assert list(people) == ["a b", "a b 2", "Bob (77)", "Bob (77) 2", "Bob (78)", "zoe", "zoe 2"]

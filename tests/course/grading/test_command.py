@@ -94,7 +94,7 @@ def test_grading_without_a_sandbox_requires_trust(folder, sandbox, monkeypatch, 
     assert "note: without a sandbox" in capsys.readouterr().out
 
 
-def test_one_stray_notebook_changes_nobodys_sum(folder, sandbox):
+def test_a_notebook_of_another_assignment_changes_no_other_student_s_sum(folder, sandbox):
     submit(folder / "zoe" / file_name("02"), "02")
     submit(folder / "bob" / file_name("02"), "02")
     run(folder)

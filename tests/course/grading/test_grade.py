@@ -83,7 +83,7 @@ def parts_of(content) -> list[dict]:
     return []
 
 
-def test_a_cell_that_fails_is_told_at_its_function():
+def test_the_error_of_a_failed_cell_stands_beside_its_function():
     work = Submission("x", cells=[Cell(4, "def f(:", "f"), Cell(5, "def g(): ...", "f")])
     assert grade_module.explain_missing(work, "f", MISSING, {"4": "SyntaxError"}) == "Its cell failed: SyntaxError"
     assert grade_module.explain_missing(work, "f", MISSING, {}) == "You defined `g`; expected a function named `f`."
@@ -103,7 +103,7 @@ def test_a_cell_that_fails_is_told_at_its_function():
         ("NameError: name 'x' is not defined (cell 3, line 1)", ""),
     ],
 )
-def test_remarks_say_what_a_cell_tried(why, kind):
+def test_remarks_on_a_submission_name_the_kind_of_a_failed_cell(why, kind):
     graded = GradedSubmission(Submission("x"), {}, failed_cells={"3": why})
     assert graded.remarks == [f"cell 3 failed: {kind} ({why})" if kind else f"cell 3 failed: {why}"]
 
@@ -117,7 +117,7 @@ def test_remarks_say_what_a_cell_tried(why, kind):
         (not_masked, not_masked, 0, False),
     ],
 )
-def test_points_need_the_visible_inputs_and_the_fresh_ones(visible, fresh, points, hidden):
+def test_points_require_right_results_on_visible_and_fresh_inputs(visible, fresh, points, hidden):
     earned, verdict = grade_answer(MEAN, {0: outcomes(MEAN, visible, 0), 7: outcomes(MEAN, fresh, 7)}, 7)
     assert earned == points
     assert ("Right on the inputs that you see" in verdict.message) == hidden

@@ -37,7 +37,7 @@ def test_the_copy_that_a_submission_imports_has_no_answers(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_input_can_be_built_in_that_copy(tmp_path):
+def test_every_input_can_be_built_in_the_copy_that_a_submission_imports(tmp_path):
     """The copy keeps all that `Case.build` calls; it calls no function of an exercise and no helper of mistakes."""
     make_copy(tmp_path / "copy", all_exercises().values())
     code = f"""if True:

@@ -31,7 +31,7 @@ def test_the_last_definition_counts_and_a_cell_that_fails_loses_only_itself():
 
 
 def test_a_cell_defines_in_the_grading_what_it_defines_in_jupyter():
-    """The same magics are tried in IPython by `test_magics_are_no_mismatch`."""
+    """The same magics are tried in IPython by `test_a_magic_in_a_cell_is_no_cell_mismatch`."""
     answer = "def f():\n    return {}"
     for magic in ("%%time", "%%capture output", "%%prun -q", "\n%%time\n%%capture"):
         names = names_of(answer.format(1), f"{magic}\n{answer.format(2)}")

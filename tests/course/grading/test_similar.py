@@ -99,7 +99,7 @@ def own(number: int) -> str:
 
 @needs_copydetect
 @pytest.mark.parametrize(("copies", "students"), [(2, 3), (2, 20), (4, 20), (5, 20)])
-def test_every_pair_of_copies_is_found_and_nobody_else(copies, students):
+def test_similar_answers_finds_every_pair_of_copies_and_no_other_pair(copies, students):
     originals = (own(number % 5) if number < 5 else "" for number in range(students - copies))
     grading = class_of(*COPIES[:copies], *[COPIES[0]] * (copies - 4), *originals)
     pairs = itertools.combinations([chr(97 + i) for i in range(copies)], 2)
@@ -107,14 +107,14 @@ def test_every_pair_of_copies_is_found_and_nobody_else(copies, students):
 
 
 @needs_copydetect
-def test_similar_answers_pairs_are_not_transitive():
+def test_similar_answers_are_pairs_and_not_transitive():
     """Student b shares one answer with a and another one with c, while a and c have nothing in common."""
     pairs = similar_answers(class_of(SHAPE, SHAPE + MASK, MASK, *(own(number) for number in range(5))))
     assert pairs == [("a", "b", ["token_entropy"]), ("b", "c", ["completion_mask"])]
 
 
 @needs_copydetect
-def test_other_names_and_one_more_line_hide_nothing():
+def test_similar_answers_finds_a_copy_with_other_names_and_one_more_line():
     changed = (
         MASK.replace("seen", "done").replace("column", "part").replace("    parts =", "    unused = 1\n    parts =")
     )
@@ -124,7 +124,7 @@ def test_other_names_and_one_more_line_hide_nothing():
 
 @needs_copydetect
 @pytest.mark.slow
-def test_right_answers_that_were_written_apart_are_not_alike():
+def test_right_answers_written_independently_are_not_similar():
     """The library's answer and the published ones are compared, for every exercise."""
     for exercise in all_exercises().values():
         keys = [*published_answers(exercise), library_answer(exercise)]
@@ -147,7 +147,7 @@ def test_similar_answers_ignores_stubs_common_answers_and_the_library(answer):
     assert similar_answers(class_of(*[source] * copies, *(own(number) for number in range(9 - copies)))) == []
 
 
-def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, sandbox):
+def test_similar_answers_names_pasted_library_source_and_no_short_or_independent_answer(folder, sandbox):
     """The source is recognised whole and without comments; a long one also with a changed name."""
     library = {name: solution(find_exercise(name)) for name in POINTS}
     whole, bare = library["token_entropy"], re.sub(" *#.*", "", library["token_entropy"])
@@ -167,7 +167,7 @@ def test_library_source_pasted_is_seen_and_a_short_or_own_answer_is_not(folder, 
 
 
 @pytest.mark.parametrize("name", ["group_advantages", "rloo_advantages"])
-def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
+def test_similar_answers_names_a_copy_of_the_class_key_and_no_independent_answer(name):
     """A copy of the key is shown, with or without comments. The lesson's function and a renamed key are not."""
     variants = ClassKey("a class").exercises("02")
     key, lesson = solution(variants[name]), solution(find_exercise(name))
@@ -181,7 +181,7 @@ def test_the_key_of_a_class_is_shown_as_such_and_an_own_answer_is_not(name):
         assert ("as they stand in the key of your class" in class_page(grading, ["a.html"])) == is_shown
 
 
-def test_a_published_key_is_seen_under_the_name_of_the_exercise():
+def test_similar_answers_names_a_published_key_by_its_exercise():
     """Right answers in the tests of this repository are recognised, unless they are short."""
     for name, number, key in (
         ("completion_mask", "01_policy_gradient", mask_by_shifting),
@@ -193,7 +193,7 @@ def test_a_published_key_is_seen_under_the_name_of_the_exercise():
         assert pasted_answers(grading) == ({"a": [name]} if key else {})
 
 
-def test_a_stub_with_a_line_of_ones_own_is_not_the_library_s():
+def test_a_stub_with_one_added_line_does_not_count_as_library_source():
     for name in ("clipped_surrogate", "aggregate", "policy_loss"):
         head = stub_source(find_exercise(name)).rpartition("    raise ")[0]
         assert (

@@ -41,7 +41,7 @@ def test_a_renamed_function_is_recognised_by_its_cell(folder, sandbox):
     assert "You defined <code>my_reinforce_loss</code>" in page(folder, "students/bob.html")
 
 
-def test_an_answer_turned_into_text_is_named(folder, sandbox):
+def test_student_page_names_an_answer_whose_cell_became_text(folder, sandbox):
     notebook = json.loads((folder / "bob" / file_name("01")).read_text(encoding="utf-8"))
     for cell in notebook["cells"]:
         if cell["metadata"].get("grpo_lab") == {"exercise": "token_entropy"}:

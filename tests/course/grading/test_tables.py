@@ -50,7 +50,7 @@ def test_ungraded_students_have_a_blank_and_a_reason_in_platform_tables(tmp_path
             assert written[-2][-1].startswith("token_logprobs: 4 of 4.\n")
 
 
-def test_a_table_gives_a_spreadsheet_nothing_to_compute(tmp_path, sandbox):
+def test_tables_contain_no_spreadsheet_formula(tmp_path, sandbox):
     submit(tmp_path / "class" / '=HYPERLINK("x")' / file_name("01"))
     run(tmp_path / "class")
     assert table(tmp_path / "class")[0]["student"] == '\'=HYPERLINK("x")'

@@ -96,7 +96,7 @@ def test_a_demonstration_binds_all_that_it_names(tmp_path):
 
 # learn_to_stop is left out: its task shows no lines of Python, since its figure is at the end of the notebook.
 @pytest.mark.parametrize("name", sorted({*exercises_of_notebook("09")} - {"learn_to_stop"}))
-def test_lines_of_a_task_tell_what_is_given_from_what_is_right(name, capsys):
+def test_example_lines_of_a_task_print_other_output_for_the_stub_than_for_the_answer(name, capsys):
     lines = re.search(r"```python\n(.*?)```", find_exercise(name).task, re.DOTALL)[1]
     right, outputs = vars(sys.modules[find_exercise(name).function.__module__]), []
     for source in ("", stub_source(find_exercise(name))):

@@ -40,7 +40,7 @@ def test_a_trend_needs_eight_finite_values():
         trend(log_of(kl=[1.0] * 7 + [math.nan]), "kl")
 
 
-def test_a_spread_that_is_rounding_counts_as_none():
+def test_a_reward_deviation_of_rounding_size_counts_as_equal_rewards():
     """Where the deviation of the rewards or the gradient is nearly 0, the rewards of every group are equal."""
     settings = {"reward_std": [1e-7] * 4 + [0.5] * 4, "grad_norm": [1.0] * 6 + [1e-4] * 2}
     values = trend(log_of(frac_reward_zero_std=[0.0] * 8, **settings), "frac_reward_zero_std")

@@ -47,7 +47,7 @@ def test_math_reward_departs_from_a_teacher_in_listed_cases():
 
 
 @pytest.mark.slow
-def test_a_box_is_marked_like_a_block_and_an_expected_answer_is_equal_to_itself():
+def test_math_reward_marks_a_box_like_an_answer_block_and_each_answer_as_equal_to_itself():
     in_text = [pair for pair in EVERY if pair[1].strip() and "boxed" not in pair[1]]
     assert marked(in_text, lambda answer: rf"<think>so</think> So it is $\boxed{{{answer}}}$.") == in_text
     golds = list(dict.fromkeys((expected, expected, True) for expected, _, _ in EVERY))
@@ -90,7 +90,7 @@ def test_math_and_last_number_rewards_give_0_to_cut_off_completions():
 
 
 @pytest.mark.slow
-def test_agrees_with_trl_on_boxes():
+def test_math_reward_agrees_with_trl_on_boxes():
     accuracy_reward = pytest.importorskip("trl.rewards").accuracy_reward
     boxes = [r"\frac{1}{3}", r"\frac{1}{2}", "0.5", "x+1", "12", r"\sqrt{2}", r"\{1,2\}", "1,000", "3 = x"]
     golds = ["1/3", "$0.5$", r"\frac{2}{4}", "$1+x$", "13", r"$\sqrt{2}$", r"$\{2,1\}$", "1000", "$x=3$"]
@@ -98,7 +98,7 @@ def test_agrees_with_trl_on_boxes():
     assert math_reward(completions, answer=golds) == accuracy_reward(completions, golds)
 
 
-def test_an_expected_answer_that_is_no_mathematics_is_left_out_and_said():
+def test_math_reward_is_none_with_a_warning_for_expected_answers_that_it_cannot_read():
     unreadable = ["", "¿", r"\frac{1}{", "?"]
     with pytest.warns(RuntimeWarning, match=r"math_reward: 4 of 6 expected answers cannot be read .* row 2"):
         assert math_reward([answered("4")] * 6, answer=[4, None, *unreadable]) == [1.0] + [None] * 5
@@ -138,7 +138,7 @@ pieces = st.sampled_from(
 
 @settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(pieces, max_size=25).map("".join), st.lists(pieces, max_size=8).map("".join))
-def test_no_text_raises_and_a_number_is_equal_to_itself_alone(given_text, expected):
+def test_comparing_any_text_raises_nothing_and_equates_a_number_only_with_itself(given_text, expected):
     compare_without_library(expected, given_answer(f"<answer>{given_text}</answer>"))
     compare_without_library("4", given_answer(given_text))
     if compare_without_library("12345678901", given_text) is True:

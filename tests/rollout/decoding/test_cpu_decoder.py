@@ -26,7 +26,7 @@ def as_large(monkeypatch):
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_large_model_draws_what_it_drew_and_the_scorer_agrees(settings, request):
+def test_decoding_as_for_a_large_model_draws_the_same_completions_and_logprobs(settings, request):
     model, tokenizer = make_policy()
     small = sample(model, tokenizer, length=12, **settings)
     request.getfixturevalue("as_large")
@@ -92,7 +92,7 @@ def test_a_rare_token_of_a_large_vocabulary_comes_as_often_as_its_probability():
 
 
 @given(st.integers(1, 9), st.data())
-def test_prefixes_keep_their_place_and_no_place_is_read_after_it_was_written(before, data):
+def test_preallocated_rows_keep_their_place_and_are_not_read_after_being_written(before, data):
     parent = torch.tensor(sorted(data.draw(st.lists(st.integers(0, before - 1), min_size=1, max_size=12))))
     order = order_keeping_parents(parent)
     placed = parent[order]

@@ -176,7 +176,7 @@ def test_decoders_draw_and_score_alike_for_every_size(prompts):
 
 
 @pytest.mark.parametrize("heads", [(4, 1), (4, 4), (6, 3)], ids=str)
-def test_any_number_of_shared_heads_and_any_attention_of_the_model(heads):
+def test_decoders_agree_for_any_number_of_shared_heads_and_any_attention(heads):
     sizes = {"hidden_size": 24, "num_attention_heads": heads[0], "num_key_value_heads": heads[1]}
     for attention in ("sdpa", "eager"):
         model, tokenizer = make_policy(**sizes)
@@ -279,7 +279,7 @@ def test_sampling_restores_modes_even_after_a_failure(training, monkeypatch):
     assert model.training is training and model.config._attn_implementation == "sdpa"
 
 
-def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch):
+def test_a_model_whose_step_depends_on_the_length_is_sampled_by_generate(monkeypatch):
     adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
     assert has_fast_path(make_policy()[0])
     monkeypatch.setattr(CpuDecoder, "run", None)  # fails if it is called
@@ -289,7 +289,7 @@ def test_a_model_whose_step_depends_on_the_length_goes_the_plain_way(monkeypatch
     assert sample(*make_policy(), cache_implementation="dynamic").mask.any()
 
 
-def test_a_long_completion_in_float64_step_by_step():
+def test_a_long_completion_in_float64_equals_single_forward_passes():
     """In float64, a wrong column of the cache shows: its error is larger than rounding."""
     model, tokenizer = make_policy(scale=0.05)
     make_exact(model)

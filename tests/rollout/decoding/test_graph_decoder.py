@@ -43,7 +43,7 @@ def tapes(monkeypatch):
 
 
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
-def test_a_captured_step_does_what_the_step_does(settings, tapes):
+def test_a_captured_step_samples_like_generate(settings, tapes):
     policy = make_policy(pad_is_end=True)
     expected = sample(*policy, cache_implementation="dynamic", **settings)
     assert_same_rollouts(expected, static(policy, **settings))
@@ -51,7 +51,7 @@ def test_a_captured_step_does_what_the_step_does(settings, tapes):
 
 
 @pytest.mark.parametrize(("length", "every"), [(6, 4), (8, 4), (3, 16), (33, 16), (1, 1)])
-def test_the_interval_of_the_question_whether_all_have_ended_changes_nothing(length, every, tapes, monkeypatch):
+def test_steps_between_two_checks_for_the_end_change_no_completion(length, every, tapes, monkeypatch):
     monkeypatch.setattr(graph_decoder, "STEPS_PER_CHECK", every)
     policy, steps = make_policy(), []
     assert_same_rollouts(sample(*policy, length=length, cache_implementation="dynamic"), static(policy, length=length))
@@ -73,7 +73,7 @@ def loaded(model, settings, prompts=2, length=3, device="cpu"):
 
 @pytest.mark.parametrize("settings", PLAIN_AND_ALL, ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
-def test_a_step_reads_its_own_memory_and_the_weights_and_nothing_else(settings, autocast, monkeypatch):
+def test_a_captured_step_reads_only_its_own_memory_and_the_weights(settings, autocast, monkeypatch):
     without_capture(monkeypatch)
     model, _ = make_policy()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
@@ -109,7 +109,7 @@ def test_a_run_captures_twice_however_many_steps_it_has_and_draws_the_same(setti
     assert captures == 2
 
 
-def test_a_kept_graph_serves_the_same_sizes_and_weights_alone(tapes, monkeypatch):
+def test_a_kept_graph_is_reused_only_for_the_same_sizes_and_weights(tapes, monkeypatch):
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: True)
     model, tokenizer = make_policy()
     with graph_decoder.shared_decoder():

@@ -127,7 +127,7 @@ def test_the_longest_prompt_has_the_schemas_of_the_tools():
     assert longest_prompt(tokenizer, rows) < longest_prompt(tokenizer, rows, schemas)
 
 
-def test_padding_with_the_end_token_when_there_is_no_other():
+def test_a_tokenizer_without_a_padding_token_pads_with_the_end_token():
     model, tokenizer = make_policy()
     tokenizer.pad_token = None
     assert pad_token_id(tokenizer) == tokenizer.eos_token_id
@@ -171,7 +171,7 @@ def test_a_prompt_may_fill_the_context_to_the_last_token():
     assert rollout.prompt_mask.sum(-1).tolist() == [1, 121], "padding takes no place in it"
 
 
-def test_a_template_that_refuses_and_one_that_is_missing():
+def test_a_refusing_or_missing_chat_template_is_an_error_that_names_the_prompt():
     model, tokenizer = make_policy()
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(ValueError, match=r"prompts\[1\] is refused by the tokenizer's chat template .*alternate"):

@@ -83,7 +83,7 @@ ENTRANCES = {
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("wrong", [Uninherited(), OwnEnvironment, Adder()], ids=["object", "class", "with reset"])
-def test_what_is_no_environment_is_refused_with_what_to_do(wrong, entrance):
+def test_an_object_that_is_no_environment_is_refused_with_a_remedy(wrong, entrance):
     message = (
         "^environment is .*; expected an object whose class inherits from "
         r"grpo_lab\.rollout\.environments\.environment\.Environment"

@@ -64,7 +64,7 @@ def literal(model, tokenizer, rollout, row, respond, stop_strings, limit, max_tu
 
 @pytest.mark.parametrize("max_turns", [None, 1, 2])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_rollout_is_what_a_walk_token_by_token_finds(way, max_turns):
+def test_an_episode_rollout_equals_a_literal_walk_over_its_tokens(way, max_turns):
     model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer, cache_implementation=way, max_turns=max_turns, generations=4 * G)
     for row in range(len(rollout.mask)):
@@ -159,7 +159,7 @@ def test_a_captured_step_draws_what_generate_draws(monkeypatch):
     assert (rollout.logp - expected.logp).abs().max() < 1e-5
 
 
-def test_an_environment_may_write_what_the_sampler_could_not(monkeypatch):
+def test_an_environment_may_write_tokens_of_probability_zero(monkeypatch):
     """With top_k = 1 most tokens of a reply have probability 0, which must not be reported as a broken model."""
     model, tokenizer = make_policy()
     for way in WAYS:
@@ -224,7 +224,7 @@ def test_environment_tokens_give_the_models_logits_no_gradient(path, monkeypatch
             assert torch.equal(gradient > 0, expected), row
 
 
-def test_both_scorers_have_one_gradient(monkeypatch):
+def test_packed_and_plain_logprobs_of_episodes_have_the_same_gradient(monkeypatch):
     """In float64: the packed path, which has no logits for the environment, and the model's own forward pass."""
     model, tokenizer = make_policy()
     make_exact(model)
@@ -239,7 +239,7 @@ def test_both_scorers_have_one_gradient(monkeypatch):
         torch.testing.assert_close(packed_gradient, plain_gradient, rtol=1e-10, atol=1e-12)
 
 
-def test_lengths_entropy_and_tokens_are_the_policys():
+def test_lengths_entropy_and_tokens_count_only_tokens_of_the_policy():
     model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer)
     metrics = rollout_metrics(rollout, seconds=2.0)
@@ -306,7 +306,7 @@ def test_a_stop_string_counts_in_what_the_policy_wrote_in_this_turn():
     assert tokens.turn_of_token[0] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
 
 
-def test_a_character_split_over_tokens_is_found(tiny):
+def test_a_stop_string_split_over_several_tokens_is_recognised(tiny):
     """The tokenizer of the package encodes a Chinese character as bytes."""
     _, tokenizer = tiny
     ids = tokenizer("1+2。", add_special_tokens=False)["input_ids"]
@@ -346,7 +346,7 @@ def test_text_environment_refuses_wrong_input_by_name(settings, words):
         episodes(*make_policy(), **settings)
 
 
-def test_an_environment_that_fails_says_so():
+def test_an_error_inside_a_text_environment_is_a_run_error_that_quotes_it():
     def respond(texts):
         raise KeyError("secret")
 

@@ -94,7 +94,7 @@ def test_recomputed_layers_read_random_state_only_with_dropout(dropout, monkeypa
     hidden.sum().backward()
 
 
-def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
+def test_cudnn_attention_is_disabled_in_every_forward_pass(monkeypatch):
     """The kernels of a GPU are chosen in prompts, decoding, log-probabilities and checkpointed layers."""
     seen, plain = [], torch.nn.functional.scaled_dot_product_attention
 
@@ -118,7 +118,7 @@ def test_cudnn_is_off_wherever_our_attention_runs(monkeypatch):
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_attention_may_come_back_in_another_order_in_memory(monkeypatch):
+def test_packed_hidden_states_do_not_depend_on_the_memory_layout_of_attention(monkeypatch):
     """float32 kernels of a GPU return the heads of a token next to each other in memory."""
     model, plain = random_policy("small"), packing.scaled_dot_product_attention
     expected, _ = packed_hidden(model, batch())

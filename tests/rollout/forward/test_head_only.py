@@ -81,7 +81,7 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
     assert peak(48) - peak(12) < 0.2 * logits_bytes
 
 
-def test_a_model_whose_head_is_not_alone_goes_the_whole_way_with_one_warning(monkeypatch):
+def test_a_model_whose_head_cannot_run_alone_makes_all_logits_with_one_warning(monkeypatch):
     """The forward pass of OPT calls a module inside its `base_model` instead of `base_model` itself."""
     model, inputs = make_architecture("opt")[0], batch()
     monkeypatch.setattr(head_only, "_has_head_only", {})
@@ -96,7 +96,7 @@ def test_a_model_whose_head_is_not_alone_goes_the_whole_way_with_one_warning(mon
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
-def test_no_architecture_is_taken_for_what_it_is_not(name, monkeypatch):
+def test_chunked_head_of_each_architecture_gives_its_own_logits(name, monkeypatch):
     model, inputs = make_architecture(name)[0], batch()
     if has_fast_path(model):
         pytest.skip("its logits are made on the fast path")

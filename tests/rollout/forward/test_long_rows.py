@@ -126,7 +126,7 @@ def test_rows_of_one_token_each_need_no_attention(monkeypatch):
     torch.testing.assert_close(compute_logprobs(model, *inputs)[0][:, 0], expected, rtol=0, atol=1e-12)
 
 
-def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
+def test_a_mask_is_made_exactly_for_rows_up_to_the_longest_masked_length(monkeypatch):
     lengths = []
     plain = packing.additive_mask
 
@@ -143,7 +143,7 @@ def test_no_mask_is_made_above_a_length_and_none_is_missed_below(monkeypatch):
         lengths.clear()
 
 
-def test_the_kernel_is_chosen_by_device_and_precision_and_is_said():
+def test_kernel_of_long_rows_follows_device_and_precision_and_is_described():
     half, single = torch.bfloat16, torch.float32
     assert [kernel_of_long_rows(*where) for where in (("cuda", half), ("cuda", torch.float16))] == [VARLEN] * 2
     assert [kernel_of_long_rows(*where) for where in (("cuda", single), ("cpu", half))] == [BY_ROW] * 2
@@ -161,7 +161,7 @@ def test_keys_are_copied_where_the_kernel_lets_no_query_heads_share_one(monkeypa
         assert (key_copies("cuda", single, 7), key_copies("cpu", half, 7)) == (7, 1)
 
 
-def test_a_run_with_long_rows_says_what_attends_in_them(capsys, monkeypatch):
+def test_a_run_with_long_rows_prints_its_attention_kernel(capsys, monkeypatch):
     model, tokenizer = make_policy()
     for longest, expected in (
         (12, ["attention: rows of more than 12 tokens need no mask: a call for each row, in float32"]),

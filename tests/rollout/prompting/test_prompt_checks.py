@@ -84,7 +84,7 @@ LONG, REFUSED, WRONG = chat("1+" * 200), chat("a", "system"), [{"role": "user"}]
 
 @pytest.mark.parametrize("bad", [LONG, REFUSED, WRONG, "", "9" * 200, 7, []])
 @pytest.mark.parametrize("bad_index", [0, 1, 6, 7, 20])
-def test_the_row_that_is_wrong_is_the_same_for_any_number_at_once(bad, bad_index, tokenizer, monkeypatch):
+def test_the_refused_prompt_is_the_same_for_any_number_rendered_together(bad, bad_index, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES["strict"])
     prompts = [chat("1+1=?"), "2+2=?", chat("3+3=?")] * 7
     assert checked(prompts, tokenizer) is None
@@ -97,14 +97,14 @@ def test_the_row_that_is_wrong_is_the_same_for_any_number_at_once(bad, bad_index
     assert f"dataset row {bad_index}: " in message
 
 
-def test_a_template_that_drops_what_the_system_says_is_looked_at_with_it_put_back(tokenizer, monkeypatch):
+def test_prompt_length_counts_a_system_message_that_the_template_drops(tokenizer, monkeypatch):
     drops = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
     monkeypatch.setattr(tokenizer, "chat_template", drops)
     prompts = [chat("1+1=?")] * 3 + [chat("2+2=?", "1+" * 100)]
     assert "dataset row 3: prompt has" in checked(prompts, tokenizer)
 
 
-def test_templates_are_called_by_the_thousand(tokenizer, monkeypatch):
+def test_check_prompts_renders_thousands_of_prompts_per_call(tokenizer, monkeypatch):
     calls = []
     render = tokenizer.apply_chat_template
     monkeypatch.setattr(

@@ -63,7 +63,7 @@ OPENED = [
 
 
 @pytest.mark.parametrize("opened", OPENED)
-def test_a_thought_that_the_template_opens_begins_what_the_rewards_see(tiny, opened):
+def test_texts_for_rewards_begin_with_a_thought_tag_that_the_template_opens(tiny, opened):
     tokenizer = with_template(tiny, PLAIN + "{{ " + repr(opened) + " }}")
     rollout = sample_completions(tiny[0], tokenizer, [CHAT[-1:], "2+2=?"], 2, 8)
     plain = [
@@ -76,7 +76,7 @@ def test_a_thought_that_the_template_opens_begins_what_the_rewards_see(tiny, ope
     assert rollout.texts == [*rows_begun, *plain[2:]], "a text that opens nothing gets nothing"
 
 
-def test_a_thought_is_not_opened_twice(tiny):
+def test_an_opening_thought_tag_is_not_added_twice(tiny):
     ids = tiny[1]("<think>so</think>")["input_ids"]
     assert text_for_rewards(tiny[1], ids, {}, "<think>\n") == "<think>so</think>"
     assert thought_prefix(tiny[1], tiny[1]("is <think> a tag?")["input_ids"]) == ""

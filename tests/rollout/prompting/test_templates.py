@@ -45,7 +45,7 @@ def test_render_prompt_equals_transformers_where_no_message_is_lost(tiny, templa
     assert find_prompt_quirks(tokenizer, [CHAT, [CHAT[-1]]]) == {}
 
 
-def test_a_prompt_is_the_same_on_every_day(tiny):
+def test_a_template_with_the_date_renders_the_same_prompt_on_every_day(tiny):
     assert "Today is 26 Jul 2024." in render_prompt(with_template(tiny, DATED), CHAT)
     assert render_prompt(with_template(tiny, TIMED), CHAT).endswith("00:00:00")
 
@@ -71,7 +71,7 @@ def test_a_prompt_is_the_same_on_every_day(tiny):
         (PLAIN + "<think>\n\n</think>\n\n", {"opened": "opens <think> itself and closes it at once"}),
     ],
 )
-def test_a_line_says_what_a_template_does(tiny, template, quirks):
+def test_prompt_quirks_describe_changes_by_the_template(tiny, template, quirks):
     tokenizer = with_template(tiny, template)
     quirks_found = find_prompt_quirks(tokenizer, [CHAT], [tokenizer.eos_token_id])
     assert quirks_found.keys() == quirks.keys()

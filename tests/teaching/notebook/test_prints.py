@@ -22,13 +22,13 @@ def known(monkeypatch):
     monkeypatch.setattr(prints, "catalogue", lambda target: KNOWN)
 
 
-def test_numbers_stay_and_what_is_not_known_stays(known):
+def test_translated_prints_keep_numbers_and_unknown_words(known):
     assert translated_print("rounds 5 to 1,024\nright\nwritten by a model", "zh_CN") == (
         "第 5 到 1,024 轮\n正确\nwritten by a model"
     )
 
 
-def test_columns_end_where_they_do_in_english(known):
+def test_columns_of_a_translated_table_end_where_the_english_ones_do(known):
     english = "  calculator     0.25   right    0.5"
     chinese = translated_print(english, "zh_CN")
     assert chinese.split() == ["计算器", "0.25", "正确", "0.5"]
@@ -37,7 +37,7 @@ def test_columns_end_where_they_do_in_english(known):
     assert width(chinese[: chinese.index("0.25")]) == english.index("0.25")
 
 
-def test_a_cell_that_leaves_no_room_is_one_space_away(monkeypatch):
+def test_a_wide_cell_of_a_translated_table_is_followed_by_one_space(monkeypatch):
     monkeypatch.setattr(prints, "catalogue", lambda target: {"a": "甲乙丙丁"})
     assert translated_print("a  1  2", "zh_CN") == "甲乙丙丁 1 2"
 

@@ -76,7 +76,7 @@ def test_the_search_tree_has_a_disc_for_each_guess_and_a_line_for_each_word():
 BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}
 
 
-def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
+def test_parts_of_the_memory_figure_stand_end_to_end_with_their_names():
     ends: dict[float, float] = {}
     for bar in plots.memory_bars(BARS).axes[0].patches:
         assert bar.get_x() == pytest.approx(ends.get(bar.get_y(), 0.0))
@@ -94,7 +94,7 @@ def test_pieces_of_memory_stand_end_to_end_each_named_on_it_or_below():
         assert {f"{size} GB GPU" for size in gpu_sizes} <= {*names_on_bars}
 
 
-def test_a_step_over_time_has_the_peaks_of_its_plans():
+def test_memory_over_a_step_has_the_peaks_of_its_plans():
     several = GRPOConfig(beta=0.1, per_device_train_batch_size=64, gradient_accumulation_steps=4)
     plans = {
         name: plan_memory(shape_config("qwen2"), several, prompt_length=64, precision=name)

@@ -100,7 +100,7 @@ def test_each_label_of_the_built_lessons_is_in_the_catalogue():
         assert not unknown, f"{path.name}: add to po/zh_CN/{FIGURES}: {unknown}"
 
 
-def test_the_loop_speaks_chinese():
+def test_stages_of_the_loop_diagram_have_chinese_names():
     fig = plots.diagrams.loop._row(("reward",), ("prompts",))
     labels.translate_labels(fig, CHINESE)
     assert not labels.figure_labels(fig), "all seven stages have a Chinese name"

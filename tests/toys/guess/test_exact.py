@@ -97,7 +97,7 @@ def test_leave_one_out_is_unbiased_for_any_group_and_turn_baseline(policy, name,
     assert variance > 0.01
 
 
-def test_no_advantage_for_a_turn_that_is_alone_is_a_bias(policy):
+def test_an_advantage_of_zero_for_a_turn_alone_in_its_state_is_biased(policy):
     """If no other episode has a turn in the same state, a baseline of 0 is unbiased, but an advantage of 0 is not."""
 
     def alone_gets_nothing(rewards, mask, states):
@@ -132,7 +132,7 @@ def test_the_loss_of_all_episodes_in_proportion_has_the_exact_gradient(policy):
             assert_near(of_loss, -exact, 1e-10)
 
 
-def test_expected_step_is_the_reward_gradient_if_replies_are_masked(policy):
+def test_expected_step_equals_the_reward_gradient_only_if_replies_are_masked(policy):
     parameters = list(policy.parameters())
     exact = torch.autograd.grad(win_probability(policy), parameters, materialize_grads=True)
     exact = torch.nn.utils.parameters_to_vector(exact)

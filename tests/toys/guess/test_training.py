@@ -13,7 +13,7 @@ def weights(run):
     return torch.cat([parameter.flatten() for parameter in run.policy.parameters()])
 
 
-def test_the_same_seed_gives_the_same_run_and_looking_more_often_changes_nothing():
+def test_train_guess_depends_on_the_seed_and_not_on_the_number_of_evaluations():
     run, repeated, measured_often, other_seed = (
         train_guess(WORLD, **(SHORT | change)) for change in ({}, {}, {"eval_every": 1}, {"seed": 1})
     )
@@ -27,7 +27,7 @@ def test_the_same_seed_gives_the_same_run_and_looking_more_often_changes_nothing
 @pytest.mark.parametrize(
     "change", [{"entropy_weight": 0.1}, {"groups": "mixed secrets"}, {"advantage": "state"}, {"train_on_replies": True}]
 )
-def test_an_option_changes_the_run(change):
+def test_each_option_of_train_guess_changes_the_run(change):
     assert not torch.equal(weights(train_guess(WORLD, **SHORT)), weights(train_guess(WORLD, **SHORT, **change)))
 
 
@@ -49,6 +49,6 @@ def test_train_guess_learns_to_search_three_numbers_with_two_guesses():
 
 
 @pytest.mark.parametrize("wrong", [{"groups": "x"}, {"advantage": "x"}, {"num_generations": 1}, {"learning_rate": 0.0}])
-def test_settings_that_make_no_sense_are_refused(wrong):
+def test_train_guess_refuses_impossible_settings_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         train_guess(WORLD, **wrong)

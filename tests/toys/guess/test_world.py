@@ -54,5 +54,5 @@ def test_the_policy_wrote_the_guesses_and_nothing_else_and_wins_at_the_end():
     assert episode_rewards(WORLD, tokens).tolist() == [[0, 1], [1, 0], [0, 0]]
 
 
-def test_binary_search_is_the_best_that_there_is():
+def test_best_reward_of_a_guess_world_is_that_of_binary_search():
     assert [GuessWorld(*size).best_reward for size in ((7, 3), (15, 4), (15, 3), (1, 1))] == [1, 1, 7 / 15, 1]

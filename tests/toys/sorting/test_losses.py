@@ -37,7 +37,7 @@ def loss_loop(logp, old_logp, advantages, loss, epsilon):
 @pytest.mark.parametrize("loss", LOSSES)
 @few
 @given(B=st.integers(1, 4), T=st.integers(1, 4), seed=seeds, epsilon=st.sampled_from([0.1, 0.2, 0.5]))
-def test_losses_are_the_loops_in_value_and_gradient(loss, B, T, seed, epsilon):
+def test_sorting_losses_equal_literal_loops_in_value_and_gradient(loss, B, T, seed, epsilon):
     old, advantages = -draw(B, T, seed=seed).abs(), draw(B, seed=seed + 2)
     logp = old + draw(B, T, seed=seed + 1, scale=0.4)
     assert_agree(
@@ -49,7 +49,7 @@ def test_losses_are_the_loops_in_value_and_gradient(loss, B, T, seed, epsilon):
 
 @few
 @given(B=st.integers(1, 4), T=st.integers(1, 4), seed=seeds, beta=st.sampled_from([0.0, 0.3, 2.0]))
-def test_the_kl_penalty_is_the_loop_in_value_and_gradient(B, T, seed, beta):
+def test_kl_penalty_equals_a_literal_loop_in_value_and_gradient(B, T, seed, beta):
     ref = -draw(B, T, seed=seed).abs()
 
     def loop(x):

@@ -34,7 +34,7 @@ def policy_loop(prompts, embedding, encode, decode):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 2, 2, 1), (2, 3, 3, 4, 2), (3, 2, 2, 3, 4)])
-def test_the_policy_is_the_loop_in_value_and_gradient(shape):
+def test_position_logprobs_equal_a_literal_loop_in_value_and_gradient(shape):
     S, P, T, V, D = shape
     prompts = numbers_of((S, P, T), V, seed=3)
     assert_agree(
@@ -74,7 +74,7 @@ def test_every_prompt_and_seed_draws_from_its_own_row(shape, seed):
 
 @few
 @given(st.tuples(*[st.integers(1, 3)] * 5), seeds)
-def test_response_logprobs_are_the_loop_in_value_and_gradient(shape, seed):
+def test_response_logprobs_equal_a_literal_loop_in_value_and_gradient(shape, seed):
     S, P, G, T, V = shape
     responses = numbers_of((S, P, G, T), V, seed)
     assert_agree(

@@ -29,7 +29,7 @@ def pairs_loop(y):
 
 @many
 @given(st.integers(1, 5), st.integers(2, 5), st.integers(1, 6), seeds)
-def test_rewards_are_the_loops(B, T, V, seed):
+def test_sorting_rewards_equal_those_of_literal_loops(B, T, V, seed):
     prompts, responses = numbers_of((B, T), V, seed), numbers_of((B, T), V, seed + 1)
     x, y = prompts.tolist(), responses.tolist()
     assert ascending_pairs(responses).tolist() == [pairs_loop(y[b]) for b in range(B)]

@@ -47,7 +47,7 @@ def test_the_same_seeds_give_the_same_run():
 
 
 @pytest.mark.parametrize("loss", ["naive", "unclipped", "clipped"])
-def test_a_seed_gives_the_same_run_alone_and_in_company(loss):
+def test_a_sorting_run_does_not_depend_on_the_other_seeds_trained_with_it(loss):
     together = train_sorting(PROMPTS, seeds=[3, 5, 4], loss=loss, **SHORT)
     alone = train_sorting(PROMPTS, seeds=[5], loss=loss, **SHORT)
     assert_near(weights_of(together)[1:2], weights_of(alone), tolerance=1e-4)
@@ -56,7 +56,7 @@ def test_a_seed_gives_the_same_run_alone_and_in_company(loss):
         assert_near(together.history[name][1:2], alone.history[name], tolerance=1e-4)
 
 
-def test_looking_more_often_changes_nothing():
+def test_more_frequent_evaluations_change_no_weight_of_a_sorting_run():
     often, seldom = (train_sorting(PROMPTS, seeds=[2], **(SHORT | {"eval_every": n})) for n in (1, 6))
     assert torch.equal(weights_of(often), weights_of(seldom))
 
@@ -76,7 +76,7 @@ def test_one_step_is_one_adam_step_on_the_mean_loss_of_the_seed():
         assert_near(trained, expected, tolerance=1e-5)
 
 
-def test_a_batch_holds_numbers_of_the_policy_that_sampled_and_of_its_own_prompts():
+def test_a_sorting_batch_has_the_logprobs_of_the_sampling_policy_for_its_own_prompts():
     policy, prompts = init_policy(4, 2, 3, generators(0, 1)), torch.stack([PROMPTS.train[:5]] * 2)
     batch = collect_batch(policy, prompts, repaired_reward, "centred", 4, generators(7, 8))
     expected = response_logprobs(position_logprobs(prompts, *policy), batch.responses).detach()

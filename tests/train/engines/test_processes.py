@@ -95,7 +95,7 @@ OPTIONS = {"DDP": [], "FSDP2": ["--fsdp"], "LoRA": ["--use_peft"], "FSDP2 and Lo
 @pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize("way", ["FSDP2 and LoRA"])  # includes the other ways; the parameters ("way", OPTIONS) run all
-def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way, tmp_path):
+def test_a_run_with_a_killed_process_ends_with_a_message_and_resumes(way, tmp_path):
     require_engine("trl")
     (tmp_path / "dying.py").write_text(DYING)
     run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *OPTIONS[way]]
@@ -114,7 +114,7 @@ def test_a_run_one_of_whose_processes_is_killed_ends_with_a_word_and_goes_on(way
 
 
 @pytest.mark.parametrize("describe_saved", [None, lambda: "'out/checkpoint-2' is saved."], ids=["second", "first"])
-def test_stop_if_a_process_is_gone_hands_on_how_to_resume(describe_saved, monkeypatch):
+def test_stop_if_a_process_is_gone_ends_with_the_hint_on_resuming(describe_saved, monkeypatch):
     """The command replaces the hint by its own, which needs the hint apart from the message."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     previous = signal.getsignal(signal.SIGTERM)
@@ -136,7 +136,7 @@ def test_the_command_names_the_command_that_goes_on_after_a_lost_process():
 
 
 @pytest.mark.parametrize(("rank", "trackers"), [(0, "tensorboard"), (1, "none")])
-def test_of_several_processes_the_first_one_reports(rank, trackers, monkeypatch):
+def test_only_the_first_process_reports_to_trackers(rank, trackers, monkeypatch):
     require_engine("trl")
     from grpo_lab.train.trl.run import _config_of_process
 
@@ -158,7 +158,7 @@ def test_the_table_of_a_file_for_trl_is_printed_by_the_first_process_alone(rank,
     assert "which says what is not here: dataset_name, min_p" in shown.err
 
 
-def test_how_processes_share_the_rows_and_what_they_cannot(monkeypatch):
+def test_batch_settings_per_process_share_the_rows_evenly_or_are_refused(monkeypatch):
     require_engine("trl")
 
     def shared(**settings):

@@ -241,7 +241,7 @@ def test_epochs_are_counted_and_cannot_be_given_beside_steps():
 
 
 @pytest.mark.parametrize("size", ["4", 0, True, 2.5])
-def test_a_batch_of_another_kind_is_named(size):
+def test_a_batch_size_that_is_no_positive_integer_is_refused_by_name(size):
     with pytest.raises(InputError, match="per_device_train_batch_size is .*; expected a whole number of at least 1"):
         translate({"per_device_train_batch_size": size, "dataset_name": "x"}, OPTIONS, {})
 
@@ -287,7 +287,7 @@ def test_a_default_that_nothing_reads_has_no_note():
     assert "use_bias_correction_kl" not in {*result.options, *result.trl_defaults, *result.noted_names}
 
 
-def test_a_name_has_one_note():
+def test_each_name_in_a_file_for_trl_has_one_note():
     """A converted number of steps that nothing reads is not noted as converted as well."""
     content = {"sync_ref_model": True, "ref_model_sync_steps": 10, "num_iterations": 2, "beta": 0.0}
     result = translate(content | {"ref_model_mixup_alpha": 1.0}, OPTIONS, {})
@@ -295,7 +295,7 @@ def test_a_name_has_one_note():
     assert "ref_model_sync_steps" not in result.notes_by_kind[OTHER_MEANING]
 
 
-def test_lines_of_the_table_hold_what_fits():
+def test_lines_of_the_translation_table_are_wrapped_at_its_width():
     lines = translation._wrapped("taken", [f"name_{number} 1" for number in range(40)], ": why")
     assert max(map(len, lines)) <= 120 and lines[0].startswith("  taken ") and lines[-1].endswith(": why")
     text = " ".join(line.strip().removeprefix("taken").strip() for line in lines)

@@ -119,7 +119,7 @@ def test_trl_shows_the_rewards_the_thought_that_a_template_opens(tiny):
 DROPPING = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
 
 
-def test_prompts_that_trl_would_get_wrong_are_refused(checkpoint_name):
+def test_prompts_that_trl_would_render_otherwise_are_refused(checkpoint_name):
     model, tokenizer = load_policy(checkpoint_name, precision="fp32")
     tokenizer.chat_template = DROPPING
     rows = [row | {"prompt": [{"role": "system", "content": "abc"}, *row["prompt"]]} for row in ROWS]
@@ -149,7 +149,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(checkpoint_name, tmp_
     assert refused(train_command.main, *run).endswith("and the name of this folder)")
 
 
-def test_a_run_that_breaks_or_is_stopped_goes_on_as_if_it_had_not(checkpoint_name, tmp_path):
+def test_an_interrupted_or_stopped_run_on_trl_resumes_to_the_bit(checkpoint_name, tmp_path):
     """The runs are equal to the bit, with a reference model, several updates per step and evaluations."""
     settings = {"max_steps": 5, "save_steps": 2, "beta": 0.1, "num_iterations": 2, "eval_steps": 2}
     settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}

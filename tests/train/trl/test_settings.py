@@ -139,7 +139,7 @@ def test_vllm_options_reach_trl_or_are_refused(monkeypatch, checkpoint_name):
             engine.run(*load_policy(checkpoint_name), ROWS, letter_reward, config=make_config())
 
 
-def test_a_runs_own_file_moves_over_and_one_table_says_what_differs(tmp_path):
+def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_path):
     file = tmp_path / "grpo_config.json"
     saved = GRPOConfig(log_kl=True, precision="bf16", num_iterations=2, max_steps=7).as_dict() | {"model": "tiny"}
     file.write_text(json.dumps(saved), encoding="utf-8")

@@ -157,7 +157,7 @@ def test_a_refused_setting_in_the_file_of_a_run_is_dropped_if_the_training_is_th
 
 
 @pytest.mark.parametrize("part", ["base", "config", "objective", "advantages"])
-def test_settings_and_formulas_know_no_engine(part):
+def test_settings_and_formulas_do_not_name_trl(part):
     """Neither an import of TRL or of `grpo_lab.train`, nor a name of the table."""
     folder = PACKAGE / part
     for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]:

@@ -268,7 +268,7 @@ def test_held_out_episodes_are_evaluated_and_episodes_are_written_down(tmp_path,
     assert "step 2: the best and the worst of 8 completions" in capsys.readouterr().out
 
 
-def test_trl_has_no_environment_of_texts(policy):
+def test_a_text_environment_is_refused_on_trl(policy):
     config = make_config(max_steps=1, precision="fp32")
     with pytest.raises(InputError, match="engine is trl, which has no environment that replies within a completion"):
         trl_run.train(*policy, ROWS, messages_reward, config, environment=TextEnvironment(list))

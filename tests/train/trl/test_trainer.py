@@ -21,7 +21,7 @@ trl_trainer = pytest.importorskip("grpo_lab.train.trl.trainer")
 ROWS = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "answer": str(n + 1)} for n in range(4)]
 
 
-def test_a_cpu_has_no_index_even_on_several_processes(monkeypatch):
+def test_the_cpu_device_on_trl_has_no_index_with_several_processes(monkeypatch):
     set_up = trl_trainer.trl.GRPOConfig._setup_devices.func
 
     def with_index(arguments):

@@ -44,7 +44,7 @@ def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero(name):
 
 
 @pytest.mark.parametrize("name", EAGER)
-def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
+def test_optimizer_state_is_restored_to_the_bit_in_its_own_memory(name):
     start = torch.randn(8192, generator=torch.Generator().manual_seed(1))
     gradients = torch.randn(6, 8192, generator=torch.Generator().manual_seed(2))
 
@@ -70,7 +70,7 @@ def test_the_state_comes_back_bit_for_bit_and_owns_its_memory(name):
 
 @pytest.mark.parametrize("max_norm", [0.5, 1e3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_clipping_is_torchs_but_for_the_rounding_of_its_norm(dtype, max_norm):
+def test_gradient_clipping_equals_that_of_torch_up_to_rounding(dtype, max_norm):
     shapes, generator = [(3, 5), (40,), (1,)], torch.Generator().manual_seed(0)
     gradients = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
     ours, theirs = ([torch.nn.Parameter(torch.zeros_like(g)) for g in gradients] for _ in range(2))
@@ -119,7 +119,7 @@ def test_fp16_scales_the_loss_so_that_a_gradient_too_small_for_fp16_still_arrive
     assert torch.allclose(optimizer.tensors()[f"{index}.exp_avg"], torch.tensor(1e-8), rtol=1e-2)
 
 
-def test_an_overflow_halves_the_loss_scale_until_none_is_left():
+def test_an_overflow_halves_the_loss_scale_down_to_1():
     model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
     start, scales = weights(model), []
     for _ in range(12):
@@ -188,7 +188,7 @@ def test_quantisation_code_is_that_of_torchao(values):
         assert torch.equal(adamw_8bit.nearest_codes(scaled, limits), quantize_8bit_with_qmap(scaled, table))
 
 
-def test_a_step_in_8_bits_is_few_kernels(monkeypatch):
+def test_an_eight_bit_optimizer_step_launches_few_kernels(monkeypatch):
     """The count leaves out copies to and from the parameters; torchao's update needs 160 kernels for each parameter."""
     monkeypatch.setattr(adamw_8bit, "PIECE_SIZE", 2**16)
     weights = [torch.nn.Parameter(random(64, 256).bfloat16()) for _ in range(10)] + [torch.nn.Parameter(random(300))]
@@ -214,7 +214,7 @@ def test_noise_below_the_last_bit_rounds_without_bias():
 
 
 @pytest.mark.parametrize(("name", "share"), [("bf16", 1.0), ("bf16-naive", 0.02)])
-def test_share_of_200_updates_in_one_direction_that_reaches_the_weights(name, share):
+def test_share_of_updates_that_reaches_the_weights_is_that_of_the_optimizer(name, share):
     torch.manual_seed(0)
     start, steps = (0.02 * random(2**17)).bfloat16(), 200 if name == "bf16-naive" else 20
     weight = torch.nn.Parameter(start.clone())
@@ -243,7 +243,7 @@ def test_parameters_that_are_not_contiguous_are_named():
         eight_bit([torch.nn.Parameter(torch.zeros(3)), odd], 0.1)
 
 
-def test_without_torchao_the_error_says_what_to_do(monkeypatch):
+def test_eight_bit_optimizer_without_torchao_is_an_error_with_remedies(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao.optim.quant_utils", None)
     model = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))])
     with pytest.raises(ImportError, match=r"pip install .grpo-lab\[torchao\].*precision='fp32-master'"):

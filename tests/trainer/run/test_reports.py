@@ -75,7 +75,7 @@ def test_equal_rewards_are_reported_early_and_at_the_end(max_steps, counts, caps
     assert len(lines) == len(begins) and all(map(str.startswith, lines, begins))
 
 
-def test_one_mixed_group_or_no_baseline_counts_as_a_signal(capsys):
+def test_a_group_of_unequal_rewards_or_an_advantage_without_baseline_counts_as_signal(capsys):
     model, tokenizer = make_policy()
     steps = []
 
@@ -113,7 +113,7 @@ def record(reward, completion="b", prompt="a"):
     return {"step": 7, "prompt": prompt, "completion": completion, "reward": reward}
 
 
-def test_a_record_says_everything_about_a_completion():
+def test_completion_record_has_all_fields():
     model, tokenizer = make_policy()
     config = make_config(reward_weights=[1.0, 0.5])
     torch.manual_seed(0)
@@ -134,7 +134,7 @@ def test_a_record_says_everything_about_a_completion():
     assert short, "drawn so that one function does not apply to a row"
 
 
-def test_a_row_is_one_line_whatever_was_said():
+def test_a_row_of_the_completions_table_is_one_line():
     text = 'one\ntwo\x1b[2J\r"\u202e' + "x" * 500
     unrewarded = record(0.0) | {"reward": None}  # no reward function applies: it is recorded and not ranked
     messages = [{"role": "user", "content": "1+1=?\n"}]
@@ -147,7 +147,7 @@ def lines(folder):
     return [json.loads(line) for line in (folder / "completions.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_every_so_many_steps_a_table_is_printed_and_all_go_into_the_file(tmp_path, capsys):
+def test_completions_are_printed_every_logging_steps_and_all_are_written_to_the_file(tmp_path, capsys):
     settings = {"log_completions": True, "logging_steps": 2, "disable_tqdm": False}
     _, history = train_small(output_dir=str(tmp_path), max_steps=5, **settings)
     records, captured = lines(tmp_path), capsys.readouterr()
@@ -188,7 +188,7 @@ def test_a_run_shorter_than_logging_steps_shows_the_completions_of_its_last_step
     assert "step 3: the best and the worst of 8 completions" in capsys.readouterr().out
 
 
-def test_of_advantages_for_each_token_a_completion_is_recorded_with_their_mean():
+def test_completion_record_has_the_mean_of_advantages_per_token():
     experience = small_policy.ragged_experience((3, 24, 1, 7))
     advantages = torch.where(experience.loss_mask, torch.randn(experience.loss_mask.shape), torch.nan)
     rewarded = replace(experience, rewards_per_func=experience.rewards[:, None])

@@ -108,7 +108,7 @@ def test_evaluations_and_checkpoints_are_made_when_they_are_due(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["step", "step_time"])
-def test_a_metric_of_the_run_is_no_name_for_one_of_the_loop(name):
+def test_a_metric_of_a_users_loop_may_not_have_the_name_of_a_run_metric(name):
     with Run(*make_policy(), ROWS, None, make_config()) as run:
         step = next(run.steps())
         with pytest.raises(RunError, match=f"^metrics have '{name}' twice; expected another name"):
@@ -275,7 +275,7 @@ def test_a_reference_on_a_gpu_that_is_not_there_is_named():
 
 
 @pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
-def test_an_error_leaves_nothing_open(fails, tmp_path, monkeypatch):
+def test_an_error_in_a_run_closes_its_trackers_and_restores_the_state_of_the_caller(fails, tmp_path, monkeypatch):
     """If the last resource cannot be opened, or if a step fails, mode and random state of the caller are restored."""
     closed = []
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.close", lambda self: closed.append(self))

@@ -57,7 +57,7 @@ def test_completions_are_printed_and_written(capsys):
     assert "the best and the worst of 2 completions" in capsys.readouterr().out
 
 
-def test_both_engines_write_their_steps_here():
+def test_metrics_file_is_written_only_by_the_step_log():
     """A second place that writes metrics.jsonl would drift from the first."""
     package = Path(__file__).parents[3] / "grpo_lab"
     files = [file for part in ("trainer", "train") for file in (package / part).rglob("*.py")]

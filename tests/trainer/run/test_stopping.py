@@ -28,7 +28,7 @@ def send(number, last, times=1):
     ("number", "last"),
     [(signal.SIGINT, 3), *(pytest.param(signal.SIGTERM, last, marks=pytest.mark.slow) for last in (1, 2))],
 )
-def test_a_signal_saves_the_step_at_hand_and_says_how_to_go_on(number, last, undisturbed, tmp_path, capsys):
+def test_a_signal_saves_the_current_step_and_prints_how_to_resume(number, last, undisturbed, tmp_path, capsys):
     folder, before = tmp_path / "out", {name: signal.getsignal(name) for name in NAMES}
     with pytest.raises(Stopped) as stopped:
         cheap_run(folder, callback=send(number, last))

@@ -93,7 +93,7 @@ def test_check_trackers_names_missing_packages_with_their_install_command(servic
         train_small(output_dir=str(tmp_path / "out"), report_to="trackio")
 
 
-def test_every_number_of_every_step_arrives_and_a_run_that_goes_on_is_the_same_run(service, tmp_path, monkeypatch):
+def test_trackers_receive_every_metric_and_a_resumed_run_continues_the_same_tracker_run(service, tmp_path, monkeypatch):
     def kill(step, metrics):
         if step == 3:
             raise Killed

@@ -118,7 +118,7 @@ def test_train_evaluate_and_chat_commands_take_tools(workdir, capsys):
     assert result["rewards/World/mean"] == result["reward"] == 0.5 and "tools/failure_frequency" in result
 
 
-def test_chat_shows_what_tools_say(workdir, monkeypatch, capsys):
+def test_chat_command_shows_the_results_of_tools(workdir, monkeypatch, capsys):
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: make_tool_policy())
     words = ["--model", "model", "--tools", "my_world.py:add", "--prompt", "1+2", "--max_new_tokens", "200"]
     outputs = []
@@ -171,7 +171,7 @@ def test_chat_plays_a_problem_of_a_task_and_says_its_reward(game, capsys):
     assert "\n".join(turns) == f"{call('add', a=1, b=2)}\u00ab{reply}\u00bb\N{REPLACEMENT CHARACTER}3"
 
 
-def test_a_question_of_ones_own_takes_the_columns_of_a_problem(game, capsys):
+def test_chat_command_plays_a_typed_question_with_the_columns_of_a_problem(game, capsys):
     assert chat.main([*game, "--task", "mine.jsonl", "--prompt", "what?"]) == 0
     assert "you:" not in (output := capsys.readouterr().out) and "reward: " in output
     assert chat.main([*game, "--prompt", "what?"]) == 2
@@ -254,7 +254,7 @@ def test_a_task_with_an_environment_takes_no_other(command, words, option, workd
     assert f"{option[0]} is given for a task that has an environment of its own" in capsys.readouterr().err
 
 
-def test_a_reward_may_need_the_environments_and_then_there_must_be_some(workdir, capsys):
+def test_a_reward_that_needs_environments_is_refused_without_any(workdir, capsys):
     content = "def total(environments, **kwargs):\n    return [float(each.total) for each in environments]\n"
     (workdir / "rewards_with_environments.py").write_text(content, encoding="utf-8")
     rows = "".join(json.dumps({"prompt": f"1+{n}"}) + "\n" for n in range(4))

@@ -185,7 +185,7 @@ def test_asynchronous_calls_of_several_episodes_wait_together(monkeypatch, polic
     assert all(results_of(rollout, row) == ["met"] for row in range(everybody))
 
 
-def test_a_result_of_a_megabyte_is_cut_and_says_so(monkeypatch, policy):
+def test_a_long_tool_result_is_cut_with_a_note(monkeypatch, policy):
     episodes = [[call("writes_much", n=1_000_000) + END, "ok" + END]]
     monkeypatch.setattr("grpo_lab.rollout.environments.tools.tool_episode.MAX_RESULT_CHARACTERS", 50)
     rollout = play(monkeypatch, policy, episodes, ToolEnvironment(TOOLS))
@@ -301,7 +301,7 @@ def test_one_event_loop_serves_an_environment(monkeypatch, policy):
     assert results_of(rollout) == ["1", "2"] and rollout.episodes[0].reward == 1.0
 
 
-def test_an_environment_that_hangs_earns_nothing_and_is_replaced(monkeypatch, policy):
+def test_an_environment_that_hangs_has_no_reward_and_is_replaced(monkeypatch, policy):
     class Swamp(CountingEnvironment):
         def step(self) -> str:
             """Sink."""
@@ -315,7 +315,7 @@ def test_an_environment_that_hangs_earns_nothing_and_is_replaced(monkeypatch, po
     assert again.episodes[0].reward == 0.0 and again.episodes[0].environment is not lost
 
 
-def test_an_environment_without_tools_has_a_reward_alone(monkeypatch, policy):
+def test_an_environment_without_tools_gives_only_a_reward(monkeypatch, policy):
     class Silent:
         def reset(self, **row):
             return " go"

@@ -100,7 +100,7 @@ def test_damaged_metrics_are_written_again(undisturbed, tmp_path):
 @pytest.mark.parametrize(
     ("name", "spoil"), [pytest.param(*case, marks=[pytest.mark.slow] * (n > 0)) for n, case in enumerate(HARMLESS)]
 )
-def test_damage_to_files_that_nothing_needs_does_no_harm(name, spoil, undisturbed, tmp_path, capsys):
+def test_damage_to_files_that_no_run_needs_changes_no_resumed_run(name, spoil, undisturbed, tmp_path, capsys):
     folder = copy_of(undisturbed[0], tmp_path / "out")
     spoil(folder / name)
     end = cheap_run(folder)
@@ -142,7 +142,9 @@ FULL, CLOSED = errno.ENOSPC, errno.EACCES
     ("fault", "every"),
     [(FULL, 29), *(pytest.param(fault, every, marks=pytest.mark.slow) for fault, every in ((FULL, 2), (CLOSED, 5)))],
 )
-def test_from_any_change_on_nothing_can_be_written(fault, every, counted_run, tmp_path):
+def test_a_run_whose_disk_fails_from_any_change_on_ends_with_a_remedy_and_can_go_on(
+    fault, every, counted_run, tmp_path
+):
     changes, expected = counted_run
     message = (
         rf"^\[Errno {fault}\] '.*' could not be read or written \({re.escape(os.strerror(fault))}\): fix that, then "
@@ -162,7 +164,7 @@ def test_from_any_change_on_nothing_can_be_written(fault, every, counted_run, tm
             assert metrics_in(end[0])[-1]["step"] == 4
 
 
-def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, counted_run):
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_removed(tmp_path, counted_run):
     def full(*arguments, **keywords):
         raise OSError(FULL, os.strerror(FULL), "optimizer.safetensors")
 
@@ -173,7 +175,7 @@ def test_a_checkpoint_that_finds_no_room_gives_back_what_it_took(tmp_path, count
     assert_same_end(cheap_run(tmp_path / "out"), counted_run[1])
 
 
-def test_a_checkpoint_that_cannot_be_read_is_no_broken_one(tmp_path, counted_run):
+def test_a_checkpoint_without_permission_to_read_does_not_count_as_broken(tmp_path, counted_run):
     folder = resuming.cheap_run_until(tmp_path / "out", 3)
     old_contents = contents(folder)
 

@@ -27,7 +27,7 @@ from tests.support.small_policy import ROWS, letter_reward, make_config, make_po
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
-def test_killed_before_any_change_to_the_file_system(every, counted_run, tmp_path):
+def test_a_run_killed_before_any_change_to_the_file_system_resumes_to_the_bit(every, counted_run, tmp_path):
     changes, expected = counted_run
     assert changes > 100, "every change is counted"
     for change_index in range(0, changes, every):
@@ -50,7 +50,7 @@ def assert_nothing_lost(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.97])
-def test_killed_again_while_resuming(share, counted_run, tmp_path):
+def test_a_run_killed_again_while_resuming_resumes_to_the_bit(share, counted_run, tmp_path):
     changes, expected = counted_run
     for again in range(0, 1000, 2):
         folder = tmp_path / str(again) / "out"
@@ -76,7 +76,9 @@ def test_killed_again_while_resuming(share, counted_run, tmp_path):
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),
 )
-def test_a_real_run_killed_between_its_parts(owner, name, call, afterwards, whole_run, tmp_path):
+def test_a_run_with_sampling_killed_between_its_phases_resumes_to_the_bit(
+    owner, name, call, afterwards, whole_run, tmp_path
+):
     run_until_killed(tmp_path / "out", call, owner, name, afterwards)
     assert_same_end(real_run(tmp_path / "out", resume=True), whole_run)
 
@@ -96,7 +98,7 @@ LARGE = {"hidden_size": 64, "intermediate_size": 128}  # parameters large enough
     ],
     ids=str,
 )
-def test_half_precision_runs_resume_too(settings, tmp_path, monkeypatch):
+def test_half_precision_runs_resume_to_the_bit(settings, tmp_path, monkeypatch):
     """The cases include 8-bit moments with several pieces per parameter, and stochastic rounding."""
     monkeypatch.setattr(adamw_8bit, "PIECE_SIZE", 2048)
     short = {"max_steps": 4, "num_iterations": 1} | settings

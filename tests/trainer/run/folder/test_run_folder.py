@@ -48,14 +48,14 @@ def test_a_run_that_failed_before_its_first_step_leaves_the_folder_free(tmp_path
     ("name", "message"),
     [("missing", "which does not exist; leave it out to start one"), ("empty", "which holds no grpo_run.json")],
 )
-def test_resuming_where_no_run_is_says_so_and_creates_nothing(name, message, tmp_path):
+def test_resuming_in_a_folder_without_a_run_is_refused_and_creates_nothing(name, message, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=f"^resume_from_checkpoint is True; expected a run in .*{message}"):
         cheap_run(tmp_path / name, resume=True)
     assert files(tmp_path) == ["empty"]
 
 
-def test_resuming_what_is_complete_changes_nothing(whole_run):
+def test_resuming_a_complete_run_changes_nothing(whole_run):
     folder, model, history = whole_run
     old_contents = contents(folder)
     again = real_run(folder, resume=True)
@@ -108,7 +108,7 @@ def test_models_and_tokenizers_that_cannot_be_saved_are_refused_before_the_first
 
 
 @pytest.mark.parametrize("name", ["mixtral", "gemma2", "gpt2"])
-def test_the_trial_changes_nothing_of_the_model(name):
+def test_check_savable_does_not_change_the_model(name):
     model, tokenizer = make_architecture(name)
     start, settings = weights(model), model.config.to_dict()
     checkpoint.check_savable(model, tokenizer)
@@ -131,7 +131,7 @@ HELD = r"^output_dir is '.*out', where another run is at work; wait for its end,
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_second_run_is_refused_while_the_first_goes_on_and_ends_well(resume, undisturbed, tmp_path):
+def test_a_second_run_in_the_same_folder_is_refused_without_harm_to_the_first(resume, undisturbed, tmp_path):
     folder, refused = tmp_path / "out", []
 
     def second(step, metrics):

@@ -60,7 +60,7 @@ def test_a_name_that_the_run_needs_is_refused_at_the_start(started, tmp_path):
 
 
 @pytest.mark.parametrize(("taken_step", "name"), [(3, "checkpoint-4/poem.txt"), (4, "config.json")])
-def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(taken_step, name, undisturbed, tmp_path):
+def test_a_foreign_file_that_takes_a_name_during_the_run_stops_it_without_loss(taken_step, name, undisturbed, tmp_path):
     folder, needed = tmp_path / "out", name.split("/")[0]
     with pytest.raises(FileExistsError, match=f"holds {needed}, not written by this run"):
         cheap_run(folder, callback=lambda step, _: step == taken_step and write_files(folder, {name: "rose"}))
@@ -69,7 +69,7 @@ def test_a_name_that_is_taken_during_the_run_stops_it_with_nothing_lost(taken_st
     assert_same_end(cheap_run(folder), undisturbed)
 
 
-def test_a_file_put_into_a_checkpoint_outlives_it(tmp_path):
+def test_a_foreign_file_in_a_checkpoint_stays_when_the_checkpoint_is_removed(tmp_path):
     folder = tmp_path / "out"
     note = {"checkpoint-1/note.txt": "the best so far"}
     cheap_run(folder, callback=lambda step, _: step == 2 and write_files(folder, note), save_steps=1, max_steps=3)

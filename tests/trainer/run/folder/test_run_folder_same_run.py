@@ -83,7 +83,7 @@ def test_evaluations_may_change_on_resuming_and_training_does_not(begins, tmp_pa
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
-def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
+def test_max_steps_may_grow_and_the_resumed_run_goes_on_to_the_larger_number(schedule, tmp_path, capsys):
     """With a falling schedule the first steps had the rates of the shorter run, so a message says that."""
     settings = {"lr_scheduler_type": schedule, "max_steps": 6}
     expected = cheap_run(tmp_path / "whole", **settings)
@@ -100,7 +100,7 @@ def test_a_run_may_grow_and_is_then_the_longer_run(schedule, tmp_path, capsys):
     assert_same_end(cheap_run(folder, **settings), (folder, model, history))
 
 
-def test_a_run_may_become_shorter_but_not_than_what_is_done(cut_off, tmp_path):
+def test_max_steps_may_shrink_to_the_steps_that_are_done_and_no_further(cut_off, tmp_path):
     before = contents(cut_off)
     with pytest.raises(ValueError, match="^max_steps is 1; expected at least 2: .* has those steps already"):
         cheap_run(cut_off, max_steps=1)
@@ -144,7 +144,7 @@ CHANGED_INPUTS = {
 }
 
 
-def test_a_checkpoints_model_may_resume_and_own_loops_need_no_rewards(cut_off, tmp_path):
+def test_a_run_resumes_with_the_model_of_its_checkpoint_and_without_rewards(cut_off, tmp_path):
     parts = [kind.from_pretrained(cut_off / "checkpoint-2") for kind in (AutoModelForCausalLM, AutoTokenizer)]
     loaded = opened(copy_of(cut_off, tmp_path / "out"), *parts, rewards=None)
     saved = AutoModelForCausalLM.from_pretrained(cut_off / "checkpoint-2", local_files_only=True)
@@ -152,7 +152,7 @@ def test_a_checkpoints_model_may_resume_and_own_loops_need_no_rewards(cut_off, t
 
 
 @pytest.mark.parametrize("name", CHANGED_INPUTS)
-def test_another_input_is_refused_by_name(name, cut_off):
+def test_resuming_with_another_input_is_refused_by_name(name, cut_off):
     changes, message = CHANGED_INPUTS[name]
     if callable(change := changes.get("model")):
         changes = {"model": change(make_policy(num_hidden_layers=1)[0])}
