@@ -134,6 +134,6 @@ def test_bare_json_call_is_read_on_the_trl_engine(policy):
     trl_run = pytest.importorskip("grpo_lab.train.trl.run")
     _, tokenizer = policy
     ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
-    with trl_run.our_response_template(tokenizer, ToolEnvironment([add])):
+    with trl_run.response_template_of_our_loop(tokenizer, ToolEnvironment([add])):
         (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]
     assert read_call["function"] == {"name": "add", "arguments": {"a": 1, "b": 2}}
