@@ -48,7 +48,7 @@ def _row(field, meanings: dict[str, str], options: set[str]) -> tuple[str, str, 
     match TRL_TABLE[name]:
         case Converted(meaning):
             here, engine = meaning, "as here"
-        case CommandOption():  # of vLLM; LoRA's are no fields of GRPOConfig
+        case CommandOption():  # an option of vLLM; LoRA's are no fields of GRPOConfig
             here, engine = "refused: this package samples with the model itself", "an option, not run"
         case Unsupported(_, remedy):
             here, engine = f"its default alone: {remedy}", "an option" if name in options else "as here"

@@ -15,7 +15,7 @@ from grpo_lab.__main__ import main
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.bubblewrap import NO_BUBBLEWRAP
-from tests.support.tool_policy import END, call, make_tool_policy, scripted
+from tests.support.tool_policy import END, call, make_tool_policy, sample_scripts
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
 PAGE = (Path(__file__).parents[1] / "docs" / "agents.md").read_text(encoding="utf-8")
@@ -55,13 +55,13 @@ def workdir(tmp_path, monkeypatch):
 def policy(monkeypatch):
     model, tokenizer = make_tool_policy(calls=CALLS)
     model.config.max_position_embeddings = 10_000  # room for a result of 4,000 characters
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
     return model, tokenizer
 
 
 def play(monkeypatch, policy, turns: list[str], agent: ToolEnvironment):
     """Return the messages of an episode in which the policy writes these turns."""
-    scripted(monkeypatch, [[turn + END for turn in turns]])
+    sample_scripts(monkeypatch, [[turn + END for turn in turns]])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
     (episode,) = agent.sample(*policy, rows, SamplingParams(1, 9000)).episodes
     return episode.messages
@@ -110,7 +110,7 @@ def test_agents_page_commands_run(workdir, policy, capsys):
 def test_agents_page_code_runs(workdir, policy, capsys):
     for part in policy:
         part.save_pretrained(workdir / "agent")
-    assert len(SCRIPTS) == 4
+    assert len(SCRIPTS) == 5
     namespace = {}  # shared, because the last script uses names of the one before
     for script in SCRIPTS:
         exec(script.replace('"qwen"', '"agent"'), namespace)
@@ -170,7 +170,7 @@ def test_agents_page_environment_plays_as_described(workdir, policy, monkeypatch
     messages = play(monkeypatch, policy, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
     texts = [message["content"] for message in messages if message["role"] == "tool"]
     assert texts == ["higher", "lower", "right", "higher", "{'error': 'you have no guess left'}"]
-    scripted(monkeypatch, [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
+    sample_scripts(monkeypatch, [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
     rollout = agent.sample(*policy, rows, SamplingParams(2, 3000))
     assert [episode.reward for episode in rollout.episodes] == [1.0, 0.0]
@@ -185,7 +185,9 @@ def test_agents_page_wraps_a_game_of_another_package(workdir, policy, monkeypatc
     secret = " ".join(map(str, agent._threads[0].environment.game.state.game_state["secret_code"]))
     wrong = " ".join(reversed(secret.split()))
     games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
-    scripted(monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games])
+    sample_scripts(
+        monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games]
+    )
     episodes = agent.sample(*policy, rows, SamplingParams(3, 9000)).episodes
     assert "You have 20 turns to guess the code." in episodes[0].prompt[-1]["content"]
     texts = [[message["content"] for message in e.messages if message["role"] == "tool"] for e in episodes]

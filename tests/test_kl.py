@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from grpo_lab.kl import ESTIMATORS, kl_estimate, kl_exact, kl_in_reward
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, draw, few, many, ragged_mask, seeds
+from tests.support.agreement import assert_agree, assert_near, draw, few_examples, many_examples, ragged_mask, seeds
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4))
 
 
-@many
+@many_examples
 @given(shapes, seeds, st.sampled_from(ESTIMATORS), st.sampled_from([0.0, 0.01, 1.0, 5.0]))
 def test_kl_estimates_equal_those_of_literal_loops(shape, seed, estimator, distance):
     ref_logp = -draw(*shape, seed=seed).abs()
@@ -24,7 +24,7 @@ def test_kl_estimates_equal_those_of_literal_loops(shape, seed, estimator, dista
     assert not kl_estimate(ref_logp, ref_logp.clone().requires_grad_(), estimator).requires_grad
 
 
-@few
+@few_examples
 @given(shapes, seeds, st.sampled_from([1e-9, 1e-3, 1.0, 20.0]))
 def test_only_k1_can_be_negative(shape, seed, distance):
     logp = -draw(*shape, seed=seed).abs()
@@ -43,7 +43,7 @@ def test_k3_keeps_its_digits_when_the_policies_are_close():
     assert kl_estimate(-d, torch.zeros(1, 1), "k3").item() == pytest.approx(5e-9, rel=0.05)
 
 
-@many
+@many_examples
 @given(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(2, 5)), seeds, st.sampled_from([0.0, 1.0, 10.0]))
 def test_exact_kl_equals_that_of_literal_loops(shape, seed, scale):
     assert_agree(
@@ -60,7 +60,7 @@ def test_exact_kl_of_extreme_logits():
     assert kl_exact(logits, ref_logits)[0].tolist() == pytest.approx([0.0, 1e4])
 
 
-@many
+@many_examples
 @given(st.tuples(st.integers(1, 3), st.integers(1, 4)), seeds, st.sampled_from([0.0, 0.1, 2.0]))
 def test_kl_in_the_reward_equals_that_of_a_literal_loop(shape, seed, beta):
     rewards, logp, ref_logp = draw(shape[0], seed=seed), draw(*shape, seed=seed + 1), draw(*shape, seed=seed + 2)

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from grpo_lab.logprobs import chunked_token_logprobs, completion_mask, token_entropy, token_logprobs
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, draw, few, many, numbers_of, seeds
+from tests.support.agreement import assert_agree, assert_near, draw, draw_integers, few_examples, many_examples, seeds
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
 temperatures = st.sampled_from([0.3, 1.0, 2.5])
 
 
-@many
+@many_examples
 @given(shapes, seeds, temperatures, st.sampled_from([0.0, 1.0, 30.0]))
 def test_token_logprobs_equal_those_of_literal_loops(shape, seed, temperature, scale):
-    ids = numbers_of(shape[:2], shape[2], seed)
+    ids = draw_integers(shape[:2], shape[2], seed)
     assert_agree(
         lambda x: token_logprobs(x, ids, temperature),
         lambda x: oracles.token_logprobs(x, ids, temperature),
@@ -26,7 +26,7 @@ def test_token_logprobs_equal_those_of_literal_loops(shape, seed, temperature, s
     )
 
 
-@many
+@many_examples
 @given(shapes, seeds, temperatures, st.sampled_from([0.0, 1.0, 30.0]))
 def test_token_entropy_equals_that_of_literal_loops(shape, seed, temperature, scale):
     assert_agree(
@@ -49,10 +49,10 @@ def test_token_logprobs_and_entropy_of_extreme_logits(dtype):
     torch.testing.assert_close(token_logprobs(logits, ids), expected, rtol=1e-7, atol=tolerance)
 
 
-@few
+@few_examples
 @given(shapes, seeds)
 def test_token_logprobs_and_entropy_ranges_and_invariances(shape, seed):
-    logits, ids = draw(*shape, seed=seed, scale=3.0), numbers_of(shape[:2], shape[2], seed)
+    logits, ids = draw(*shape, seed=seed, scale=3.0), draw_integers(shape[:2], shape[2], seed)
     logp, entropy = token_logprobs(logits, ids), token_entropy(logits)
     assert (logp <= 0).all() and (entropy >= 0).all() and (entropy <= math.log(shape[2]) + 1e-12).all()
     shift = draw(*shape[:2], 1, seed=seed + 1, scale=5.0)
@@ -63,7 +63,7 @@ def test_token_logprobs_and_entropy_ranges_and_invariances(shape, seed):
 
 def test_half_precision_is_lifted_before_the_softmax():
     logits = draw(2, 3, 50, seed=0, scale=5.0).bfloat16()
-    ids = numbers_of((2, 3), 50, 0)
+    ids = draw_integers((2, 3), 50, 0)
     for ours, lifted in [
         (token_logprobs(logits, ids), token_logprobs(logits.float(), ids)),
         (token_entropy(logits), token_entropy(logits.float())),
@@ -75,7 +75,7 @@ def test_half_precision_is_lifted_before_the_softmax():
 # --- the completion mask --------------------------------------------------------------------------------------
 
 
-@many
+@many_examples
 @given(st.lists(st.lists(st.integers(0, 2), min_size=5, max_size=5), min_size=1, max_size=4), st.integers(0, 3))
 def test_completion_mask_equals_that_of_a_literal_loop(rows, eos):
     ids = torch.tensor(rows)

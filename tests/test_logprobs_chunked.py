@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from grpo_lab.logprobs import chunked_logprobs_and_entropy, chunked_token_logprobs, token_entropy, token_logprobs
-from tests.support.agreement import assert_agree, draw, numbers_of
-from tests.support.kernels import Kernels
-from tests.support.peak import peak_of_lives
+from tests.support.agreement import assert_agree, draw, draw_integers
+from tests.support.kernels import KernelCounter
+from tests.support.peak import peak_of_live_tensors
 
 
 def inputs(B, T, V, D):
     """Return token ids, hidden states, and the weight of the head."""
-    return numbers_of((B, T), V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
+    return draw_integers((B, T), V, 0), draw(B, T, D, seed=1), draw(V, D, seed=2)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -42,7 +42,7 @@ def test_chunked_without_entropy_equals_plain_with_fewer_kernels(chunk_size, tem
     assert_agree(lean, lambda h, w: token_logprobs(h @ w.T, ids, temperature), hidden, weight)
     counts = []
     for head in (lean, both):
-        with Kernels() as kernels:
+        with KernelCounter() as kernels:
             head(hidden.requires_grad_(), weight.requires_grad_()).sum().backward()
         counts.append(kernels.count)
     chunks = -(-15 // chunk_size)
@@ -67,7 +67,7 @@ def bytes_a_row(head, V):
     def peak(B):
         ids, hidden, weight = inputs(B, 16, V, 3)
         hidden, weight = hidden.requires_grad_(), weight.requires_grad_()
-        return peak_of_lives(lambda: head(hidden, weight, ids).sum().backward())
+        return peak_of_live_tensors(lambda: head(hidden, weight, ids).sum().backward())
 
     return (peak(64) - peak(32)) / 32
 

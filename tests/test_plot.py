@@ -9,7 +9,7 @@ import pytest
 
 from grpo_lab import plot
 from grpo_lab.base.checks import InputError, InputFileError
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 
 pytest.importorskip("matplotlib")
 
@@ -110,13 +110,13 @@ def test_plot_command_refuses_sources_and_metrics_it_cannot_draw(tmp_path, monke
         (["run", "--output", "a.bmp"], "--output is 'a.bmp'; expected a name that ends in one of .png, .svg, .pdf"),
         (["run", "--output", "none/a.png"], "is not the name of a file"),
     ]:
-        assert message in refused(plot.main, *words)
+        assert message in refusal_of(plot.main, *words)
     assert not (tmp_path / "curves.png").exists()
     with pytest.raises(InputFileError):
         plot.plot_runs(["empty"])
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(plot, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
-    assert "matplotlib, which is not installed: python -m pip install matplotlib" in refused(plot.main, "run")
+    assert "matplotlib, which is not installed: python -m pip install matplotlib" in refusal_of(plot.main, "run")
 
 
 def test_plot_runs_in_a_notebook_shows_caption_and_alt_text(tmp_path, monkeypatch):

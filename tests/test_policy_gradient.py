@@ -14,11 +14,11 @@ from grpo_lab.policy_gradient import (
     score_function_objective,
     sequence_logprob,
 )
-from tests.support.agreement import assert_agree, assert_near, draw, few, ragged_mask, seeds
+from tests.support.agreement import assert_agree, assert_near, draw, few_examples, ragged_mask, seeds
 from tests.support.oracles import table, total
 
 
-@few
+@few_examples
 @given(st.tuples(st.integers(1, 4), st.integers(1, 4)), seeds)
 def test_sequence_logprob_equals_that_of_a_literal_loop(shape, seed):
     logp, mask = draw(*shape, seed=seed), ragged_mask(*shape, seed)
@@ -31,7 +31,7 @@ def test_sequence_logprob_equals_that_of_a_literal_loop(shape, seed):
     assert_near(sequence_logprob(torch.where(mask, logp, torch.nan), mask), sequence_logprob(logp, mask))
 
 
-@few
+@few_examples
 @given(st.integers(1, 5), seeds)
 def test_policy_gradient_losses_and_objectives_equal_those_of_literal_loops(N, seed):
     seq_logp, weights = -draw(N, seed=seed).abs(), draw(N, seed=seed + 1)

@@ -30,12 +30,12 @@ def advantages_where_rewarded(
     if has_reward.all():
         return compute(rewards, *other_inputs)
     advantages = torch.zeros_like(rewards)
-    for p, row_has_reward in enumerate(has_reward):
-        if row_has_reward.sum() > 1:
+    for p, group_has_reward in enumerate(has_reward):
+        if group_has_reward.sum() > 1:
             inputs = (
-                None if values is None else values[p, row_has_reward][None] for values in (rewards, *other_inputs)
+                None if values is None else values[p, group_has_reward][None] for values in (rewards, *other_inputs)
             )
-            advantages[p, row_has_reward] = compute(*inputs)[0]
+            advantages[p, group_has_reward] = compute(*inputs)[0]
     return advantages
 
 

@@ -107,9 +107,11 @@ def gigpo_advantages(
     centred = differences.sum(-1) / count  # P GK (11.9)
     squares = torch.where(same_state, centred[..., None, :].square(), 0).sum(-1)
     std = (squares / (count - 1).clamp(min=1)).sqrt()
-    by_state = centred / (std + eps if scale == "group" else 1)  # P GK (11.10)
-    by_episode = group_advantages(torch.where(turn_mask, turn_rewards, 0).sum(-1), scale=scale, eps=eps)
-    advantages = turn_mask * (by_episode[..., None] + omega * by_state.view(turn_mask.shape))  # P G K (11.11)
+    state_advantages = centred / (std + eps if scale == "group" else 1)  # P GK (11.10)
+    episode_advantages = group_advantages(torch.where(turn_mask, turn_rewards, 0).sum(-1), scale=scale, eps=eps)
+    advantages = turn_mask * (
+        episode_advantages[..., None] + omega * state_advantages.view(turn_mask.shape)
+    )  # P G K (11.11)
     return advantages
 
 
@@ -129,7 +131,7 @@ def _pairs_of_turns(
     returns = return_to_go(torch.where(turn_mask, turn_rewards, 0), gamma)
     if states is None:
         states = torch.arange(K, device=turn_mask.device).expand_as(turn_mask)
-    state, exists = rearrange(states, "P G K -> P (G K)"), rearrange(turn_mask, "P G K -> P (G K)")
-    same_state = (state[:, :, None] == state[:, None, :]) & exists[:, :, None] & exists[:, None, :]
+    state, is_turn = rearrange(states, "P G K -> P (G K)"), rearrange(turn_mask, "P G K -> P (G K)")
+    same_state = (state[:, :, None] == state[:, None, :]) & is_turn[:, :, None] & is_turn[:, None, :]
     episode = torch.arange(G, device=turn_mask.device).repeat_interleave(K)
     return rearrange(returns, "P G K -> P (G K)"), same_state, episode[:, None] != episode

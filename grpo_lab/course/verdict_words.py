@@ -23,14 +23,14 @@ class Fault(StrEnum):
     EXIT = "exit"
     UNREACHED = "unreached"  # a case after the one that was stopped
     # It ran, and what it did has the wrong form.
-    ERROR = "error"  # it raised an exception
-    KIND = "kind"  # a value of another type
+    ERROR = "error"  # an exception
+    TYPE = "kind"  # a value of another type
     SHAPE = "shape"
     DTYPE = "dtype"
     INPLACE = "inplace"  # an argument was changed in place
     DETACHED = "detached"  # the right value without a gradient
     # It is not the student's function.
-    LIBRARY = "library"  # it is the library's own function, or calls it
+    LIBRARY = "library"  # the library's own function, or a call of it
     STALE = "stale"  # the function in memory is not the one on the page
     STOPPED = "stopped"  # in a grading: there are no outcomes to judge
 
@@ -40,5 +40,5 @@ class PartKind(StrEnum):
 
     SENTENCES = "say"
     VALUES = "values"  # lines in fixed width under a title
-    EXPECTED = "expected"  # such lines with what is expected, which a student's page of a grading leaves out
+    EXPECTED = "expected"  # the same with expected values, which a student's page of a grading leaves out
     EQUATION = "equation"

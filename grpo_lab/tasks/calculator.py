@@ -10,7 +10,7 @@ _TERM = re.compile(r"([0-9]+(?:[+*-][0-9]+)+)=$")
 def calculate(text: str) -> str:
     """Return the value of the term before the "=" at the end of a text, or "" if there is no such term."""
     term = _TERM.search(text.rstrip()[-MAX_TERM_LENGTH:])
-    return str(_value(term[1])) if term else ""
+    return str(_evaluate(term[1])) if term else ""
 
 
 def calculator_replies(texts: list[str]) -> list[str]:
@@ -18,7 +18,7 @@ def calculator_replies(texts: list[str]) -> list[str]:
     return [calculate(text) for text in texts]
 
 
-def _value(term: str) -> int:
+def _evaluate(term: str) -> int:
     """Compute a term of whole numbers with +, - and *, in which * takes precedence."""
     total = 0
     for sign, product in re.findall(r"([+-]?)([0-9*]+)", term):

@@ -29,7 +29,7 @@ class Clock:
     def __init__(self, device: torch.device, read: Callable[[], float] | None = None):
         self.read = read or partial(synchronized_time, device)
         self.totals: dict[str, float] = {}
-        self._inner = 0.0  # what passed in the phases nested in the current one
+        self._inner = 0.0  # the part spent in phases nested in the current one
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:

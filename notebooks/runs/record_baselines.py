@@ -279,7 +279,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    parser = recorder_parser("record_baselines", __doc__, fast="one step, one seed")
+    parser = recorder_parser("record_baselines", __doc__, fast_help="one step, one seed")
     help_text = "how many for the groups; twice as many for the others (default 6)"
     parser.add_argument("--seeds", dest="num_seeds", type=int, default=6, help=help_text)
     parser.add_argument("--only", nargs="+", choices=PARTS, help="the rest stays as it is")

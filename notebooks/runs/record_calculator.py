@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    parser = recorder_parser("record_calculator", __doc__, arms=ARMS, seeds=range(3), fast="one step, one seed")
+    parser = recorder_parser("record_calculator", __doc__, arms=ARMS, seeds=range(3), fast_help="one step, one seed")
     parser.add_argument("--part", choices=PARTS, default="runs", help="what is recorded (default: runs)")
     return parser
 

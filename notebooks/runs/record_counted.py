@@ -35,7 +35,7 @@ from grpo_lab.rollout import compute_logprobs
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.tasks import TASKS
 from tests.support.known_shape import LONG, measure
-from tests.support.peak import Lives
+from tests.support.peak import LiveStorages
 
 PROMPT = 448  # tokens
 LONG_WAYS = [
@@ -84,12 +84,12 @@ def counted_bytes(mode: str, checkpointing: bool, lora: bool = False, **changes)
     model.train()
     chunk, products = model_logprobs.head_chunk_tokens, PRECISIONS["fp32-master" if lora else mode].autocast
     with patch.object(model_logprobs, "head_chunk_tokens", lambda *sizes: chunk(*sizes[:-1], "cuda")):
-        with Lives() as lives:
+        with LiveStorages() as live_storages:
             for _ in range(2):
                 with torch.autocast(model.device.type, products, enabled=products is not None):
                     logp, _ = compute_logprobs(model, *batch, with_entropy=False)
                 logp.sum().backward()
-    return lives.peak
+    return live_storages.peak
 
 
 def count_short() -> list[dict]:

@@ -211,7 +211,7 @@ def _share(diagnosed: list[tuple[dict, list[str]]], column: tuple[str, str], pla
 
 
 def _parser() -> Parser:
-    parser = recorder_parser("record_faults", __doc__, fast="three runs of two steps")
+    parser = recorder_parser("record_faults", __doc__, fast_help="three runs of two steps")
     parser.add_argument("--table", action="store_true", help="print what diagnose says of the file, and record nothing")
     parser.add_argument("--names", nargs="+", metavar="NAME", help="of runs, such as 'KL sign' (default: all)")
     return parser

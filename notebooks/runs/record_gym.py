@@ -70,9 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
             if not files.is_complete(name, seed):
                 write_json(files.path(name, seed), run(name, seed, args.steps, args.problems, args.device))
     for name in args.measure:
-        files.measure_base(name, partial(measure_untrained, name, args.problems // 2, args.device))
+        files.measure_untrained_once(name, partial(measure_untrained, name, args.problems // 2, args.device))
     runs = {f"{run['arm']}-{run['seed']}": run for run in files.read_all(sorted(ARMS))}
-    parts = {"base": files.read_bases(sorted(TASKS)), "run": runs}
+    parts = {"base": files.read_untrained(sorted(TASKS)), "run": runs}
     write_json(
         file,
         {

@@ -219,7 +219,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    return recorder_parser("record_objective", __doc__, arms=ARMS, seeds=(), fast="two points a run, four problems")
+    return recorder_parser(
+        "record_objective", __doc__, arms=ARMS, seeds=(), fast_help="two points a run, four problems"
+    )
 
 
 if __name__ == "__main__":

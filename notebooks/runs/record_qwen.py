@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from record_smollm2 import PARAGRAPHS, nats_per_token
-from recording import HARDLY_ANYTHING, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
+from recording import FAST_HELP, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import check_at_least, check_positive
@@ -371,7 +371,7 @@ class Recorder:
         same_prompts = ("rows", "length", "answer_start", "example")
         values = [getattr(ARMS[name], key) for key in same_prompts]
         twin = next(arm_name for arm_name, arm in ARMS.items() if [getattr(arm, key) for key in same_prompts] == values)
-        return self.files.measure_base(twin, measures.measure_all)
+        return self.files.measure_untrained_once(twin, measures.measure_all)
 
     def first_replies(self) -> dict[str, str]:
         """Return greedy replies of the untrained model in float32, for readers without the model."""
@@ -392,7 +392,7 @@ class Recorder:
             "second": ["half the rate", "another language"],
             "machine": describe_machine(self.device.type),
             "common": COMMON,
-            "meeting": self.files.measure_base("first replies", self.first_replies),
+            "meeting": self.files.measure_untrained_once("first replies", self.first_replies),
             "arms": {name: arm.description for name, arm in ARMS.items()},
             "runs": self.files.read_all(ARMS),
         }
@@ -425,7 +425,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> Parser:
     parser = recorder_parser(
         "record_qwen", __doc__, seeds=(), model="qwen", device=True, threads=True, output_dir=True,
-        fast=HARDLY_ANYTHING,
+        fast_help=FAST_HELP,
     )  # fmt: skip
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), help="default: all, or on a GPU gsm")
     parser.add_argument("--steps", type=int, help="of a run (default: those of each arm)")

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import torch
-from recording import HARDLY_ANYTHING, metric_columns, prepare_recording, read_json, recorder_parser, rounded
+from recording import FAST_HELP, metric_columns, prepare_recording, read_json, recorder_parser, rounded
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import check_at_least
@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    parser = recorder_parser("record_qwen_tools", __doc__, fast=HARDLY_ANYTHING, output_dir=True)
+    parser = recorder_parser("record_qwen_tools", __doc__, fast_help=FAST_HELP, output_dir=True)
     parser.add_argument("--steps", type=int, default=10, help="of a run (default 10)")
     parser.add_argument("--save_steps", type=int, default=5, help="steps between two checkpoints (default 5)")
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=list(RUNS), help="default: both")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from recording import HARDLY_ANYTHING, RunFiles, prepare_recording, recorder_parser
+from recording import FAST_HELP, RunFiles, prepare_recording, recorder_parser
 
 from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
@@ -241,7 +241,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    return recorder_parser("record_rewards", __doc__, arms=ARMS, seeds=(), fast=HARDLY_ANYTHING, output_dir=True)
+    return recorder_parser("record_rewards", __doc__, arms=ARMS, seeds=(), fast_help=FAST_HELP, output_dir=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import sys
 
 import torch
 from record_smollm2 import train_without_end
-from recording import HARDLY_ANYTHING, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
+from recording import FAST_HELP, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
 
 from grpo_lab.base import Parser, command
 from grpo_lab.bench.record import describe_machine, write_json
@@ -131,7 +131,7 @@ class Recorder:
             return
         precision, loop, change = ARMS[arm]
         model, tokenizer = load_policy(self.loaded_model, device="cpu", precision=precision)
-        self.files.measure_base(arm, lambda: self.measure(model, tokenizer))
+        self.files.measure_untrained_once(arm, lambda: self.measure(model, tokenizer))
         reward = BestOfStep()
         about = {"seed": seed, "precision": precision, "disable_tqdm": True, "save_steps": 0}
         history = loop(model, tokenizer, self.rows, reward, GRPOConfig(**self.settings | change, **about))
@@ -154,7 +154,7 @@ class Recorder:
             "settings": self.settings,
             "asked": [prompt[-1]["content"] for prompt in self.questions],
             "wanted": [row["answer"] for row in self.rows],
-            "base": self.files.read_bases(self.arms),
+            "base": self.files.read_untrained(self.arms),
             "runs": self.files.read_all(self.arms),
         }
 
@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> Parser:
     parser = recorder_parser(
         "record_s0", __doc__, seeds=range(3), threads=True, output_dir=True,
-        fast=HARDLY_ANYTHING,
+        fast_help=FAST_HELP,
     )  # fmt: skip
     parser.add_argument("--model", choices=list(MODELS), default="smollm2", help="(default: smollm2)")
     parser.add_argument("--stand_in", help='a model in its place, such as "tiny" or a folder')

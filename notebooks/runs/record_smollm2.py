@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from recording import HARDLY_ANYTHING, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
+from recording import FAST_HELP, RunFiles, metric_columns, prepare_recording, recorder_parser, rounded
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import check_at_least
@@ -261,7 +261,7 @@ class Recorder:
             return
         arm = ARMS[arm_name]
         precision = arm.precision or self.precision
-        self.files.measure_base(precision, lambda: self.measure_untrained(precision))
+        self.files.measure_untrained_once(precision, lambda: self.measure_untrained(precision))
         model, tokenizer = load_policy(self.model, self.device, precision)
         torch.manual_seed(seed)  # seeds the initialisation of adapters, if the arm has some
         model = arm.prepare(model)
@@ -306,7 +306,7 @@ class Recorder:
             "machine": describe_machine(self.device.type) | {"threads": torch.get_num_threads(), "cpu": _cpu()},
             "settings": self.settings.common | {"max_steps": self.settings.steps},
             "arms": {name: arm.description for name, arm in ARMS.items()},
-            "base": self.files.read_bases(PRECISIONS),
+            "base": self.files.read_untrained(PRECISIONS),
             "runs": self.files.read_all(ARMS),
         }
 
@@ -346,7 +346,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> Parser:
     parser = recorder_parser(
         "record_smollm2", __doc__, arms=ARMS, seeds=range(3), model="smollm2", device=True, threads=True,
-        fast=HARDLY_ANYTHING, output_dir=True,
+        fast_help=FAST_HELP, output_dir=True,
     )  # fmt: skip
     parser.add_argument("--steps", type=int, help=f"steps of a run (default {FULL.steps}, on a GPU 60)")
     parser.add_argument("--precision", choices=list(PRECISIONS), help="default: fp32; on a GPU bf16, then fp32")

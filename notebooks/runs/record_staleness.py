@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> Parser:
-    parser = recorder_parser("record_staleness", __doc__, seeds=range(5), fast="two updates, two problems")
+    parser = recorder_parser("record_staleness", __doc__, seeds=range(5), fast_help="two updates, two problems")
     parser.add_argument("--part", choices=PARTS, default="runs", help="what is recorded (default: runs)")
     return parser
 

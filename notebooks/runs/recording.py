@@ -15,7 +15,7 @@ from grpo_lab.bench.record import write_json
 from grpo_lab.config.settings import MAX_SEED
 
 HERE = Path(__file__).parent
-HARDLY_ANYTHING = "hardly anything: only to see that everything works"  # the help of a --fast
+FAST_HELP = "hardly anything: only to see that everything works"  # a text for --fast
 
 
 def recorder_parser(
@@ -24,7 +24,7 @@ def recorder_parser(
     *,
     arms: Iterable[str] = (),
     seeds: Sequence[int] | None = None,
-    fast: str = "",
+    fast_help: str = "",
     model: str = "",
     device: bool = False,
     threads: bool = False,
@@ -37,7 +37,7 @@ def recorder_parser(
         description: Docstring of the script.
         arms: Choices of --arms, whose default is all of them; without any there is no such option.
         seeds: Default of --seeds, empty for the seeds of each arm; None: no such option.
-        fast: What --fast records; "": no such option.
+        fast_help: What --fast records; "": no such option.
         model: Default of --model; "": no such option.
         device: Whether there is an option --device.
         threads: Whether there is an option --threads.
@@ -60,8 +60,8 @@ def recorder_parser(
         parser.add_argument("--device", help="default: the GPU, if there is one")
     if threads:
         parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    if fast:
-        parser.add_argument("--fast", action="store_true", help=fast)
+    if fast_help:
+        parser.add_argument("--fast", action="store_true", help=fast_help)
     if output_dir:
         folder = Path("outputs") / name
         parser.add_argument("--output_dir", type=writable_folder, default=folder, help="folder of the runs")
@@ -126,18 +126,18 @@ class RunFiles:
         runs_of_arms = (map(read_json, self.folder.glob(f"{_stem(arm)}-*.json")) for arm in arms)
         return [run for runs in runs_of_arms for run in sorted(runs, key=lambda run: run["seed"])]
 
-    def measure_base(self, name: str, measure: Callable[[], dict]) -> dict:
+    def measure_untrained_once(self, name: str, measure: Callable[[], dict]) -> dict:
         """Return a measurement of the untrained model, which is made unless its file exists."""
-        file = self._base_path(name)
+        file = self._untrained_path(name)
         if not file.is_file():
             write_json(file, measure())
         return read_json(file)
 
-    def read_bases(self, names: Iterable[str]) -> dict[str, dict]:
+    def read_untrained(self, names: Iterable[str]) -> dict[str, dict]:
         """Return the measurements in the folder by their names."""
-        return {name: read_json(file) for name in names if (file := self._base_path(name)).is_file()}
+        return {name: read_json(file) for name in names if (file := self._untrained_path(name)).is_file()}
 
-    def _base_path(self, name: str) -> Path:
+    def _untrained_path(self, name: str) -> Path:
         return self.folder / f"base_{_stem(name)}.json"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.advantages import best_of_group, group_advantages, process_advantages, return_to_go, rloo_advantages
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, draw, few, hard_to_average, many, seeds
+from tests.support.agreement import HARD_TO_AVERAGE, assert_agree, assert_near, draw, few_examples, many_examples, seeds
 
 groups = st.tuples(st.integers(1, 4), st.integers(2, 5))
 scales = st.sampled_from(["group", "batch", "none"])
@@ -34,7 +34,7 @@ def mixed_rewards(P, G, seed):
     return rewards
 
 
-@many
+@many_examples
 @given(groups, seeds, scales, st.sampled_from([0, 1]), st.sampled_from([1e-8, 1e-4, 0.5]))
 def test_group_advantages_equal_those_of_literal_loops(shape, seed, scale, ddof, eps):
     ours, oracle = (lambda r, f=f: f(r, scale, ddof, eps) for f in (group_advantages, oracles.group_advantages))
@@ -43,7 +43,7 @@ def test_group_advantages_equal_those_of_literal_loops(shape, seed, scale, ddof,
     assert_agree(ours, oracle, draw(*shape, seed=seed), tolerance=1e-10)
 
 
-@many
+@many_examples
 @given(groups, seeds)
 def test_rloo_advantages_and_best_of_group_equal_those_of_literal_loops(shape, seed):
     assert_agree(rloo_advantages, oracles.rloo_advantages, draw(*shape, seed=seed))
@@ -59,7 +59,7 @@ def test_rloo_advantages_and_best_of_group_equal_those_of_literal_loops(shape, s
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", OF_GROUPS)
 def test_equal_rewards_give_advantages_of_exactly_zero(name, dtype):
-    for value, G in itertools.product(hard_to_average, (2, 3, 5, 7, 8, 64)):
+    for value, G in itertools.product(HARD_TO_AVERAGE, (2, 3, 5, 7, 8, 64)):
         rewards = torch.full((2, G), value, dtype=dtype)
         assert (OF_GROUPS[name](rewards) == 0).all(), f"{value} repeated {2 * G} times"
         rewards[1, 0] = value + abs(value) + 1  # a neighbour with spread changes nothing
@@ -71,7 +71,7 @@ def test_equal_rewards_give_advantages_of_exactly_zero(name, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_step_rewards_give_advantages_of_exactly_zero(dtype):
-    for value in hard_to_average:
+    for value in HARD_TO_AVERAGE:
         steps = torch.full((2, 3, 7), value, dtype=dtype)
         mask = torch.rand(steps.shape, generator=torch.Generator().manual_seed(0)) < 0.5
         assert (process_advantages(steps, mask) == 0).all()
@@ -80,7 +80,7 @@ def test_equal_step_rewards_give_advantages_of_exactly_zero(dtype):
 # --- properties -----------------------------------------------------------------------------------------------
 
 
-@few
+@few_examples
 @given(groups, seeds, scales, st.sampled_from([-1024.0, 0.5, 2.0**20]))
 def test_a_constant_added_to_the_rewards_of_a_prompt_changes_no_advantage(shape, seed, scale, shift):
     rewards = (8 * draw(*shape, seed=seed)).round() / 8  # binary fractions: the shift itself is exact
@@ -92,7 +92,7 @@ def test_a_constant_added_to_the_rewards_of_a_prompt_changes_no_advantage(shape,
     assert torch.equal(group_advantages(rewards, scale), group_advantages(rewards + shift, scale))
 
 
-@few
+@few_examples
 @given(groups, seeds, scales)
 def test_group_advantages_are_centred_and_ordered_like_rewards(shape, seed, scale):
     rewards = draw(*shape, seed=seed)
@@ -115,7 +115,7 @@ def test_advantages_of_a_prompt_do_not_depend_on_other_prompts():
 worlds = st.tuples(st.integers(1, 2), st.integers(2, 3), st.integers(1, 4))
 
 
-@many
+@many_examples
 @given(worlds, seeds, st.sampled_from([1e-4, 0.3]), st.sampled_from([0.2, 0.6, 1.0]))
 def test_process_advantages_equal_those_of_literal_loops(shape, seed, eps, share):
     rewards = draw(*shape, seed=seed)
@@ -123,14 +123,14 @@ def test_process_advantages_equal_those_of_literal_loops(shape, seed, eps, share
     assert_near(process_advantages(rewards, mask, eps), oracles.process_advantages(rewards, mask, eps))
 
 
-@few
+@few_examples
 @given(worlds, seeds, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_return_to_go_equals_that_of_a_literal_loop(shape, seed, gamma):
     rewards = draw(*shape, seed=seed)
     assert_agree(lambda r: return_to_go(r, gamma), lambda r: oracles.return_to_go(r, gamma), rewards)
 
 
-@few
+@few_examples
 @given(worlds, seeds)
 def test_process_advantages_of_one_step_are_group_advantages(shape, seed):
     P, G, T = shape

@@ -17,13 +17,13 @@ from grpo_lab.advantages import (
 from grpo_lab.toys.guess.exact import TURN_ADVANTAGES
 from tests.support import oracles
 from tests.support.agreement import (
+    HARD_TO_AVERAGE,
     assert_agree,
     assert_near,
     draw,
-    few,
-    hard_to_average,
-    many,
-    numbers_of,
+    draw_integers,
+    few_examples,
+    many_examples,
     ragged_mask,
     seeds,
 )
@@ -35,10 +35,10 @@ def episodes(shape, seed, states=3):
     """Return rewards (NaN where there is no turn), the mask of turns, and states, for episodes of different lengths."""
     P, G, K = shape
     turn_mask = torch.stack([ragged_mask(G, K, seed + p) for p in range(P)])
-    return draw(*shape, seed=seed).masked_fill(~turn_mask, math.nan), turn_mask, numbers_of(shape, states, seed)
+    return draw(*shape, seed=seed).masked_fill(~turn_mask, math.nan), turn_mask, draw_integers(shape, states, seed)
 
 
-@many
+@many_examples
 @given(worlds, seeds, st.sampled_from([0.0, 0.5, 1.0]))
 def test_advantages_of_turns_equal_those_of_literal_loops(shape, seed, gamma):
     rewards, mask, states = episodes(shape, seed)
@@ -48,7 +48,7 @@ def test_advantages_of_turns_equal_those_of_literal_loops(shape, seed, gamma):
         assert_agree(*(lambda r, f=f, s=state: f(r, mask, s, gamma) for f in functions), rewards)
 
 
-@many
+@many_examples
 @given(
     worlds,
     seeds,
@@ -70,7 +70,7 @@ def test_turns_of_equal_rewards_or_an_empty_mask_have_advantages_of_exactly_zero
     """All episodes end with the same reward after different numbers of turns; every state occurs in two of them."""
     mask = torch.arange(4) < torch.tensor([[[4], [3], [4], [3], [2], [2]]])
     states = torch.arange(4).expand_as(mask)
-    for value in hard_to_average:
+    for value in HARD_TO_AVERAGE:
         rewards = torch.zeros(1, 6, 4).masked_fill(torch.arange(4) == mask.sum(-1, keepdim=True) - 1, value)
         assert (TURN_ADVANTAGES[name](rewards, mask, states) == 0).all(), value
     nothing = TURN_ADVANTAGES[name](
@@ -79,7 +79,7 @@ def test_turns_of_equal_rewards_or_an_empty_mask_have_advantages_of_exactly_zero
     assert (nothing == 0).all()
 
 
-@few
+@few_examples
 @given(worlds, seeds)
 def test_episodes_of_one_turn_have_leave_one_out_advantages_with_every_turn_advantage(shape, seed):
     P, G, _ = shape

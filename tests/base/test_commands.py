@@ -23,7 +23,7 @@ from grpo_lab.base.checks import InputError, InputFileError, check_positive
 from grpo_lab.base.commands import REPORT_BUG_HINT, TRACEBACK_HINT
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.fork import in_a_fork
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 
 # Files that may raise other exceptions than InputError: those report an inconsistency of grpo_lab or an exercise, or no
 # user sees them.
@@ -69,7 +69,9 @@ def test_error_line_names_the_option_as_it_is_typed():
         ("--model", "name", "--model is -1; it must be positive"),
         ("--other", "epsilon", "epsilon is -1; it must be positive"),  # --epsilon belonged to the command before
     ]:
-        assert refused(command_that(lambda argument=argument: check_positive(argument, -1), option)) == NAME + expected
+        assert (
+            refusal_of(command_that(lambda argument=argument: check_positive(argument, -1), option)) == NAME + expected
+        )
 
 
 def test_file_and_package_errors_are_one_line():
@@ -83,20 +85,20 @@ def test_file_and_package_errors_are_one_line():
         (ModuleNotFoundError("No module", name="torchao"), f"the package torchao is not installed {TRACEBACK_HINT}"),
         (InputFileError("task", "a.jsonl", "no such file"), "task is 'a.jsonl'; no such file"),
     ]:
-        assert refused(command_that(raise_error(error))) == NAME + expected
-    assert len(refused(command_that(raise_error(InputError("said much " * 300))))) < 1300
+        assert refusal_of(command_that(raise_error(error))) == NAME + expected
+    assert len(refusal_of(command_that(raise_error(InputError("said much " * 300))))) < 1300
 
 
 def test_reward_error_in_a_command_is_one_line_with_the_users_file():
     def reward(completions, **kwargs):
         raise KeyError("answer")
 
-    failed = refused(command_that(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
+    failed = refusal_of(command_that(lambda: score_completions([reward], ["a"], ["b"], [[1]], {})))
     line = reward.__code__.co_firstlineno + 1
     message = f"error: reward function 'reward' failed in test_commands.py, line {line}: KeyError: 'answer' "
     assert message in failed and failed.endswith(TRACEBACK_HINT)
     # A reward function without the parameters that it needs raises a TypeError.
-    unfit = refused(command_that(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {})))
+    unfit = refusal_of(command_that(lambda: score_completions([lambda texts: [1.0]], ["a"], ["b"], [[1]], {})))
     assert "does not fit the batch: " in unfit
 
 
@@ -133,7 +135,7 @@ def test_out_of_memory_error_names_the_planner():
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         MemoryError(),
     ]:
-        line = refused(command_that(raise_error(error)))
+        line = refusal_of(command_that(raise_error(error)))
         assert "error: out of memory (" in line and "`python -m grpo_lab.memory`" in line
 
 
@@ -229,7 +231,7 @@ def test_lessons_command_copies_lessons_and_overwrites_nothing(tmp_path, capsys)
     assert (mine / "zh" / "00_start_here.ipynb").is_file() and list((mine / "zh" / "assignments").glob("*.ipynb"))
     assert not list(mine.rglob("*.py")) and "00_start_here.ipynb" in capsys.readouterr().out
     (mine / "00_start_here.ipynb").write_text("my work", encoding="utf-8")
-    assert "which has 00_start_here.ipynb already; expected" in refused(grpo_lab_command, "lessons", str(mine))
+    assert "which has 00_start_here.ipynb already; expected" in refusal_of(grpo_lab_command, "lessons", str(mine))
     assert (mine / "00_start_here.ipynb").read_text(encoding="utf-8") == "my work"
 
 

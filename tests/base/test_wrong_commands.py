@@ -13,7 +13,7 @@ import pytest
 from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.models.folders import TINY
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 from tests.support.scripts import load_script
 
 LINES = Path(__file__).with_name("wrong_commands.txt").read_text(encoding="utf-8").splitlines()
@@ -40,9 +40,9 @@ script = functools.cache(load_script)
 def refusal(words: list[str]) -> str:
     """Return the one line of the error, after checking that it begins with the name of the command or script."""
     if words and words[0].endswith(".py"):
-        line, name = refused(script(words[0]).main, *words[1:]), f"python {words[0]}"
+        line, name = refusal_of(script(words[0]).main, *words[1:]), f"python {words[0]}"
     else:
-        line, name = refused(grpo_lab_command, *words), "python -m grpo_lab." if words[0] in COMMANDS else "grpo-lab"
+        line, name = refusal_of(grpo_lab_command, *words), "python -m grpo_lab." if words[0] in COMMANDS else "grpo-lab"
     assert line.startswith(name) or line.startswith("grpo-lab lessons"), line
     return line
 

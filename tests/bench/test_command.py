@@ -10,7 +10,7 @@ from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import measure, tables
 from grpo_lab.models.folders import TINY
 from tests.support.bench_record import record
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 
 
 @pytest.fixture
@@ -65,6 +65,6 @@ def test_bench_command_refuses_wrong_models_precisions_and_devices(stub, monkeyp
         ("--precision", "bf16", "argument --precision: invalid choice: 'bf16'"),
         ("--device", "cuda", "--device is 'cuda'; expected None or one of cpu"),
     ]:
-        assert expected in refused(command.main, "--against", "trl", option, value)
+        assert expected in refusal_of(command.main, "--against", "trl", option, value)
     monkeypatch.setattr(command, "find_spec", lambda package: None)
-    assert "trl is not installed; pip install trl==" in refused(command.main, "--against", "trl")
+    assert "trl is not installed; pip install trl==" in refusal_of(command.main, "--against", "trl")

@@ -20,7 +20,7 @@ from grpo_lab.objective import LOSSES, LossSettings, policy_loss
 from grpo_lab.tasks import TASKS
 from grpo_lab.train.trl.table import TRL_SETTINGS
 from tests.parity.engines import IN_TRL
-from tests.support.agreement import batch
+from tests.support.agreement import draw_batch
 
 OURS_ALONE = {name for name, entry in TRL_SETTINGS.items() if not entry.is_in_trl}
 
@@ -145,7 +145,7 @@ def test_every_loss_setting_is_read_by_some_loss():
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_loss_result_depends_on_exactly_the_settings_it_reads(loss_type):
     """Another value of a setting changes the loss or the metrics if the loss reads it, and nothing otherwise."""
-    logp, old, _, advantages, mask = batch(40, 12, 3, 1.0)
+    logp, old, _, advantages, mask = draw_batch(40, 12, 3, 1.0)
     usual = {"loss_type": loss_type, "max_completion_length": 9, "epsilon_high": 1.1 if loss_type == "cispo" else 0.25}
     ranges = {name: str(spec.range) for name, spec in setting_specs(LossSettings).items()}
     changed_values = {name: 1.5 if allowed.endswith("inf)") else 0.9 for name, allowed in ranges.items()}

@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.user_formulas import register_user_formula, user_function
 from grpo_lab.objective import LOSSES, Loss, divides_by_update_tokens, microbatch_loss, policy_loss
 from grpo_lab.trainer import train
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
@@ -202,13 +202,13 @@ def test_train_command_takes_typed_user_formulas_and_resumes_only_with_the_same_
     saved = json.loads((workdir / "out/grpo_config.json").read_text(encoding="utf-8"))
     assert (saved["loss_type"], saved["advantage"]) == (OWN[1], OWN[3]) and len(metrics_in(workdir / "out")) == 2
     resuming = ["--resume_from_checkpoint", "out", "--max_steps", "3"]
-    error = refused(train_command.main, *resuming)
+    error = refusal_of(train_command.main, *resuming)
     assert "--advantage is 'my_advantage.py:median' in 'out" in error
     assert "type --advantage my_advantage.py:median" in error
-    error = refused(train_command.main, *resuming, *OWN[2:])
+    error = refusal_of(train_command.main, *resuming, *OWN[2:])
     assert "--loss_type is 'my_loss.py:clip' in 'out" in error and "type --loss_type my_loss.py:clip" in error
-    assert "--advantage is 'my_advantage.py:median' in" in refused(train_command.main, *resuming, *OWN[:2])
-    error = refused(train_command.main, *resuming, "--loss", "my_loss.py:stopped", *OWN[2:])
+    assert "--advantage is 'my_advantage.py:median' in" in refusal_of(train_command.main, *resuming, *OWN[:2])
+    error = refusal_of(train_command.main, *resuming, "--loss", "my_loss.py:stopped", *OWN[2:])
     assert "--loss is 'my_loss.py:stopped'; expected 'my_loss.py:clip', as" in error
     assert train_command.main([*resuming, *OWN]) == 0 and len(metrics_in(workdir / "out")) == 3
     (workdir / "my_loss.py").write_text(FILES["my_loss"] + "# edited\n", encoding="utf-8")
@@ -216,6 +216,6 @@ def test_train_command_takes_typed_user_formulas_and_resumes_only_with_the_same_
     assert train_command.main(["--resume_from_checkpoint", "out", "--max_steps", "4", *OWN]) == 2
     error = capsys.readouterr().err
     assert "loss_type differs from that of the run in 'out' (my_loss.py: was " in error
-    assert "--loss is 'my_loss.py:clip'; leave it out with --engine trl" in refused(
+    assert "--loss is 'my_loss.py:clip'; leave it out with --engine trl" in refusal_of(
         train_command.main, "--model", checkpoint_name, "--output_dir", "trl", "--engine", "trl", *OWN[:2]
     )

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_lab.diagnose.__main__ import GLOSSARY, main
 from grpo_lab.trainer import train
-from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, none_for_some
+from tests.support.small_policy import ROWS, length_reward_or_none, letter_reward, make_config, make_policy
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ def test_metrics_page_is_that_of_the_glossary(capsys):
 def test_every_metric_that_a_run_writes_is_in_the_glossary():
     """The run has held-out rows, a KL, and a reward that does not always apply."""
     config = make_config(eval_steps=1, generation_batch_size=12, beta=0.1)
-    rows = train(*make_policy(), ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS[:2])
+    rows = train(*make_policy(), ROWS, [letter_reward, length_reward_or_none], config, eval_dataset=ROWS[:2])
     names = {name for row in rows for name in row} - {"step"}
     assert {"kl", "eval/reward", "rewards/letter_reward/std"} <= names
     assert not [name for name in names if not explained(name)] and not explained("eval/anything")

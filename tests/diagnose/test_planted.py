@@ -13,7 +13,7 @@ from grpo_lab.tasks import addition_problems
 from grpo_lab.teaching.bugs import planted
 from grpo_lab.trainer import collecting, train
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
-from tests.support.text_episodes import STOPS, answers
+from tests.support.text_episodes import STOP_STRINGS, reply_by_length
 
 TOKEN_FAULTS = {"environment_tokens_in_loss", "completions_reencoded"}
 
@@ -47,7 +47,7 @@ def test_environment_tokens_in_the_loss_are_diagnosed(monkeypatch, forget):
         forget(monkeypatch)
     model, tokenizer = make_policy()
     config = make_config(max_completion_length=16, max_steps=3)
-    environment = TextEnvironment(answers, STOPS)
+    environment = TextEnvironment(reply_by_length, STOP_STRINGS)
     history = train(model, tokenizer, ROWS, letter_reward, config, environment=environment)
     assert max(metrics["tools/frac_trained"] for metrics in history) == float(forget is not None)
     assert named(history) & TOKEN_FAULTS == ({"environment_tokens_in_loss"} if forget else set())

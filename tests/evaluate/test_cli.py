@@ -15,7 +15,7 @@ from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.tasks import addition_problems, addition_split, find_task, task_table
 from grpo_lab.train import main as train_main
 from grpo_lab.trainer import evaluation
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 from tests.support.tool_policy import make_tool_policy
 
 
@@ -150,12 +150,12 @@ def test_evaluate_command_runs_no_code_of_a_downloaded_folder_and_sends_nothing(
     for reward in ("evil.py:reward", "evil:reward"):
         (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": [reward]}), "utf-8")
         for command, words in CALLS:
-            assert f"if you trust it, type --reward_funcs {reward}" in refused(command, *words)
+            assert f"if you trust it, type --reward_funcs {reward}" in refusal_of(command, *words)
         assert not (folder / "ran").exists() and not (folder / "out").exists() and "evil" not in sys.modules
     for option, value, calls in (("task", "them/sums", CALLS), ("loss_type", "evil.py:reward", CALLS[2:])):
         (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", option: value}), "utf-8")
         for command, words in calls:
-            assert f"if you trust it, type --{option} {value}" in refused(command, *words)
+            assert f"if you trust it, type --{option} {value}" in refusal_of(command, *words)
         assert not (folder / "ran").exists() and "evil" not in sys.modules
     (folder / "grpo_config.json").write_text(json.dumps({"model": "tiny", "reward_funcs": ["evil:reward"]}), "utf-8")
     assert main(["--model", ".", "--reward_funcs", "evil:reward"]) == 0 and (folder / "ran").exists()
@@ -224,8 +224,10 @@ def test_a_run_of_a_script_with_tools_is_evaluated_without_them_and_their_limits
     assert main(["--model", str(out), "--n", "2"]) == 0
     assert evaluated_with.pop()[1]["environment"] is None
     words = ["--model", str(out), "--n", "2", "--max_tool_calling_iterations", "2"]
-    assert "max_tool_calling_iterations is 2; leave it out: there are no tools" in refused(main, *words)
-    assert "--tool_timeout is 0.0; it must lie in (0, inf)" in refused(main, "--model", str(out), "--tool_timeout", "0")
+    assert "max_tool_calling_iterations is 2; leave it out: there are no tools" in refusal_of(main, *words)
+    assert "--tool_timeout is 0.0; it must lie in (0, inf)" in refusal_of(
+        main, "--model", str(out), "--tool_timeout", "0"
+    )
 
 
 @pytest.mark.parametrize(

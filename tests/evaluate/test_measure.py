@@ -11,12 +11,12 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rollout import sample_completions
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer import sample_and_reward
-from tests.support.planted_texts import PLANTED_ROWS, TEXTS, plant
+from tests.support.planted_texts import PLANTED_ROWS, TEXTS, plant_texts
 from tests.support.small_policy import ROWS, make_policy
 
 
 def test_reward_weights_give_the_weighted_reward_and_all_samples(monkeypatch):
-    plant(monkeypatch)
+    plant_texts(monkeypatch)
 
     def length(completions, **columns):
         return [None if not text else float(len(text)) for text in completions]

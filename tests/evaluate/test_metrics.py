@@ -11,12 +11,12 @@ from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.trainer.evaluation import ScoredCompletions
 from grpo_lab.trainer.metrics import frac_equal_rewards
-from tests.support.planted_texts import PLANTED_ROWS, plant
+from tests.support.planted_texts import PLANTED_ROWS, plant_texts
 from tests.support.small_policy import make_policy
 
 
 def test_metrics_of_planted_completions(monkeypatch):
-    plant(monkeypatch)
+    plant_texts(monkeypatch)
     counted = {"num_generations": 4, "max_completion_length": 3}
     result = evaluate(*make_policy(), PLANTED_ROWS, **counted, batch_size=1)
     assert result["accuracy"] == evaluate(*make_policy(), PLANTED_ROWS, **counted)["accuracy"]
@@ -73,7 +73,7 @@ def test_frac_reward_zero_std_is_of_the_total_reward_as_in_training():
 
 
 def test_evaluate_gives_no_accuracy_for_a_reward_on_another_scale(monkeypatch):
-    plant(monkeypatch)
+    plant_texts(monkeypatch)
 
     def marks(completions, **columns):
         return [1.0, 7.0, 0.0, 10.0] * (len(completions) // 4)

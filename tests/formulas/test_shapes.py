@@ -7,7 +7,7 @@ from torch import Tensor
 from grpo_lab.formulas import Equation
 from grpo_lab.formulas.recording import recording
 from tests.support.equations import formula_map
-from tests.support.formula_calls import CALLS, ONE, TEXTS, made_up_arguments
+from tests.support.formula_calls import ANSWERS, CALLS, COMPLETIONS, made_up_arguments
 
 
 def test_every_stated_shape_is_true():
@@ -29,7 +29,7 @@ def faults(function, equations: list[Equation]) -> list[str]:
     for fixed_arguments in CALLS.get(function.__name__, [{}]):
         arguments = made_up_arguments(function, axes) | fixed_arguments
         if function.__name__ == "judge_reward":  # the line is in the function that judge_reward returns
-            function, arguments = function(lambda question: "yes"), {"prompts": ["", ""]} | TEXTS | ONE
+            function, arguments = function(lambda question: "yes"), {"prompts": ["", ""]} | COMPLETIONS | ANSWERS
         if function.__name__ == "first_step_movement":  # the line is in the function that it returns
             function, arguments = function(**arguments), {"step": 1, "metrics": {"learning_rate": 1.0}}
         with recording(function, equations) as values:

@@ -16,7 +16,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 from tests.support.small_policy import make_config, make_policy
 from tests.support.tool_policy import add, make_tool_policy
 
@@ -97,7 +97,7 @@ def test_the_prompts_of_a_plan_have_the_schemas_of_the_tools(add_tool, tmp_path,
     assert length > longest_prompt(tokenizer, rows)
     lines = printed(capsys, "--model", str(tmp_path / "model"), "--tools", add_tool)
     assert any(f" x ({length} prompt + " in line for line in lines)
-    assert "model is 'qwen2'; with tools, expected a model on this machine" in refused(
+    assert "model is 'qwen2'; with tools, expected a model on this machine" in refusal_of(
         command.main, "--tools", add_tool
     )
 
@@ -112,7 +112,7 @@ def test_a_task_with_an_environment_is_not_planned_in_parts(capsys):
 
 def test_memory_command_refuses_an_architecture_it_cannot_plan(monkeypatch):
     monkeypatch.setattr(command, "load_component", lambda kind, folder: MambaConfig())
-    line = refused(command.main, "--model", "tiny")
+    line = refusal_of(command.main, "--model", "tiny")
     message = "model_config is not of Qwen2's kind: 'MambaConfig' object has no attribute "
     assert message in line and len(line) < 400
 

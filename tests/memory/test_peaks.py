@@ -23,8 +23,8 @@ from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_gpu, fake_qwen2
 from tests.support.known_shape import random_policy
-from tests.support.peak import Lives, peak_of_lives
-from tests.support.steps import UNTIED, make_config, planned, planned_bytes, rollout_of, update_and_logprobs
+from tests.support.peak import LiveStorages, peak_of_live_tensors
+from tests.support.steps import UNTIED, make_config, plan_step, planned_bytes, rollout_of, update_and_logprobs
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +55,8 @@ def mostly_slow(cases, quick):
 )
 def test_planned_peak_of_a_rollout(precision, T, B):
     rollout, config, L = rollout_of(precision, T, B)
-    assert planned_bytes(planned("small", precision, config, L), "rollout") == pytest.approx(
-        peak_of_lives(rollout), rel=0.1
+    assert planned_bytes(plan_step("small", precision, config, L), "rollout") == pytest.approx(
+        peak_of_live_tensors(rollout), rel=0.1
     )
 
 
@@ -66,8 +66,8 @@ def test_planned_peak_of_a_rollout_with_long_prompts(precision, L):
     """The mask grows with the square of the prompts' length, and with the query heads that share a key head."""
     model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * (L - 1)).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
-        counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
-    memory_plan = planned("small", precision, make_config(T=16, G=4, B=8), L)
+        counted = peak_of_live_tensors(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
+    memory_plan = plan_step("small", precision, make_config(T=16, G=4, B=8), L)
     prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.05)
 
@@ -81,15 +81,15 @@ def test_planned_peak_of_rows_without_a_mask(precision, length, monkeypatch):
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * length).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
-        counted = peak_of_lives(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
+        counted = peak_of_live_tensors(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
     config = make_config(T=length, G=4, B=4, b=4)
-    memory_plan = planned("small", precision, make_config(T=16, G=4, B=8), length + 1)
+    memory_plan = plan_step("small", precision, make_config(T=16, G=4, B=8), length + 1)
     assert memory_plan.run.prefill_mask_bytes == memory_plan.with_changes(config=config).run.mask_bytes == 0
     prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.run).values())
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", precision, config, L=48)
-    memory_plan = planned("small", precision, config, L=48)
-    assert planned_bytes(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
+    memory_plan = plan_step("small", precision, config, L=48)
+    assert planned_bytes(memory_plan, "update") == pytest.approx(peak_of_live_tensors(update), rel=0.1)
 
 
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
@@ -99,14 +99,14 @@ def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
     config = make_config(T=500, G=8, B=64, b=8)
     with fake_gpu():
         model = fake_qwen2(PRECISIONS[precision].weights)
-        with Lives() as lives:
+        with LiveStorages() as live_storages:
             sampling = SamplingParams(8, 512)
             decoder = GraphDecoder(model, DecoderSpec(8, 768, sampling, (151643, 151645), 151643))
             decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
             decoder.step()
-    rollout = planned("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
+    rollout = plan_step("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (phases.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
-    assert rollout["KV cache"] + rollout["sampling"] - of_graph == pytest.approx(lives.peak, rel=0.1)
+    assert rollout["KV cache"] + rollout["sampling"] - of_graph == pytest.approx(live_storages.peak, rel=0.1)
 
 
 WHOLE, ONE_PROMPT = {"T": 24, "b": 8, "L": 8}, {"T": 40, "b": 4, "G": 8, "L": 24}
@@ -159,8 +159,8 @@ def test_planned_peak_of_an_update_of_one_micro_batch_dominated_by_the_embedding
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     config = make_config(T=4, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", precision, config, 4)
-    assert planned_bytes(planned("wide", precision, config, 4), "update") == pytest.approx(
-        peak_of_lives(update), rel=0.02
+    assert planned_bytes(plan_step("wide", precision, config, 4), "update") == pytest.approx(
+        peak_of_live_tensors(update), rel=0.02
     )
 
 
@@ -172,16 +172,16 @@ def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch
     config = make_config(T=T, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", "fp32", config, 4)
     update()
-    assert planned_bytes(planned("wide", "fp32", config, 4), "update") == pytest.approx(peak_on_cpu(update), rel=0.1)
+    assert planned_bytes(plan_step("wide", "fp32", config, 4), "update") == pytest.approx(peak_on_cpu(update), rel=0.1)
 
 
 def check_update_and_logprobs(device, shape, precision, config, L, monkeypatch):
     if device == "cuda":
         like_a_gpu(monkeypatch)
     update, logprobs = update_and_logprobs(shape, precision, config, L)
-    memory_plan = planned(shape, precision, config, L, device)
-    assert planned_bytes(memory_plan, "update") == pytest.approx(peak_of_lives(update), rel=0.1)
-    assert planned_bytes(memory_plan, "logprobs") == pytest.approx(peak_of_lives(logprobs), rel=0.1)
+    memory_plan = plan_step(shape, precision, config, L, device)
+    assert planned_bytes(memory_plan, "update") == pytest.approx(peak_of_live_tensors(update), rel=0.1)
+    assert planned_bytes(memory_plan, "logprobs") == pytest.approx(peak_of_live_tensors(logprobs), rel=0.1)
 
 
 @pytest.mark.parametrize(("precision",), mostly_slow([(precision,) for precision in PRECISIONS], quick=(0,)))
@@ -196,5 +196,5 @@ def test_planned_peak_of_an_optimizer_step(precision):
         optimizer.step(1e-3, loss=0.0)
 
     step()
-    peak = (peak_on_cpu if precision == "bf16" else peak_of_lives)(step)
-    assert planned_bytes(planned("small", precision, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)
+    peak = (peak_on_cpu if precision == "bf16" else peak_of_live_tensors)(step)
+    assert planned_bytes(plan_step("small", precision, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)

@@ -29,7 +29,7 @@ from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.known_shape import random_policy
-from tests.support.steps import UNTIED, make_config, planned
+from tests.support.steps import UNTIED, make_config, plan_step
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_weights_gradients_and_moments_are_those_of_real_tensors(precision, shap
     optimizer = PolicyOptimizer(model, make_config(precision=precision))
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    memory_plan = planned(shape, precision, make_config())
+    memory_plan = plan_step(shape, precision, make_config())
     part = memory_plan.phases["optimizer"]
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
@@ -77,8 +77,8 @@ def test_plan_counts_the_reference_by_its_device(settings):
         assert all(part["reference"] == expected * part["weights"] for part in memory_plan.phases.values())
         computed = "head" in memory_plan.phases["logprobs"] or "activations" in memory_plan.phases["logprobs"]
         assert computed == (bool(expected) or config.log_kl), "to measure the KL, the policy reads here too"
-    assert planned("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
-    alone = planned("small", "bf16", make_config())
+    assert plan_step("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
+    alone = plan_step("small", "bf16", make_config())
     assert not any(part["reference"] for part in alone.phases.values())
     assert alone.totals["logprobs"] == sum(resident_bytes(alone.run).values()), "nothing is computed apart"
 
@@ -120,7 +120,7 @@ def test_each_candidate_has_its_own_plan_and_the_first_that_fits_is_chosen():
 def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     config = make_config(T=256, G=16, B=4096, b=4096, gradient_checkpointing=True)
     config = replace(config, per_device_train_batch_size=16, gradient_accumulation_steps=256)
-    memory_plan = planned("qwen2", "bf16", config, 256, "cuda")
+    memory_plan = plan_step("qwen2", "bf16", config, 256, "cuda")
     way, lines = choose_candidate(memory_plan, 24 * GIB, ("bf16",))
     parts = way.plan.run.rollout_parts
     assert memory_plan.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1

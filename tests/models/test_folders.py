@@ -8,7 +8,7 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from grpo_lab.models import folders, load_policy, loading
-from tests.support.resuming import copy_of
+from tests.support.resuming import copy_folder
 from tests.support.small_policy import make_policy
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
@@ -20,7 +20,7 @@ def put_in_huggingface_cache(
     repo = root / "hub" / ("models--" + hub_id.replace("/", "--"))
     (repo / "refs").mkdir(parents=True)
     (repo / "refs" / "main").write_text("c0ffee", encoding="utf-8")
-    return copy_of(checkpoint, repo / "snapshots" / "c0ffee", without)
+    return copy_folder(checkpoint, repo / "snapshots" / "c0ffee", without)
 
 
 def test_auto_on_a_bare_machine_takes_tiny_and_says_why(monkeypatch, checkpoint, capsys):
@@ -54,7 +54,7 @@ def test_the_parameters_of_a_checkpoint_are_counted_in_all_its_files(tmp_path):
 
 
 def test_a_file_that_is_no_safetensors_file_is_named(checkpoint, tmp_path):
-    folder = copy_of(checkpoint, tmp_path / "model")
+    folder = copy_folder(checkpoint, tmp_path / "model")
     for content in (b"", b"12345678", b"\x05" + 7 * b"\0" + b"[1,2]", b"\xff" * 40):
         (folder / "model.safetensors").write_bytes(content)
         with pytest.raises(ValueError, match=r"model.safetensors, which is not a safetensors file, or is damaged"):
@@ -75,17 +75,17 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_auto_searches_every_layout_of_modelscope_before_the_other_caches(bare_machine, checkpoint, layout: str):
-    where = copy_of(checkpoint, bare_machine / "modelscope" / layout)
+    where = copy_folder(checkpoint, bare_machine / "modelscope" / layout)
     put_in_huggingface_cache(checkpoint, bare_machine)
     if layout.endswith("master"):
-        copy_of(checkpoint, where.with_name("a-branch"))
+        copy_folder(checkpoint, where.with_name("a-branch"))
     for device in ("cpu", "cuda"):
         folder, why = folders.find_folder("auto", device)
         assert folder == where and "ModelScope" in why
 
 
 def test_auto_passes_over_a_broken_copy_and_prints_so(bare_machine, checkpoint, capsys):
-    copy_of(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
+    copy_folder(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
     put_in_huggingface_cache(checkpoint, bare_machine)
     assert "Hugging Face" in folders.find_folder("auto")[1]
     output = capsys.readouterr().out
@@ -162,7 +162,7 @@ def test_a_folder_with_only_an_adapter_is_refused_in_one_sentence(checkpoint, tm
 
 
 def test_a_cut_index_in_a_cache_is_passed_over(bare_machine, checkpoint, capsys):
-    cut = copy_of(checkpoint, bare_machine / "modelscope" / LAYOUTS[0])
+    cut = copy_folder(checkpoint, bare_machine / "modelscope" / LAYOUTS[0])
     (cut / "model.safetensors.index.json").write_text('{"weight_map": {"a": "mo', encoding="utf-8")
     put_in_huggingface_cache(checkpoint, bare_machine)
     assert "Hugging Face" in folders.find_folder("auto")[1]

@@ -15,7 +15,7 @@ from grpo_lab.models import load_policy, loading
 from grpo_lab.models.loading import load_component
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.trainer.run.folder.checkpoint import check_savable
-from tests.support.resuming import copy_of
+from tests.support.resuming import copy_folder
 from tests.support.small_policy import make_policy, make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("bare_machine")
@@ -35,7 +35,7 @@ def test_load_policy_of_a_folder_returns_model_and_tokenizer_and_names_the_folde
 
 
 def test_without_padding_token_the_end_token_pads_and_it_is_said(checkpoint, tmp_path, capsys):
-    folder = copy_of(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
+    folder = copy_folder(checkpoint, tmp_path / "no-pad", without=("tokenizer*", "special_tokens*"))
     tokenizer = make_tokenizer()
     tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)
@@ -58,7 +58,7 @@ SHARDS = {"model.safetensors.index.json": json.dumps(INDEX), "model-00001-of-000
     ],
 )
 def test_an_incomplete_folder_names_what_is_missing(checkpoint, tmp_path, without, added, remedy):
-    folder = copy_of(checkpoint, tmp_path / "part", (without,))
+    folder = copy_folder(checkpoint, tmp_path / "part", (without,))
     for name, text in added.items():
         (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(FileNotFoundError, match=f"name is .*{remedy}"):
@@ -66,7 +66,7 @@ def test_an_incomplete_folder_names_what_is_missing(checkpoint, tmp_path, withou
 
 
 def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
-    folder = copy_of(checkpoint, tmp_path / "remote")
+    folder = copy_folder(checkpoint, tmp_path / "remote")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config |= {
         "model_type": "unheard_of",
@@ -79,7 +79,7 @@ def test_code_in_a_checkpoint_is_not_run(checkpoint, tmp_path):
 
 
 def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tmp_path):
-    folder = copy_of(checkpoint, tmp_path / "t5")
+    folder = copy_folder(checkpoint, tmp_path / "t5")
     T5Config(vocab_size=259, d_model=16, d_ff=16, num_layers=1, num_heads=2).save_pretrained(folder)
     with pytest.raises(ValueError, match="holds no model that transformers can load by itself.*T5Config") as refusal:
         load_policy(folder)
@@ -88,7 +88,7 @@ def test_a_model_that_continues_no_text_is_refused_in_a_few_words(checkpoint, tm
 
 def with_weights(checkpoint, folder, change):
     """Return a copy of the checkpoint with tensors changed by the function `change`."""
-    folder = copy_of(checkpoint, folder)
+    folder = copy_folder(checkpoint, folder)
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -131,7 +131,7 @@ UNSAVABLE = {
 @pytest.mark.parametrize("change", UNSAVABLE)
 def test_an_unsavable_generation_config_is_mended_with_a_message(checkpoint, tmp_path, change, capsys):
     settings = UNSAVABLE[change]
-    folder = with_settings(copy_of(checkpoint, tmp_path / "chat"), "generation_config.json", **settings)
+    folder = with_settings(copy_folder(checkpoint, tmp_path / "chat"), "generation_config.json", **settings)
     model, tokenizer = load_policy(folder)
     assert f"policy: {change.strip()} in the generation_config" in capsys.readouterr().out
     check_savable(model, tokenizer)
@@ -162,7 +162,7 @@ def test_an_unsavable_generation_config_is_mended_with_a_message(checkpoint, tmp
     ],
 )
 def test_quantised_weights_are_refused_in_one_sentence_whatever_the_method(checkpoint, tmp_path, file, entry, method):
-    folder = copy_of(checkpoint, tmp_path / "small")
+    folder = copy_folder(checkpoint, tmp_path / "small")
     (folder / file).touch()
     (folder / file).write_text("{}", encoding="utf-8") if file != "config.json" else None
     with_settings(folder, file, **entry)
@@ -182,7 +182,7 @@ def test_one_byte_weights_count_as_quantised(checkpoint, tmp_path, dtype):
 
 
 def test_a_quantisation_config_of_none_means_no_quantisation(checkpoint, tmp_path):
-    load_policy(with_settings(copy_of(checkpoint, tmp_path / "whole"), "config.json", quantization_config=None))
+    load_policy(with_settings(copy_folder(checkpoint, tmp_path / "whole"), "config.json", quantization_config=None))
 
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
@@ -213,7 +213,7 @@ DAMAGED = [
 def test_a_damaged_file_of_a_model_is_refused_in_one_sentence_about_the_folder(
     checkpoint, tmp_path, file, content, message
 ):
-    folder = copy_of(checkpoint, tmp_path / "cut")
+    folder = copy_folder(checkpoint, tmp_path / "cut")
     (folder / file).write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=f"^name is .*cut.*{message}") as refusal:
         load_policy(folder)
@@ -244,7 +244,7 @@ def test_a_tokenizer_of_another_model_is_noticed(checkpoint, tmp_path):
 
 
 def test_a_tokenizer_without_end_token_is_refused(checkpoint, tmp_path):
-    folder = copy_of(checkpoint, tmp_path / "endless", without=("tokenizer*", "special_tokens*"))
+    folder = copy_folder(checkpoint, tmp_path / "endless", without=("tokenizer*", "special_tokens*"))
     tokenizer = make_tokenizer()
     tokenizer.eos_token = None
     tokenizer.save_pretrained(folder)

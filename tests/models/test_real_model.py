@@ -27,7 +27,7 @@ from grpo_lab.rewards import last_number_reward
 from grpo_lab.tasks.short import short_sums
 from grpo_lab.trainer import train
 from tests.support.file_faults import Killed
-from tests.support.model_files import digest, state_of
+from tests.support.model_files import digest, file_states
 from tests.support.small_policy import without_times
 
 pytestmark = pytest.mark.slow
@@ -47,9 +47,9 @@ def folder() -> Iterator[Path]:
         model_folder = converted_folder(SMOLLM2)
     except FileNotFoundError as missing:
         (pytest.fail if is_required(os.environ) else pytest.skip)(str(missing))
-    state = state_of(model_folder)
+    state = file_states(model_folder)
     yield model_folder
-    assert state_of(model_folder) == state, "a test wrote into the user's cache"
+    assert file_states(model_folder) == state, "a test wrote into the user's cache"
 
 
 def is_required(variables) -> bool:

@@ -24,7 +24,7 @@ from grpo_lab.models.folders import find_folder
 from grpo_lab.models.packaged import QWEN, converted_folder, weights_source
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer import train
-from tests.support.model_files import digest, state_of
+from tests.support.model_files import digest, file_states
 from tests.support.small_policy import without_times
 
 pytestmark = pytest.mark.slow
@@ -61,9 +61,9 @@ def folder() -> Iterator[Path]:
         pytest.skip(str(missing))
     if not weights_source(QWEN).startswith(QWEN.title):
         pytest.skip(f"another model is in its place: {weights_source(QWEN)}")
-    before = state_of(converted)
+    before = file_states(converted)
     yield converted
-    assert state_of(converted) == before, "a test wrote into the user's cache"
+    assert file_states(converted) == before, "a test wrote into the user's cache"
 
 
 def test_every_number_is_what_the_reader_of_the_real_file_says(folder):

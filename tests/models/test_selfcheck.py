@@ -10,7 +10,7 @@ from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.rollout.forward.fast_paths import context_length
 from grpo_lab.trainer import train
 from tests.support.architectures import make_architecture
-from tests.support.sampling import times
+from tests.support.sampling import scale_hidden
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
 
@@ -42,7 +42,7 @@ def test_self_check_does_not_change_the_model(name, training):
 PACKED = model_logprobs.packed_hidden
 BROKEN = {
     "sampler": (InPlaceCache, "load", lambda *arguments: None),
-    "recomputation": (model_logprobs, "packed_hidden", lambda *inputs: times(0.5, *PACKED(*inputs))),
+    "recomputation": (model_logprobs, "packed_hidden", lambda *inputs: scale_hidden(0.5, *PACKED(*inputs))),
 }
 
 

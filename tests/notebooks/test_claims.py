@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from grpo_lab.course.exercises import NAMES
-from tests.support.notebook_cells import shown
+from tests.support.notebook_cells import shown_functions
 
 ROOT = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(ROOT.glob("[0-9]*.ipynb"))
@@ -150,7 +150,7 @@ def asked_and_shown(lesson: Path, name: str) -> tuple[list[int], list[int], list
     for index, (kind, source, cell) in enumerate(cells(lesson)):
         if kind == "markdown" and re.search(rf"Now write it.*`{name}`", source, re.DOTALL):
             asks.append(index)
-        if kind == "code" and name in source and name in shown({"cells": [cell]}):
+        if kind == "code" and name in source and name in shown_functions({"cells": [cell]}):
             shows.append(index)
             folded.append("hide-output" in cell["metadata"].get("tags", []))
     return asks, shows, folded

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.equations import formula_map
-from tests.support.notebook_cells import cells, shown
+from tests.support.notebook_cells import cells, shown_functions
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 ANY = r"\d+"  # further.ipynb has equations of any chapter
@@ -108,7 +108,7 @@ def test_equations_are_numbered_in_the_order_in_which_the_pages_show_them():
 
 
 def test_every_equation_of_the_code_is_in_a_notebook(series):
-    names, written = set().union(*map(shown, series.values())), tags_of(series)
+    names, written = set().union(*map(shown_functions, series.values())), tags_of(series)
     assert [
         tag
         for tag, equation in formula_map().items()

@@ -282,11 +282,11 @@ def test_files_of_runs_are_read_in_the_order_of_arms_and_seeds_without_other_mea
     files.path("bf16", 3).write_text(json.dumps({"arm": "bf16", "seed": 3, "after": None}), encoding="utf-8")
     measurements = iter([{"n": 5}])
     for _ in range(2):  # measured once
-        assert files.measure_base("bf16", measurements.__next__) == {"n": 5}
+        assert files.measure_untrained_once("bf16", measurements.__next__) == {"n": 5}
     runs = [(run["arm"], run["seed"]) for run in files.read_all(["bf16", "bf16, slow"])]
     assert runs == [("bf16", 3), ("bf16", 100), ("bf16, slow", 2), ("bf16, slow", 11)]
     assert files.is_complete("bf16", 100) and not files.is_complete("bf16", 3) and not files.is_complete("bf16", 4)
-    assert files.read_bases(["fp32", "bf16"]) == {"bf16": {"n": 5}}
+    assert files.read_untrained(["fp32", "bf16"]) == {"bf16": {"n": 5}}
 
 
 def test_recorded_numbers_have_four_digits_and_what_is_no_finite_float_stays():
@@ -298,7 +298,7 @@ def test_recorded_numbers_have_four_digits_and_what_is_no_finite_float_stays():
 
 
 def test_a_record_lies_beside_its_recorder_and_of_a_fast_run_in_its_folder(tmp_path):
-    parser = recording.recorder_parser("record_x", "Record x.", arms="ab", seeds=[4], fast="x", output_dir=True)
+    parser = recording.recorder_parser("record_x", "Record x.", arms="ab", seeds=[4], fast_help="x", output_dir=True)
     for words, file in {
         (): RUNS / "x.json",
         ("--fast", "--output_dir", str(tmp_path / "out")): tmp_path / "out" / "x.json",

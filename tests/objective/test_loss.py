@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.objective import LOSS_TYPES, aggregate, clipped_surrogate, gspo_token_ratio, policy_loss
 from tests.support import oracles
-from tests.support.agreement import assert_agree, batch, draw, few, many, ragged_mask, seeds
+from tests.support.agreement import assert_agree, draw, draw_batch, few_examples, many_examples, ragged_mask, seeds
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 loss_types = st.sampled_from(oracles.LOSS_TYPES)
@@ -19,7 +19,7 @@ distances = st.sampled_from([0.0, 0.1, 1.0, 6.0])
 forms = st.sampled_from(["row", "column", "token"])
 
 
-@many
+@many_examples
 @given(shapes, seeds, loss_types, st.sampled_from([None, 1, 7.0]))
 def test_aggregate_equals_that_of_literal_loops(shape, seed, loss_type, num_items):
     mask = ragged_mask(*shape, seed)
@@ -48,7 +48,7 @@ settings_of_the_loss = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
-@many
+@many_examples
 @given(
     shape=shapes,
     seed=seeds,
@@ -58,7 +58,7 @@ settings_of_the_loss = st.fixed_dictionaries(
 )
 def test_policy_loss_equals_that_of_literal_loops(loss_type, shape, seed, keywords, distance, form):
     """The shapes include as many rows as tokens: an advantage belongs to a row and never to a column."""
-    logp, old, ref, advantages, mask = batch(*shape, seed, distance)
+    logp, old, ref, advantages, mask = draw_batch(*shape, seed, distance)
     if form == "token":
         advantages = draw(*shape, seed=seed + 5)
     keywords = {"loss_type": loss_type, "max_completion_length": 9, **keywords}
@@ -74,10 +74,10 @@ def test_policy_loss_equals_that_of_literal_loops(loss_type, shape, seed, keywor
         assert metrics[name] == pytest.approx(expected[name], rel=1e-6), name
 
 
-@few
+@few_examples
 @given(shapes, seeds, distances)
 def test_gspo_and_gspo_token_have_one_loss_and_gradient(shape, seed, distance):
-    logp, old, _, advantages, mask = batch(*shape, seed, distance)
+    logp, old, _, advantages, mask = draw_batch(*shape, seed, distance)
 
     def gspo(x):
         return policy_loss(x, advantages, mask, old, importance_sampling_level="sequence")[0]
@@ -128,6 +128,6 @@ def test_policy_loss_of_an_empty_mask_is_zero(loss_type):
     ],
 )
 def test_policy_loss_refuses_bad_settings_by_name(keywords, named):
-    logp, old, ref, advantages, mask = batch(2, 3, 0)
+    logp, old, ref, advantages, mask = draw_batch(2, 3, 0)
     with pytest.raises(ValueError, match=re.escape(named)):
         policy_loss(logp, mask=mask, old_logp=old, **({"advantages": advantages, "ref_logp": ref} | keywords))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.objective import LOSS_TYPES, aggregate, gspo_token_ratio, importance_ratio, microbatch_loss, policy_loss
 from tests.support import oracles
-from tests.support.agreement import assert_near, batch, value_and_gradients
+from tests.support.agreement import assert_near, draw_batch, value_and_gradients
 from tests.support.few_fast import few_fast
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -27,7 +27,7 @@ def settings(loss_type, level, **changes):
     few_fast(product(["token", "sequence"], LOSS_TYPES), [math.nan, math.inf, -math.inf, 1e30]),
 )
 def test_policy_loss_ignores_values_under_the_mask(level, loss_type, garbage):
-    logp, old, ref, advantages, mask = batch(4, 5, 1)
+    logp, old, ref, advantages, mask = draw_batch(4, 5, 1)
     keywords = settings(loss_type, level, kl_bias_correction=True)
     expected, [expected_gradient] = value_and_gradients(
         lambda x: policy_loss(x, advantages, mask, old, ref, **keywords)[0], [logp]
@@ -69,7 +69,7 @@ def test_metrics_of_rows_with_one_token_are_those_of_the_padded_rows(loss_type, 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_microbatch_losses_add_up_to_the_loss_of_the_update(loss_type, level):
-    logp, old, ref, advantages, _ = batch(8, 6, 5)
+    logp, old, ref, advantages, _ = draw_batch(8, 6, 5)
     mask = torch.arange(6) < torch.tensor([6, 6, 5, 6, 1, 0, 2, 1])[:, None]
     keywords = settings(loss_type, level)
 
@@ -95,7 +95,7 @@ def test_microbatch_losses_add_up_to_the_loss_of_the_update(loss_type, level):
 
 
 def test_bnpo_weighs_the_mean_of_each_part_by_its_rows():
-    logp, _, _, advantages, mask = batch(7, 5, 0)
+    logp, _, _, advantages, mask = draw_batch(7, 5, 0)
     part = microbatch_loss(logp[:3], advantages[:3], mask[:3], 7, mask.sum(), loss_type="bnpo")[0]
     assert_near(part, policy_loss(logp[:3], advantages[:3], mask[:3], loss_type="bnpo")[0] * 3 / 7)
     with pytest.raises(ValueError, match="num_rows is 2; it must be at least 3"):

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from grpo_lab.objective import clipped_surrogate, gspo_token_ratio, importance_ratio, vespo_surrogate
 from tests.support import oracles
-from tests.support.agreement import assert_agree, assert_near, batch, draw, many, ragged_mask, seeds
+from tests.support.agreement import assert_agree, assert_near, draw, draw_batch, many_examples, ragged_mask, seeds
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 levels = st.sampled_from(["token", "sequence"])
 distances = st.sampled_from([0.0, 0.1, 1.0, 6.0])
 
 
-@many
+@many_examples
 @given(shapes, seeds, levels, distances)
 def test_importance_ratio_equals_that_of_literal_loops(shape, seed, level, distance):
-    logp, old, _, _, mask = batch(*shape, seed, distance)
+    logp, old, _, _, mask = draw_batch(*shape, seed, distance)
     compared_mask = mask if level == "token" else torch.ones_like(mask[:, :1])
     assert_agree(
         lambda x: importance_ratio(x, old, mask, level) * compared_mask,
@@ -43,7 +43,7 @@ def test_first_step_has_ratio_exactly_one_and_a_gradient(level, dtype):
     assert logp.grad.abs().sum() > 0, "the old policy's gradient is stopped, the current one's is not"
 
 
-@many
+@many_examples
 @given(shapes, seeds, distances, st.sampled_from([(0.2, None), (0.2, 0.28), (0.0, 0.0), (1.0, 3.0)]), st.booleans())
 def test_clipped_surrogate_equals_that_of_literal_loops(shape, seed, distance, clip, bounded):
     ratio = draw(*shape, seed=seed, scale=distance).exp()

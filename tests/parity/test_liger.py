@@ -9,7 +9,7 @@ import pytest
 from grpo_lab.logprobs import chunked_token_logprobs, token_logprobs
 from grpo_lab.objective import policy_loss
 from tests.parity.engines import IN_TRL, require_engine
-from tests.support.agreement import assert_agree, draw, numbers_of, ragged_mask
+from tests.support.agreement import assert_agree, draw, draw_integers, ragged_mask
 from tests.support.few_fast import few_fast
 
 liger = require_engine("liger_kernel.chunked_loss.grpo_loss")
@@ -29,7 +29,7 @@ CASES = [
 @pytest.mark.parametrize(("loss_type", "level", "kl", "head"), few_fast(CASES, ["plain", "chunked"]))
 def test_policy_loss_has_ligers_value_and_gradient(loss_type, level, kl, head):
     hidden, weight = draw(B, T, D, seed=0).float(), draw(V, D, seed=1).float()
-    ids = numbers_of((B, T), V, seed=2)
+    ids = draw_integers((B, T), V, seed=2)
     mask, advantages = ragged_mask(B, T, 3), draw(B, seed=4).float()
     logp = token_logprobs(hidden @ weight.T, ids)
     old, ref = logp + draw(B, T, seed=5, scale=0.3).float(), logp + draw(B, T, seed=6, scale=0.3).float()

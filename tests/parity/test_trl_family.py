@@ -10,7 +10,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
 from tests.parity.engines import VERSIONS as INSTALLED
 from tests.parity.engines import require_engine, trl_loss
-from tests.support.agreement import assert_agree, batch, draw
+from tests.support.agreement import assert_agree, draw, draw_batch
 from tests.support.family import FAMILY, VERSIONS
 
 trl = require_engine("trl")
@@ -47,7 +47,7 @@ def test_losses_of_the_family_have_trls_value_and_gradient(name, distance, tmp_p
     """The policy is near the old one, where some answers are within GSPO's narrow range, or far from it."""
     member = FAMILY[name]
     theirs, ours = trl_config(member.trl, tmp_path), GRPOConfig(**member.trl)
-    logp, old, ref, _, mask = batch(P * G, T, 3, distance)
+    logp, old, ref, _, mask = draw_batch(P * G, T, 3, distance)
     rewards = draw(P, G, seed=9)
     assert ours.scale_rewards == theirs.scale_rewards
     advantages = group_advantages(rewards, scale=theirs.scale_rewards).flatten()
@@ -60,7 +60,7 @@ def test_losses_of_the_family_have_trls_value_and_gradient(name, distance, tmp_p
 
 def test_loss_name_without_its_settings_is_another_algorithm_in_trl(tmp_path):
     """With the loss type alone the value differs, except for the members whose settings are the defaults."""
-    logp, old, ref, _, mask = batch(P * G, T, 3, 0.3)
+    logp, old, ref, _, mask = draw_batch(P * G, T, 3, 0.3)
     rewards, equal_names = draw(P, G, seed=9), set()
     for name, member in FAMILY.items():
         values = []

@@ -7,7 +7,7 @@ import torch
 
 from grpo_lab.objective import policy_loss
 from tests.parity.engines import IN_TRL, require_engine, trl_loss
-from tests.support.agreement import assert_agree, batch, draw
+from tests.support.agreement import assert_agree, draw, draw_batch
 from tests.support.few_fast import few_fast
 
 trl = require_engine("trl")
@@ -41,7 +41,7 @@ def test_policy_loss_has_trls_value_and_gradient(level, loss_type, kl, clip):
         "loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 9, **KLS[kl], **CLIPS[clip]
     }  # fmt: skip
     for seed, (B, T), distance, items in [(0, (6, 7), 0.3, None), (1, (5, 5), 1.0, 40), (2, (1, 3), 4.0, 3)]:
-        logp, old, ref, advantages, mask = batch(B, T, seed, distance)
+        logp, old, ref, advantages, mask = draw_batch(B, T, seed, distance)
         rows = (advantages, mask, old, ref)
         assert_agree(
             lambda x, r=rows, n=items: policy_loss(x, *r, num_items=n, **keywords)[0],
@@ -54,7 +54,7 @@ def test_policy_loss_has_trls_value_and_gradient(level, loss_type, kl, clip):
 @pytest.mark.parametrize("loss_type", IN_TRL)
 def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
     """Without recorded log-probabilities, as at the first step, the current ones without gradient are the old ones."""
-    logp, old, ref, advantages, mask = batch(4, 6, 3)
+    logp, old, ref, advantages, mask = draw_batch(4, 6, 3)
     keywords = {"loss_type": loss_type, "importance_sampling_level": level, "max_completion_length": 6}
     for rows, beta in [((draw(4, 6, seed=7), mask, old, ref), 0.1), ((advantages, mask), 0.0)]:
         assert_agree(
@@ -68,7 +68,7 @@ def test_advantages_of_single_tokens_and_the_first_step(loss_type, level):
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", IN_TRL)
 def test_loss_metrics_are_those_of_trl(loss_type, level, per_token):
-    logp, old, ref, advantages, mask = batch(6, 7, 6, 0.6)
+    logp, old, ref, advantages, mask = draw_batch(6, 7, 6, 0.6)
     advantages = draw(6, 7, seed=8) if per_token else advantages
     keywords = {"loss_type": loss_type, "importance_sampling_level": level, "beta": 0.1, "max_completion_length": 7}
     ours, theirs = (

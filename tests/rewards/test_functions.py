@@ -16,7 +16,7 @@ from grpo_lab.rewards import (
 )
 from grpo_lab.rewards.functions import check_signatures
 from grpo_lab.rewards.gym import gym_reward
-from tests.support.scored import GOOD, returns, score
+from tests.support.scored import GOOD, constant_reward, score
 
 
 def test_a_signature_that_does_not_fit_is_explained():
@@ -76,7 +76,7 @@ def test_reward_names_of_functions_partials_and_objects():
     cheap = functools.partial(functools.partial(contains_reward, penalty_per_character=0.5), penalty_per_character=0.0)
     functions = [cheap, contains_reward, lambda completions, **kwargs: [], ByClass(), judge_reward(str, name="equal")]
     assert reward_names(functions) == ["contains_reward", "contains_reward_2", "lambda", "ByClass", "equal"]
-    functions = [returns([], "f"), returns([], "f_2"), returns([], "f")]
+    functions = [constant_reward([], "f"), constant_reward([], "f_2"), constant_reward([], "f")]
     assert len(set(reward_names(functions))) == 3
     for single in ([], 5, None, "math", [accuracy_reward, "org/model"]):
         with pytest.raises(ValueError, match=r"reward_funcs is \[.*\]; expected at least one reward function"):

@@ -17,7 +17,7 @@ from grpo_lab.rewards import (
     number_reward,
 )
 from grpo_lab.rewards.rules import FORMAT_PATTERN
-from tests.support.agreement import many
+from tests.support.agreement import many_examples
 
 GOOD = "<think>17+58=75\n75+42=117</think>\n<answer>117</answer>"
 pieces = st.lists(
@@ -57,7 +57,7 @@ tags_in_order = st.lists(st.sampled_from(["<think>", "</think>", "<answer>", "</
 fillings = st.lists(st.sampled_from(["", "", "a\nb", " \n", "<", "</", "<think", "x>", "ö"]), min_size=8, max_size=8)
 
 
-@many
+@many_examples
 @given(tags_in_order, st.integers(0, 4), fillings)
 def test_pattern_and_faults_agree_near_the_format(extra, insert_index, between):
     tags = ["<think>", "</think>", "<answer>", "</answer>"]
@@ -80,7 +80,7 @@ def test_accuracy_reward_compares_answer_texts():
     assert accuracy_reward(texts, answer=["117"] * 5) == [0.0] * 4 + [1.0]
 
 
-@many
+@many_examples
 @given(pieces)
 def test_rewards_match_nothing_with_an_empty_answer(text):
     for empty in ("", " ", "\n"):

@@ -24,19 +24,19 @@ from grpo_lab.rewards import (
     score_completions,
 )
 from grpo_lab.rewards.scoring import RewardError
-from tests.support.agreement import many
-from tests.support.scored import GOOD, returns, score
+from tests.support.agreement import many_examples
+from tests.support.scored import GOOD, constant_reward, score
 
 values = st.one_of(st.none(), st.floats(-10, 10, width=32), st.integers(-3, 3), st.booleans())
 
 
-@many
+@many_examples
 @given(st.data(), st.integers(1, 4), st.integers(0, 5))
 def test_total_reward_is_the_weighted_sum_of_the_rewards_that_apply(data, F, B):
     table = data.draw(st.lists(st.lists(values, min_size=B, max_size=B), min_size=F, max_size=F))
     weights = data.draw(st.lists(st.floats(-2, 2, width=32), min_size=F, max_size=F))
     # The last function always applies; another test has rows to which no function applies.
-    functions = [*map(returns, table), returns([0.25] * B)]
+    functions = [*map(constant_reward, table), constant_reward([0.25] * B)]
     rewards, per_func, names = score(functions, ["y"] * B, {}, [*weights, 2.0])
     assert rewards.shape == (B,)
     assert per_func.shape == (B, F + 1)
@@ -74,7 +74,7 @@ def test_score_completions_accepts_numbers_in_any_container_and_a_single_functio
     thirds = [1.0, 0.0, 0.5]
     mixed = [np.float32(1), np.bool_(False), torch.tensor(0.5)], [True, 0, Fraction(1, 2)]
     for returned in (thirds, tuple(thirds), torch.tensor(thirds, requires_grad=True), np.array(thirds), *mixed):
-        assert score([returns(returned)])[0].tolist() == thirds
+        assert score([constant_reward(returned)])[0].tolist() == thirds
     rewards, per_func, names = score(format_reward)
     assert rewards.tolist() == [1.0, 0.0, 1.0]
     assert per_func.shape == (3, 1)
@@ -97,7 +97,7 @@ WRONG = [
 def test_score_completions_names_the_function_with_a_wrong_return_value():
     for returned, words in WRONG:
         with pytest.raises(RewardError, match=f"reward function 'culprit' {words}") as caught:
-            score([format_reward, returns(returned, "culprit")])
+            score([format_reward, constant_reward(returned, "culprit")])
         assert caught.value.name == "culprit"
 
 
@@ -193,7 +193,7 @@ def test_gradients_are_enabled_again_after_a_reward_that_disabled_them():
 
 
 def test_the_largest_rewards_still_have_a_finite_spread():
-    large = score(returns([1e15, -1e15, 0.0]))[0]
+    large = score(constant_reward([1e15, -1e15, 0.0]))[0]
     assert large.repeat(10**5).std().isfinite()
 
 
@@ -207,7 +207,7 @@ def test_score_completions_names_columns_of_wrong_length():
 
 
 def test_a_completion_to_which_nothing_applies_has_no_reward():
-    functions = [returns([None, None, 1.0], "f"), returns([2.0, None, None], "g")]
+    functions = [constant_reward([None, None, 1.0], "f"), constant_reward([2.0, None, None], "g")]
     with pytest.warns(RuntimeWarning, match=r"every reward function \(f, g\) returned None for 1 of 3 .*row 1"):
         rewards, per_func, _ = score(functions)
     assert rewards[0] == 2.0
@@ -220,7 +220,7 @@ def test_score_completions_equals_trls_rewards():
     trainer = pytest.importorskip("trl.trainer.grpo_trainer").GRPOTrainer
     pytest.importorskip("accelerate").PartialState()  # TRL's logger needs it
     table = [[1.0, None, 0.5, True], [None, None, 2, -1.5]]
-    functions = [returns(column, name) for column, name in zip(table, "fg", strict=True)]
+    functions = [constant_reward(column, name) for column, name in zip(table, "fg", strict=True)]
     weights, completions = torch.tensor([0.3, 2.0]), ["y"] * 4
     stub = SimpleNamespace(
         accelerator=SimpleNamespace(device="cpu", is_main_process=True), state=SimpleNamespace(global_step=0),

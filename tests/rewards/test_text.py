@@ -15,7 +15,7 @@ from grpo_lab.rewards import (
     normalise_text,
     prompt_text,
 )
-from tests.support.agreement import many
+from tests.support.agreement import many_examples
 
 GOOD = "<think>17+58=75\n75+42=117</think>\n<answer>117</answer>"
 
@@ -66,7 +66,7 @@ def test_normalised_and_loose_forms_of_texts():
     assert all(loose_text(text) == text for text in loose.values())
 
 
-@many
+@many_examples
 @given(st.text(max_size=12))
 def test_normalising_ends_in_one_step_and_is_nfkc_elsewhere(text):
     normal = normalise_text(text)

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 # No deadlines, because they measure the machine. `derandomize` makes the examples the same on every machine.
 # The profile of `tests.mutants` omits shrinking.
 phases = [phase for phase in (Phase.generate, Phase.shrink) if phase in settings.default.phases]
-usual = settings.default.max_examples
-few = settings(max_examples=usual // 4, deadline=None, derandomize=True, phases=phases)
-many = settings(few, max_examples=6 * usual // 10)
+default_max_examples = settings.default.max_examples
+few_examples = settings(max_examples=default_max_examples // 4, deadline=None, derandomize=True, phases=phases)
+many_examples = settings(few_examples, max_examples=6 * default_max_examples // 10)
 seeds = st.integers(0, 2**20)
 # Groups of one of these values leave a residue in `r - r.mean()`, in at least one precision and group size.
-hard_to_average = [0.1, 1 / 3, 0.7, -0.3, 1e6 + 0.1, 1e-8, 1e8 / 3, math.pi, 0.0]
+HARD_TO_AVERAGE = [0.1, 1 / 3, 0.7, -0.3, 1e6 + 0.1, 1e-8, 1e8 / 3, math.pi, 0.0]
 
 
 def draw(*shape, seed, scale=1.0):
     return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def numbers_of(shape, below, seed):
+def draw_integers(shape, below, seed):
     """Draw integers from 0 to below - 1."""
     return torch.randint(below, tuple(shape), generator=torch.Generator().manual_seed(seed))
 
@@ -54,7 +54,7 @@ def assert_near(value, expected, tolerance=1e-12):
     torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance, check_dtype=False)
 
 
-def batch(B, T, seed, distance=0.5):
+def draw_batch(B, T, seed, distance=0.5):
     """Draw logp, old_logp, ref_logp (B, T), advantages (B,), some of which are 0, and a ragged mask (B, T)."""
     old = -draw(B, T, seed=seed).abs() - 0.1
     logp = old + draw(B, T, seed=seed + 1, scale=distance)

@@ -50,22 +50,22 @@ class FileFaults:
         FileFaults._armed = None
         os.fsync = self._fsync
 
-    def see(self, event: str, path: str, flags: int = 0) -> None:
+    def count_change(self, event: str, path: str, flags: int = 0) -> None:
         if self.failing_change is not None and self.changes >= self.failing_change:
             if self.fault is None:
-                self.fall()
+                self.kill_run()
             if self.fault != errno.ENOSPC or event not in _TAKES_NO_ROOM:
                 raise OSError(self.fault, os.strerror(self.fault), path)
         self.changes += 1
         if event == "os.remove" or flags & os.O_TRUNC:
             self._forget(path)
 
-    def fall(self) -> None:
+    def kill_run(self) -> None:
         self.__exit__()
-        self.cut()
+        self.lose_unsynced_bytes()
         raise Killed
 
-    def cut(self) -> None:
+    def lose_unsynced_bytes(self) -> None:
         """Truncate each file to half of the bytes that were written and not yet synced to the disk."""
         for path in self._files():
             before, after = self._on_disk.get(path.stat().st_ino, 0), path.stat().st_size
@@ -94,6 +94,6 @@ def _hook(event, arguments):
     path = os.fsdecode(arguments[0]) if has_path else ""
     # On Linux, shutil.rmtree passes paths relative to the open folder.
     if path.startswith(faults.folder) or not os.path.isabs(path):
-        faults.see(event, path, arguments[2] if event == "open" else 0)
+        faults.count_change(event, path, arguments[2] if event == "open" else 0)
         if event == "os.rename":
             faults._forget(os.fsdecode(arguments[1]))

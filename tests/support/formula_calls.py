@@ -9,11 +9,11 @@ from torch import Tensor
 
 from grpo_lab.objective import LOSS_TYPES
 from grpo_lab.toys.guess import GuessPolicy, GuessWorld
-from tests.support.steps import make_config, planned
+from tests.support.steps import make_config, plan_step
 
 POLICY = GuessPolicy(GuessWorld(3, 2))
 SIZES = (3, 5, 7, 11, 13, 17)
-ONE, TEXTS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
+ANSWERS, COMPLETIONS = {"answer": ["1", "1"]}, {"completions": ["<answer>1</answer>"] * 2}
 # Arguments of a call beside generated tensors and defaults. A function has several calls if one misses some lines.
 CALLS = {
     "aggregate": [{"loss_type": name, "max_completion_length": 9} for name in LOSS_TYPES],
@@ -38,15 +38,15 @@ CALLS = {
     "realised_share": [{"learning_rate": 1e-3, "steps": 2, "precision": "fp32"}],
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],
-    "optimizer_snapshots": [{"run": planned("small", mode, make_config()).run} for mode in ("fp32", "bf16")],
-    "format_reward": [TEXTS],
-    **{f"{kind}_reward": [TEXTS | ONE] for kind in ("accuracy", "contains", "graded", "math", "number")},
+    "optimizer_snapshots": [{"run": plan_step("small", mode, make_config()).run} for mode in ("fp32", "bf16")],
+    "format_reward": [COMPLETIONS],
+    **{f"{kind}_reward": [COMPLETIONS | ANSWERS] for kind in ("accuracy", "contains", "graded", "math", "number")},
     "gigpo_advantages": [{"scale": "group"}],
     "win_probability": [{"policy": POLICY}],
     "leave_one_out_variance": [{"policy": POLICY}],
     "entropy_bonus": [{"max_length": 9}],
     "score_completions": [
-        {"reward_funcs": lambda completions, **_: [1.0, 2.0], "prompts": ["", ""], **TEXTS}
+        {"reward_funcs": lambda completions, **_: [1.0, 2.0], "prompts": ["", ""], **COMPLETIONS}
         | {"completion_ids": [[1], [1]], "columns": {}}
     ],
 }  # fmt: skip

@@ -14,7 +14,7 @@ VIEWS = {
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "unique_dim", "equal", "is_nonzero")
 
 
-class Kernels(TorchDispatchMode):
+class KernelCounter(TorchDispatchMode):
     """A context that counts the operations that compute on tensors with more than one number."""
 
     def __init__(self):
@@ -34,7 +34,7 @@ class Kernels(TorchDispatchMode):
         return result
 
 
-class Waits(TorchDispatchMode):
+class WaitCounter(TorchDispatchMode):
     """A context that counts the operations for which the host would wait for its GPU."""
 
     def __init__(self):

@@ -19,13 +19,13 @@ from grpo_lab.models.shapes import shape_config
 from grpo_lab.rollout import Rollout
 from grpo_lab.trainer import train
 from grpo_lab.trainer.experience import Experience
-from tests.support.peak import peak_of_lives
+from tests.support.peak import peak_of_live_tensors
 
 LONG = {"rows": 8, "num_generations": 8, "prompt": 256, "completion": 512, "steps": 2}
 SHORT = {"rows": 4, "num_generations": 2, "prompt": 8, "completion": 16, "steps": 2}
 CAP = 8 * 10**9  # bytes available on a consumer GPU with 8 GiB
 LEARNING_RATE = 1e-5
-SAMPLE = 1000  # weights of a parameter that are compared before and after
+SAMPLE_SIZE = 1000  # weights of a parameter that are compared before and after
 
 
 def random_policy(
@@ -125,7 +125,7 @@ def measure(spec: dict) -> dict:
 def _peak_bytes(call, device: torch.device) -> int:
     """Return the peak bytes of a call: live tensors on a CPU, all that torch's allocator gives out on a GPU."""
     if device.type != "cuda":
-        return peak_of_lives(call)
+        return peak_of_live_tensors(call)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     call()
@@ -136,9 +136,9 @@ def train_steps(spec: dict, device: torch.device) -> dict:
     model = random_policy(spec["shape"], device, PRECISIONS[spec["mode"]].weights)
     vocabulary, config = model.config.vocab_size, make_config(spec, max_steps=spec["steps"])
     rows = make_rows(config.prompts_per_step * spec["steps"], spec["prompt"], vocabulary)
-    before, reached = sample_of(model), watch_gradients(model)
+    before, reached = sample_weights(model), watch_gradients(model)
     history = train(model, make_tokenizer(vocabulary), rows, parity_reward, config)
-    after = sample_of(model)
+    after = sample_weights(model)
     moved = [(before[name] != after[name]).float().mean().item() for name in before]
     return {
         "steps": len(history),
@@ -152,13 +152,13 @@ def train_steps(spec: dict, device: torch.device) -> dict:
     }
 
 
-def sampled(tensor: torch.Tensor) -> torch.Tensor:
+def sample_numbers(tensor: torch.Tensor) -> torch.Tensor:
     """Return a sample of the tensor's numbers, at equal distances."""
-    return tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE)]
+    return tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE_SIZE)]
 
 
-def sample_of(model) -> dict[str, torch.Tensor]:
-    return {name: sampled(p).to("cpu", copy=True) for name, p in model.named_parameters()}
+def sample_weights(model) -> dict[str, torch.Tensor]:
+    return {name: sample_numbers(p).to("cpu", copy=True) for name, p in model.named_parameters()}
 
 
 def watch_gradients(model) -> set[str]:
@@ -166,7 +166,7 @@ def watch_gradients(model) -> set[str]:
     reached = set()
 
     def note(name, parameter):
-        sample = sampled(parameter.grad)
+        sample = sample_numbers(parameter.grad)
         if sample.isfinite().all() and sample.any():
             reached.add(name)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 
-def state_of(model_folder: Path) -> dict:
+def file_states(model_folder: Path) -> dict:
     return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in model_folder.iterdir()}
 
 

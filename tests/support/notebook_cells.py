@@ -7,7 +7,7 @@ def cells(notebook: dict, kind: str) -> list[str]:
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
-def shown(notebook: dict) -> set[str]:
+def shown_functions(notebook: dict) -> set[str]:
     """Return the names of the functions that code cells pass to `show` or `trace`."""
     names = set()
     for text in cells(notebook, "code"):

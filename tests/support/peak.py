@@ -8,14 +8,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-def peak_of_lives(call: Callable[[], object]) -> int:
+def peak_of_live_tensors(call: Callable[[], object]) -> int:
     """Return the peak bytes of the results of operations, which is the same on every kind of processor."""
-    with Lives() as lives:
+    with LiveStorages() as live_storages:
         call()
-    return lives.peak
+    return live_storages.peak
 
 
-class Lives(TorchDispatchMode):
+class LiveStorages(TorchDispatchMode):
     """A context that counts the bytes of all live storages that its operations have made; `peak` is their maximum.
 
     A view shares the storage of its tensor. Tensors saved by autograd are alive as long as their graph.
@@ -31,7 +31,7 @@ class Lives(TorchDispatchMode):
         result = function(*arguments, **(keywords or {}))
         for tensor in tensors(result):
             if id(tensor.untyped_storage()) not in input_storages:
-                self._born(tensor.untyped_storage())
+                self._add_storage(tensor.untyped_storage())
         if function is torch.ops.aten.logsumexp.default:
             self._update_peak(extra=arguments[0].nbytes)  # the exponentials, which no operation returns
         elif not _autograd_adds_up(function):
@@ -41,13 +41,13 @@ class Lives(TorchDispatchMode):
     def _update_peak(self, extra: int = 0):
         self.peak = max(self.peak, self.live_bytes + extra)
 
-    def _born(self, storage):
+    def _add_storage(self, storage):
         name, size = id(storage), storage.nbytes()
         if name not in self.alive:
-            self.alive[name] = weakref.ref(storage, lambda _: self._died(name, size))
+            self.alive[name] = weakref.ref(storage, lambda _: self._remove_storage(name, size))
             self.live_bytes += size
 
-    def _died(self, name, size):
+    def _remove_storage(self, name, size):
         del self.alive[name]
         self.live_bytes -= size
 

@@ -13,7 +13,7 @@ TEXTS = {
 PLANTED_ROWS = [{"prompt": "a", "answer": "2"}, {"prompt": "f", "answer": "1"}]
 
 
-def plant(monkeypatch, texts=TEXTS):
+def plant_texts(monkeypatch, texts=TEXTS):
     """Replace the texts of sampled completions by the planted ones; ids, lengths and masks stay those of the sample."""
 
     def planted(model, tokenizer, prompts, sampling):

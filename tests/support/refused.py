@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable
 
 
-def refused(main: Callable[[list[str]], int], *arguments: str) -> str:
+def refusal_of(main: Callable[[list[str]], int], *arguments: str) -> str:
     """Call a command and return its one line of error; other output or another exit code is an AssertionError."""
     error_output, printed = io.StringIO(), io.StringIO()
     with contextlib.redirect_stderr(error_output), contextlib.redirect_stdout(printed):

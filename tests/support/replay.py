@@ -11,31 +11,31 @@ from grpo_lab.trainer import train
 
 
 @contextlib.contextmanager
-def updates():
+def record_updates():
     """Yield a list that gets a dict for each update made inside the context.
 
     The dict has "gradients" (before the update) and "weights" (after it), whole tensors in the optimizer's order, and
     "numbers", the number of weights in this process.
     """
-    seen = []
+    made_updates = []
 
     def before(optimizer, *_):
-        seen.append({"gradients": [_whole(p.grad) for p in _parameters(optimizer)]})
+        made_updates.append({"gradients": [_full_tensor(p.grad) for p in _parameters(optimizer)]})
 
     def after(optimizer, *_):
         parameters = _parameters(optimizer)
         numbers = sum(getattr(p, "_local_tensor", p).numel() for p in parameters)
-        seen[-1] |= {"weights": [_whole(p) for p in parameters], "numbers": numbers}
+        made_updates[-1] |= {"weights": [_full_tensor(p) for p in parameters], "numbers": numbers}
 
     hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
     try:
-        yield seen
+        yield made_updates
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _whole(tensor):
+def _full_tensor(tensor):
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().clone()
 
 
@@ -43,28 +43,29 @@ def _parameters(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def recorded(*run):
+def train_and_record(*run):
     """Run our own loop; return its history, its updates, and the token ids of each rollout (prompts, completions)."""
     rollouts = []
 
     def record(*arguments):
-        r = sample_prompts(*arguments)
-        prompts = [r.prompt_ids[p][r.prompt_mask[p]].tolist() for p in r.prompt_of_row]
-        rollouts.append((prompts, [ids[mask].tolist() for ids, mask in zip(r.completion_ids, r.mask, strict=True)]))
-        return r
+        rollout = sample_prompts(*arguments)
+        prompts = [rollout.prompt_ids[p][rollout.prompt_mask[p]].tolist() for p in rollout.prompt_of_row]
+        rows = zip(rollout.completion_ids, rollout.mask, strict=True)
+        rollouts.append((prompts, [ids[mask].tolist() for ids, mask in rows]))
+        return rollout
 
-    with pytest.MonkeyPatch.context() as patch, updates() as seen:
+    with pytest.MonkeyPatch.context() as patch, record_updates() as made_updates:
         patch.setattr(environment, "sample_prompts", record)
-        return train(*run), seen, rollouts
+        return train(*run), made_updates, rollouts
 
 
-def replayed(rollouts, *run, **settings):
+def replay_on_trl(rollouts, *run, **settings):
     """Repeat a run with TRL, each process with its own rows; return its history and its updates."""
     from grpo_lab.train.trl import run as trl_run
 
-    make, tokenizer = trl_run.make_trainer, run[1]
+    make_trainer, tokenizer = trl_run.make_trainer, run[1]
 
-    def completions(prompts, trainer):
+    def recorded_completions(prompts, trainer):
         prompt_rows, ids = rollouts[trainer.state.global_step // trainer.run_config.updates_per_step]
         assert len(ids) == len(prompts) * trainer.accelerator.num_processes
         first = len(prompts) * trainer.accelerator.process_index
@@ -73,10 +74,10 @@ def replayed(rollouts, *run, **settings):
         return {"prompt_ids": prompt_rows, "completion_ids": ids, "logprobs": [[0.0] * len(row_ids) for row_ids in ids]}
 
     def make_replaying(*arguments):
-        trainer = make(*arguments)
-        trainer.rollout_func = completions
+        trainer = make_trainer(*arguments)
+        trainer.rollout_func = recorded_completions
         return trainer
 
-    with pytest.MonkeyPatch.context() as patch, updates() as seen:
+    with pytest.MonkeyPatch.context() as patch, record_updates() as made_updates:
         patch.setattr(trl_run, "make_trainer", make_replaying)
-        return trl_run.train(*run, **settings), seen
+        return trl_run.train(*run, **settings), made_updates

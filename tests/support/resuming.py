@@ -22,13 +22,13 @@ from tests.support.small_policy import (
     without_times,
 )
 
-EVERYTHING = {
+SETTINGS_WITH_EVERY_PART = {
     "max_steps": 5, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 2, "num_iterations": 2,
     "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "entropy_coef": 0.01,
     "lr_scheduler_type": "linear", "warmup_steps": 3,
 }  # fmt: skip
 ONE_UPDATE = {"num_iterations": 1, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # per step
-CHEAP = {"max_steps": 4, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 3}
+CHEAP_SETTINGS = {"max_steps": 4, "save_steps": 2, "beta": 0.1, "ref_model_sync_steps": 3}
 
 
 def real_run(
@@ -37,7 +37,7 @@ def real_run(
     model, tokenizer = make_policy(seed=model_seed, **(model_settings or {}))
     if dtype is not None:
         model.to(dtype)
-    config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(EVERYTHING | settings))
+    config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(SETTINGS_WITH_EVERY_PART | settings))
     return Path(folder), model, train(model, tokenizer, ROWS, letter_reward, config, callback, held_out)
 
 
@@ -56,7 +56,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
     """
     model, tokenizer = make_policy(num_hidden_layers=1)
     resume = (Path(folder) / MANIFEST_FILE).is_file() if resume is None else resume
-    config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP | settings))
+    config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(CHEAP_SETTINGS | settings))
     with Run(model, tokenizer, ROWS, reward, config) as run:
         for step in run.steps():
             reference = run.reference_model(step).parameters()
@@ -93,7 +93,7 @@ def run_until_killed(folder, call, owner=run_folder.RunFolder, name="append", af
     """Make a run that is killed before (or right after, if `afterwards`) call number `call` of a function."""
     calls, function = iter(range(10**6)), getattr(owner, name)
 
-    def deadly(*arguments, **keywords):
+    def call_and_kill(*arguments, **keywords):
         last = next(calls) == call
         if last and not afterwards:
             raise Killed
@@ -103,19 +103,19 @@ def run_until_killed(folder, call, owner=run_folder.RunFolder, name="append", af
         return result
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(owner, name, deadly)
+        patch.setattr(owner, name, call_and_kill)
         real_run(folder, **settings)
 
 
-def copy_of(folder: Path, target: Path, without: tuple[str, ...] = ()) -> Path:
+def copy_folder(folder: Path, target: Path, without: tuple[str, ...] = ()) -> Path:
     return Path(shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*without)))
 
 
-def files(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def file_contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -124,7 +124,7 @@ def metrics_in(folder: Path) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def newest(folder: Path) -> str | None:
+def newest_checkpoint(folder: Path) -> str | None:
     """Return the name of the complete checkpoint with the highest step, or None."""
     checkpoints = [path.name for path in folder.glob("checkpoint-*") if os.listdir(path)]
     return max(checkpoints, key=lambda name: int(name.split("-")[1]), default=None)
@@ -135,8 +135,8 @@ def assert_same_end(run, expected_run):
     (folder, model, history), (expected_folder, expected_model, expected_history) = run, expected_run
     assert same_weights(weights(model), weights(expected_model))
     assert without_times(history) == without_times(expected_history) == without_times(metrics_in(folder))
-    assert files(folder) == files(expected_folder)
-    tensors = [name for name in files(folder) if name.endswith(".safetensors")]
+    assert file_names(folder) == file_names(expected_folder)
+    tensors = [name for name in file_names(folder) if name.endswith(".safetensors")]
     assert any("optimizer" in name for name in tensors)
     for name in tensors:
         assert (folder / name).read_bytes() == (expected_folder / name).read_bytes()

@@ -30,7 +30,7 @@ def logprobs_of(model, rollout, **settings):
     return compute_logprobs(model, *inputs, **settings)
 
 
-def times(factor, hidden, before):
+def scale_hidden(factor, hidden, before):
     """Return a wrong result in place of `packed_hidden`: hidden states times a factor."""
     return factor * hidden, before
 

@@ -8,7 +8,7 @@ from grpo_lab.rewards.scoring import Rewards
 GOOD, BAD = "<think>a</think><answer>4</answer>", "4"
 
 
-def returns(values: Any, name: str = "constant"):
+def constant_reward(values: Any, name: str = "constant"):
     """Return a reward function of this name that returns these values."""
 
     def reward(completions, **kwargs):

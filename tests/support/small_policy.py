@@ -123,7 +123,7 @@ def letter_reward(completions, completion_ids, **kwargs) -> list[float]:
     return [sum(ids) % 7 / 2 - len(ids) / 4 for ids in completion_ids]
 
 
-def none_for_some(completions, completion_ids, **kwargs):
+def length_reward_or_none(completions, completion_ids, **kwargs):
     """Return a reward for completions of more than one token, and None for others."""
     return [None if len(ids) == 1 else float(len(ids)) for ids in completion_ids]
 

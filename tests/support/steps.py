@@ -28,7 +28,7 @@ def make_config(T=48, G=4, B=8, b=8, **others):
     return GRPOConfig(num_generations=G, generation_batch_size=B, max_completion_length=T, **(sizes | others))
 
 
-def planned(shape, precision, config, L=16, device_type="cpu", **others) -> MemoryPlan:
+def plan_step(shape, precision, config, L=16, device_type="cpu", **others) -> MemoryPlan:
     return plan_memory(
         shape_config(shape), config, prompt_length=L, precision=precision, device_type=device_type, **others
     )

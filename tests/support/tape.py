@@ -20,15 +20,17 @@ class Tape(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.calls, self.read, self.made = [], {}, set()
+        self.calls, self.read_tensors, self.result_addresses = [], {}, set()
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         refuse_synchronization(function, arguments)
         result = function(*arguments, **(keywords or {}))
         tensor_by_address = {address(tensor): tensor for tensor in tensors((arguments, keywords))}
-        self.read |= {key: tensor for key, tensor in tensor_by_address.items() if key not in self.made}
+        self.read_tensors |= {
+            key: tensor for key, tensor in tensor_by_address.items() if key not in self.result_addresses
+        }
         fresh = [tensor if address(tensor) not in tensor_by_address else None for tensor in tensors(result)]
-        self.made |= {address(tensor) for tensor in fresh if tensor is not None}
+        self.result_addresses |= {address(tensor) for tensor in fresh if tensor is not None}
         self.calls.append((function, arguments, keywords or {}, fresh))  # keeps the tensors alive at their addresses
         return result
 

@@ -2,10 +2,10 @@
 
 from tests.support.small_policy import END
 
-STOPS = ("=", "b+", END)  # PAD ends an episode, END a turn
+STOP_STRINGS = ("=", "b+", END)  # PAD ends an episode, END a turn
 
 
-def answers(texts):
+def reply_by_length(texts):
     """Return replies that depend on the length of each text: texts of several lengths, "", and None for the end."""
     replies = ["ab0", "", "=", None, "c" + "d" * 3, "f"]
     return [replies[len(text) % len(replies)] for text in texts]

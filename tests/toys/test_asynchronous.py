@@ -22,15 +22,15 @@ from grpo_lab.toys.asynchronous import (
     truncate_weights,
 )
 from tests.course.right_answers.nb10 import ages_by_a_clock
-from tests.support.agreement import assert_near, batch, few, seeds
+from tests.support.agreement import assert_near, draw_batch, few_examples, seeds
 
 lengths_of_batch = st.lists(st.integers(1, 30), min_size=1, max_size=12)
 
 
-@few
+@few_examples
 @given(seed=seeds)
 def test_importance_weights_equal_those_of_a_literal_loop(seed):
-    logp, sampler, _, _, mask = batch(4, 5, seed)
+    logp, sampler, _, _, mask = draw_batch(4, 5, seed)
     tokens, rows = importance_weights(logp, sampler, mask), importance_weights(logp, sampler, mask, "sequence")
     for b in range(4):
         product = 1.0
@@ -45,7 +45,7 @@ def test_importance_weights_equal_those_of_a_literal_loop(seed):
 
 
 def test_importance_weights_ignore_padding_and_carry_no_gradient():
-    logp, sampler, _, _, mask = batch(4, 5, seed=0)
+    logp, sampler, _, _, mask = draw_batch(4, 5, seed=0)
     nan_in_padding = torch.where(mask, sampler, math.nan)
     assert torch.equal(importance_weights(logp, nan_in_padding, mask), importance_weights(logp, sampler, mask))
     for level in ("token", "sequence"):
@@ -69,7 +69,7 @@ def test_untruncated_importance_weights_are_unbiased():
     assert_near(expected_estimate, policy_gradient)
 
 
-@few
+@few_examples
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8))
 def test_straggler_bubble_equals_that_of_a_simulated_clock(lengths, slots):
     """At each tick every free slot takes the next completion, and then every busy slot samples a token."""
@@ -83,7 +83,7 @@ def test_straggler_bubble_equals_that_of_a_simulated_clock(lengths, slots):
     assert straggler_bubble(torch.tensor(lengths), slots) == pytest.approx(idle_ticks / (slots * ticks))
 
 
-@few
+@few_examples
 @given(lengths=st.lists(lengths_of_batch.map(lambda n: n[:3] + [1] * (3 - len(n[:3]))), min_size=1, max_size=4))
 def test_decoding_seconds_equal_those_of_a_literal_loop(lengths):
     parameters, cache_bytes, prompt, gpus = 1e9, 2e6, 7, 2
@@ -103,7 +103,7 @@ def test_flops_of_a_step_by_hand():
 
 
 def test_asynchronous_functions_refuse_wrong_arguments_by_name():
-    logp, sampler, _, _, mask = batch(4, 5, seed=0)
+    logp, sampler, _, _, mask = draw_batch(4, 5, seed=0)
     for name, call in {
         "level": lambda: importance_weights(logp, sampler, mask, "word"),
         "mode": lambda: truncate_weights(logp.exp(), mode="clip"),
@@ -116,7 +116,7 @@ def test_asynchronous_functions_refuse_wrong_arguments_by_name():
             call()
 
 
-@few
+@few_examples
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5), group=st.integers(1, 4))
 def test_completion_staleness_equals_that_of_a_simulated_clock(lengths, slots, batch, group):
     queue = torch.tensor(lengths * group)  # the number of completions is a multiple of the group size

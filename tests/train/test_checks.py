@@ -15,7 +15,7 @@ from grpo_lab.train import checks
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import checks as run_checks
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 from tests.support.small_policy import ROWS, make_config, make_policy
 from tests.support.tool_policy import make_tool_policy
 
@@ -79,7 +79,7 @@ def test_a_run_and_a_dry_run_make_every_check(owner, name, arguments, monkeypatc
         raise InputError(name, 7, "planted")
 
     monkeypatch.setattr(owner, name, fail)
-    assert refused(train_command.main, *arguments).endswith(f"error: {name} is 7; planted")
+    assert refusal_of(train_command.main, *arguments).endswith(f"error: {name} is 7; planted")
     assert train_command.main([*arguments, "--dry_run"]) == 1
     problems = [line for line in capsys.readouterr().out.splitlines() if line.startswith("problem: ")]
     assert problems == [f"problem: {name} is 7; planted"]
@@ -140,7 +140,7 @@ def test_a_run_of_a_script_makes_every_check_of_its_inputs(owner, name, monkeypa
 @pytest.mark.parametrize("wrong", [["--temperature", "-1", "--epsilon", "2"], ["--save_steps", "-1", "--top_p", "7"]])
 def test_all_settings_out_of_their_range_are_named_at_once(wrong, arguments, capsys):
     first, _, second, _ = wrong
-    line = refused(train_command.main, *arguments, *wrong)
+    line = refusal_of(train_command.main, *arguments, *wrong)
     assert f"error: {first} is " in line
     assert f". And: {second.removeprefix('--')} is " in line
     assert train_command.main([*arguments, *wrong, "--dry_run"]) == 2

@@ -24,7 +24,7 @@ from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import make_policy, same_weights, weights
 
@@ -273,7 +273,7 @@ def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, c
         (["--output_dir", "elsewhere"], "--output_dir is 'elsewhere'; expected 'out', as"),
     ]:
         reward = ["--reward_funcs", "my_rewards:length"]  # the user's own code has to be typed again
-        assert message in refused(train_command.main, "--resume_from_checkpoint", "out", *reward, *words)
+        assert message in refusal_of(train_command.main, "--resume_from_checkpoint", "out", *reward, *words)
     (workdir / "script").mkdir()
     (workdir / "script/grpo_config.json").write_text('{"seed": 0}', encoding="utf-8")
     for words, message in [
@@ -282,8 +282,8 @@ def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, c
         (["script"], "is 'script', begun by a script; go on from the script"),
         (["no"], "--resume_from_checkpoint is 'no'; expected"),
     ]:
-        assert message in refused(train_command.main, "--resume_from_checkpoint", *words)
-    assert "output_dir 'out' holds a run already" in refused(train_command.main, "--config", "out", *own)
+        assert message in refusal_of(train_command.main, "--resume_from_checkpoint", *words)
+    assert "output_dir 'out' holds a run already" in refusal_of(train_command.main, "--config", "out", *own)
     resumed_with = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0", "--reward_funcs", "my_rewards:length"]
     assert train_command.main(["--resume_from_checkpoint", "out/", *resumed_with]) == 0
     assert "Resumed at step 2 of 3 from 'out/checkpoint-2'" in capsys.readouterr().out
@@ -329,8 +329,8 @@ def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
         ("seed: 1", "the following arguments are required: --output_dir"),
     ]:
         (workdir / "bad.yaml").write_text(text, encoding="utf-8")
-        assert message in refused(train_command.main, "--config", "bad.yaml")
-    assert "--config is 'none.yaml'; expected a file of settings" in refused(
+        assert message in refusal_of(train_command.main, "--config", "bad.yaml")
+    assert "--config is 'none.yaml'; expected a file of settings" in refusal_of(
         train_command.main, "--config", "none.yaml"
     )
 

@@ -14,7 +14,14 @@ from grpo_lab.objective import LOSSES
 from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.collecting import compute_advantages, make_experience
 from tests.support.agreement import draw
-from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, none_for_some, ragged_experience
+from tests.support.small_policy import (
+    ROWS,
+    length_reward_or_none,
+    letter_reward,
+    make_config,
+    make_policy,
+    ragged_experience,
+)
 
 
 def test_the_rows_are_in_the_order_of_the_prompts_with_their_rewards_and_logged_columns():
@@ -23,7 +30,7 @@ def test_the_rows_are_in_the_order_of_the_prompts_with_their_rewards_and_logged_
         log_metric("answers", len(set(answer)))
         return [float(answer == "d") for answer in answer]
 
-    experience, metrics = collect(*make_policy(), ROWS[:2], [reward, none_for_some], make_config())
+    experience, metrics = collect(*make_policy(), ROWS[:2], [reward, length_reward_or_none], make_config())
     lengths = experience.rollout.mask.sum(-1).tolist()
     of_length = [float(length) if length > 1 else math.nan for length in lengths]
     by_answer = [0.0] * 4 + [1.0] * 4

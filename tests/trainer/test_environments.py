@@ -19,10 +19,10 @@ from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of
 from tests.support.small_policy import ROWS as LETTER_ROWS
 from tests.support.small_policy import letter_reward, make_config, make_exact, make_policy
-from tests.support.text_episodes import STOPS, answers
+from tests.support.text_episodes import STOP_STRINGS, reply_by_length
 from tests.support.tool_policy import ROWS, Adder, add, length_reward, make_tool_policy, tool_config
 
-TEXTS = TextEnvironment(answers, STOPS)
+TEXTS = TextEnvironment(reply_by_length, STOP_STRINGS)
 
 
 # The loss.
@@ -33,7 +33,7 @@ def experience_of_episodes(**settings):
     make_exact(model)
     torch.manual_seed(1)
     prompts = [row["prompt"] for row in LETTER_ROWS]
-    rollout = sample_episodes(model, tokenizer, prompts, 4, 20, answers, stop_strings=STOPS)
+    rollout = sample_episodes(model, tokenizer, prompts, 4, 20, reply_by_length, stop_strings=STOP_STRINGS)
     rewards = torch.randn(16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     config = make_config(generation_batch_size=16, max_completion_length=20, **settings)
     return model, make_experience(rollout, rewards, config), config

@@ -12,10 +12,10 @@ from grpo_lab.trainer import collect, train
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from tests.support.small_policy import (
     ROWS,
+    length_reward_or_none,
     letter_reward,
     make_config,
     make_policy,
-    none_for_some,
     same_weights,
     weights,
     without_times,
@@ -82,7 +82,7 @@ def test_evaluation_metrics_are_those_of_the_sampled_completions():
     rollouts, (model, tokenizer) = {}, make_policy()
     sampling = {"num_generations_eval": 2, "per_device_eval_batch_size": 10, "temperature": 0.7}
     config = make_config(max_steps=2, eval_steps=1, seed=3, **sampling)
-    functions = [half_marks, none_for_some]
+    functions = [half_marks, length_reward_or_none]
     history = train(model, tokenizer, ROWS, functions, config, sample, HELD_OUT)
     for metrics in history:
         rollout = rollouts[metrics["step"]]
@@ -95,11 +95,11 @@ def test_evaluation_metrics_are_those_of_the_sampled_completions():
             "reward_std": rewards.std().item(),
             "accuracy": sum(x == 1 for x in marks) / 10,
             "rewards/half_marks/mean": sum(marks) / 10,
-            "rewards/none_for_some/mean": sum(rewarded) / len(rewarded),
+            "rewards/length_reward_or_none/mean": sum(rewarded) / len(rewarded),
             "completions/mean_length": sum(lengths) / 10,
             "completions/clipped_ratio": rollout.truncated.float().mean().item(),
         }
-        expected |= {"rewards/none_for_some/frac_none": 1 - len(rewarded) / 10} if len(rewarded) < 10 else {}
+        expected |= {"rewards/length_reward_or_none/frac_none": 1 - len(rewarded) / 10} if len(rewarded) < 10 else {}
         got = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
         assert got == pytest.approx(expected, rel=1e-6)
 

@@ -21,8 +21,8 @@ from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
-from tests.support.refused import refused
-from tests.support.resuming import EVERYTHING, assert_same_end, files
+from tests.support.refused import refusal_of
+from tests.support.resuming import SETTINGS_WITH_EVERY_PART, assert_same_end, file_names
 from tests.support.small_policy import (
     ROWS,
     letter_reward,
@@ -143,7 +143,7 @@ def test_the_reference_is_the_model_without_the_adapter_and_takes_no_room():
 def lora_run(folder, resume=False, callback=None, **settings):
     model, tokenizer = make_policy()
     add_lora(model, **(LORA | {name: settings.pop(name) for name in LORA if name in settings}))
-    everything = {name: value for name, value in EVERYTHING.items() if name != "ref_model_sync_steps"}
+    everything = {name: value for name, value in SETTINGS_WITH_EVERY_PART.items() if name != "ref_model_sync_steps"}
     config = make_config(output_dir=str(folder), resume_from_checkpoint=resume, **(everything | settings))
     return folder, model, train(model, tokenizer, ROWS, letter_reward, config, callback)
 
@@ -159,9 +159,9 @@ def test_lora_resumes_bit_for_bit_and_saves_the_adapter_alone(tmp_path):
     with pytest.raises(ValueError, match=r"model differs .*adapter: was {'r': 2, 'alpha': 6.* is {'r': 2, 'alpha': 4"):
         lora_run(tmp_path / "broken", resume=True, lora_alpha=4)
     assert_same_end(lora_run(tmp_path / "broken", resume=True), whole)
-    assert not any("model.safetensors" in name and "adapter" not in name for name in files(tmp_path / "whole"))
-    assert {"adapter_model.safetensors", "checkpoint-5/adapter_model.safetensors"} < {*files(tmp_path / "whole")}
-    assert not any("reference" in name for name in files(tmp_path / "whole"))
+    assert not any("model.safetensors" in name and "adapter" not in name for name in file_names(tmp_path / "whole"))
+    assert {"adapter_model.safetensors", "checkpoint-5/adapter_model.safetensors"} < {*file_names(tmp_path / "whole")}
+    assert not any("reference" in name for name in file_names(tmp_path / "whole"))
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_merge_saves_a_whole_model(adapter, tmp_path):
     ids = torch.arange(12)[None]
     merged, _ = load_policy(tmp_path / "merged", precision="fp32")
     torch.testing.assert_close(merged(ids).logits, model.eval()(ids).logits, rtol=1e-5, atol=1e-5)
-    assert "expected a new folder" in refused(models_command.main, "merge", str(folder), str(tmp_path / "merged"))
+    assert "expected a new folder" in refusal_of(models_command.main, "merge", str(folder), str(tmp_path / "merged"))
 
 
 def test_lora_refuses_unsupported_settings_in_one_sentence(adapter):

@@ -14,15 +14,15 @@ from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_lo
 from grpo_lab.trainer import clock as clock_module
 from grpo_lab.trainer.metrics import UpdateMetrics
 from tests.support.file_faults import Killed
-from tests.support.kernels import Waits
-from tests.support.sampling import times
+from tests.support.kernels import WaitCounter
+from tests.support.sampling import scale_hidden
 from tests.support.slow_trainer import Recording
 from tests.support.small_policy import (
     ROWS,
+    length_reward_or_none,
     letter_reward,
     make_config,
     make_policy,
-    none_for_some,
     ragged_experience,
     train_small,
 )
@@ -36,7 +36,9 @@ PROMISED |= {"num_tokens", "sampling/logp_difference_max", "grad_norm", "tokens_
 def test_every_documented_metric_has_the_right_value(monkeypatch):
     recording = Recording(monkeypatch)
     weighted = {"reward_weights": [1.0, 0.5], "num_iterations": 2, "epsilon": 0.05, "max_steps": 3}
-    _, history = train_small(reward=[letter_reward, none_for_some], beta=0.2, generation_batch_size=12, **weighted)
+    _, history = train_small(
+        reward=[letter_reward, length_reward_or_none], beta=0.2, generation_batch_size=12, **weighted
+    )
     tokens = 0
     assert [metrics["step"] for metrics in history] == [1, 2, 3]
     for metrics, experience in zip(history, recording.experiences, strict=True):
@@ -60,8 +62,8 @@ def test_every_documented_metric_has_the_right_value(monkeypatch):
             "frac_reward_zero_std": np.mean([len(set(group)) == 1 for group in groups]),
             "rewards/letter_reward/mean": np.mean(letters),
             "rewards/letter_reward/std": np.std(letters, ddof=1),
-            "rewards/none_for_some/mean": np.mean(rewarded_lengths),
-            "rewards/none_for_some/std": np.std(rewarded_lengths, ddof=1),
+            "rewards/length_reward_or_none/mean": np.mean(rewarded_lengths),
+            "rewards/length_reward_or_none/std": np.std(rewarded_lengths, ddof=1),
             "completions/mean_length": np.mean(lengths),
             "completions/min_length": min(lengths),
             "completions/max_length": max(lengths),
@@ -131,7 +133,7 @@ def test_logp_difference_max_shows_wrong_log_probabilities_during_a_run(monkeypa
     model, tokenizer = make_policy()
     ensure_checked(model)
     hidden = model_logprobs.packed_hidden
-    monkeypatch.setattr(model_logprobs, "packed_hidden", lambda *arguments: times(0.9, *hidden(*arguments)))
+    monkeypatch.setattr(model_logprobs, "packed_hidden", lambda *arguments: scale_hidden(0.9, *hidden(*arguments)))
     (metrics,) = train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1))
     assert metrics["sampling/logp_difference_max"] > 0.01
 
@@ -152,6 +154,6 @@ def test_a_micro_batch_makes_a_gpu_wait_twelve_times_at_most(microbatch_size):
     (model, _), config = make_policy(), make_config(**cut)
     experience = ragged_experience([5, 3, 5, 2, 4, 5, 1, 5], columns=5)
     optimizer = PolicyOptimizer(model, config)
-    with Waits() as waits:
+    with WaitCounter() as waits:
         accumulate_gradient(model, optimizer, experience, config)
     assert waits.count <= 12 * (8 // microbatch_size) + 3, waits.names

@@ -21,8 +21,17 @@ from grpo_lab.trainer.turn_credit import rewards_of_turns, state_ids, token_adva
 from tests.support.resuming import assert_same_end
 from tests.support.small_policy import ROWS as LETTER_ROWS
 from tests.support.small_policy import letter_reward, make_config, make_policy
-from tests.support.text_episodes import STOPS, answers
-from tests.support.tool_policy import END, ROWS, Adder, call, length_reward, make_tool_policy, scripted, tool_config
+from tests.support.text_episodes import STOP_STRINGS, reply_by_length
+from tests.support.tool_policy import (
+    END,
+    ROWS,
+    Adder,
+    call,
+    length_reward,
+    make_tool_policy,
+    sample_scripts,
+    tool_config,
+)
 
 BY_TURN = ["turn", "state", "gigpo"]
 WORLD = GuessWorld(5, 3)
@@ -130,8 +139,8 @@ class StartsAtTwo(Counted):
 def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     """Two scripted episodes: one calls the tool twice, for a total of 3 and then 45; the other never calls it."""
     model, tokenizer = make_tool_policy()
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
-    scripted(monkeypatch, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]])
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
+    sample_scripts(monkeypatch, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]])
     environment = ToolEnvironment(environment_factory=StartsAtTwo)
     rollout = environment.sample(model, tokenizer, ROWS[:1], SamplingParams(2, 400), record_turns=True)
     twice, never = rollout.episodes
@@ -192,7 +201,7 @@ def test_turns_of_a_text_environment_are_compared_by_their_number():
     model, tokenizer = make_policy()
     config = make_config(max_completion_length=16, max_steps=1, advantage="turn")
     (metrics,) = train(
-        model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TextEnvironment(answers, STOPS)
+        model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TextEnvironment(reply_by_length, STOP_STRINGS)
     )  # fmt: skip
     assert metrics["tools/call_frequency"] > 0 and metrics["grad_norm"] > 0
 
@@ -219,7 +228,7 @@ def test_settings_refuse_what_an_advantage_of_turns_does_not_support(settings, m
     [
         ("turn", {}, "leave it out: there is no environment"),
         ("gigpo", {"environment_factory": Adder}, "whose class has `def get_state"),
-        ("state", {"environment": TextEnvironment(answers, STOPS)}, "whose class has `def get_state"),
+        ("state", {"environment": TextEnvironment(reply_by_length, STOP_STRINGS)}, "whose class has `def get_state"),
     ],
 )
 def test_turn_advantages_require_rewards_or_states_before_the_first_step(name, arguments, words):

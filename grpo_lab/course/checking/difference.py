@@ -114,20 +114,20 @@ def _value_difference(subject: str, got: Any, expected: Any, comparison: _Compar
         return Difference(subject, got, expected, text)
     if got is None:
         text += " If you did not mean to return None: does every path through the function end in a return?"
-    return Difference(subject, got, expected, text, Fault.KIND)
+    return Difference(subject, got, expected, text, Fault.TYPE)
 
 
 def _part_difference(subject: str, got: dict, expected: dict, comparison: _Comparison) -> Difference:
     if len(got) != len(expected) and 0 in {**got, **expected}:
         text = fill("{0} entries in {1}; {2} are expected.", len(got), subject, len(expected))
-        return Difference(subject, list(got.values()), list(expected.values()), text, Fault.KIND)
+        return Difference(subject, list(got.values()), list(expected.values()), text, Fault.TYPE)
     missing = [str(key) for key in expected if key not in got]
     extra = [str(key) for key in got if key not in expected]
     if missing or extra:
         sentences = [fill("{0} lacks {1}.", _capitalised(subject), ", ".join(missing[:6]))] if missing else []
         sentences += [fill("{0} should not have {1}.", _capitalised(subject), ", ".join(extra[:6]))] if extra else []
         text = sentences[0] if len(sentences) == 1 else Phrase(sentences[0], " ", sentences[1])
-        return Difference(subject, list(got), list(expected), text, Fault.KIND)
+        return Difference(subject, list(got), list(expected), text, Fault.TYPE)
     container = subject.removeprefix("the ")
     compared = (_value_difference(f"{container}[{key!r}]", got[key], expected[key], comparison) for key in expected)
     differences = [difference for difference in compared if difference]

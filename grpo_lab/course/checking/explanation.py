@@ -60,7 +60,7 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
     relation = ""
     if not difference.fault and shares["values"] < 1:
         relation = _relation_sentence(exercise, outcomes, expected, difference.subject, seed)
-    if not relation and difference.fault in (Fault.NONE, Fault.KIND, Fault.SHAPE):
+    if not relation and difference.fault in (Fault.NONE, Fault.TYPE, Fault.SHAPE):
         cases_by_mistake = likely_mistakes(exercise, outcomes, seed)
         if cases_by_mistake:
             mistakes = list(cases_by_mistake)

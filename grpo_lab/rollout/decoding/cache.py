@@ -43,11 +43,11 @@ class InPlaceCache:
         self.values[layer].index_copy_(2, self.write_column, values.to(self.dtype))
         return self.keys[layer][:, :, : self.num_columns], self.values[layer][:, :, : self.num_columns]
 
-    def load(self, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, copies: int) -> None:
+    def load(self, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, copies_per_prompt: int) -> None:
         """Clear the cache, then copy the keys and values of the prompts into it.
 
         prompt_cache: The result of `packed_prompts`; None leaves the cache empty.
-        copies: Number of consecutive rows that begin with each prompt.
+        copies_per_prompt: Number of consecutive rows that begin with each prompt.
         """
         for tensor in (*self.keys, *self.values):
             tensor.zero_()  # a masked column has weight 0, but 0 times NaN is NaN
@@ -57,7 +57,7 @@ class InPlaceCache:
         for layer, keys, values in zip(packed_cache.layers, self.keys, self.values, strict=True):
             for source, target in ((layer.keys, keys), (layer.values, values)):
                 gathered = gather_tokens(source, prefix_index, self.dtype)
-                target[:, :, : prefix_index.shape[1]] = gathered.repeat_interleave(copies, 0)
+                target[:, :, : prefix_index.shape[1]] = gathered.repeat_interleave(copies_per_prompt, 0)
 
     def select_rows(self, rows: Int[Tensor, " B"]) -> None:
         """Keep only these rows, in this order; a row may occur several times. Copies one layer at a time."""
@@ -82,13 +82,13 @@ class PreallocatedCache(InPlaceCache):
 
     def select_rows(self, rows: Int[Tensor, " B"]) -> None:
         """Keep only these rows, in this order; a row may occur several times. Copies only rows that change place."""
-        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
-        sources = rows[moved]
+        moved_places = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        source_rows = rows[moved_places]
         for layers, tensors in zip((self.keys, self.values), self._memory, strict=True):
             for layer, tensor in enumerate(tensors):
-                written = tensor[:, :, : self.num_columns]
-                if len(moved):
-                    written.index_copy_(0, moved, written.index_select(0, sources))
+                written_columns = tensor[:, :, : self.num_columns]
+                if len(moved_places):
+                    written_columns.index_copy_(0, moved_places, written_columns.index_select(0, source_rows))
                 layers[layer] = tensor[: len(rows)]
 
 

@@ -59,9 +59,9 @@ class CpuDecoder(Decoder):
         is_active = ~self.done
         vocab_size = self.model.config.vocab_size
         self.rows, self.done = self.rows[is_active], self.done[is_active]
-        # A prefix and the token after it, as one number.
-        extended = self.prefix_index[is_active] * vocab_size + self.sequences[self.rows, self.write_column]
-        new_prefixes, self.prefix_index = extended.unique(return_inverse=True)
+        # An index of a prefix and the token after it, as one number.
+        prefix_and_token = self.prefix_index[is_active] * vocab_size + self.sequences[self.rows, self.write_column]
+        new_prefixes, self.prefix_index = prefix_and_token.unique(return_inverse=True)
         if isinstance(self.cache, PreallocatedCache):
             order = order_keeping_parents(new_prefixes // vocab_size)
             new_prefixes, self.prefix_index = new_prefixes[order], order.argsort()[self.prefix_index]
@@ -82,7 +82,7 @@ class CpuDecoder(Decoder):
 
 
 def inverse_cdf(
-    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution_index: Int[Tensor, " B"]
 ) -> Int[Tensor, " B"]:
     """Draw one token per row with one random number u: the first token whose cumulative probability is above u.
 
@@ -93,7 +93,7 @@ def inverse_cdf(
         pi: Probabilities of M distributions; each is scaled here so that its sum is 1.
         u: Uniform random numbers in [0, 1), one per row, in float64: with the 24 bits of a float32, rare tokens would
             be drawn too seldom.
-        distribution: Index of the distribution that each row draws from, 0 to M - 1.
+        distribution_index: Index of the distribution that each row draws from, 0 to M - 1.
 
     Returns:
         Token ids, shape (B,).
@@ -101,24 +101,24 @@ def inverse_cdf(
     Source: Devroye (1986), "Non-Uniform Random Variate Generation", section III.2.
     """
     if pi.shape[1] <= LARGE_VOCABULARY:
-        token, *_ = _first_above(pi, u, distribution)
+        token, *_ = _first_above(pi, u, distribution_index)
     else:
         # Search the block, then the token in it: the cumulative sums of all tokens would be ten times the work of the
         # sums of blocks.
         blocks = pad(pi, (0, -pi.shape[1] % SEARCH_BLOCK)).unflatten(1, (-1, SEARCH_BLOCK))
-        block, point, stacked_cdf = _first_above(blocks.sum(-1), u, distribution)
+        block, point, stacked_cdf = _first_above(blocks.sum(-1), u, distribution_index)
         block = block.clamp(0, blocks.shape[1] - 1)
-        index = distribution * blocks.shape[1] + block
-        lower = torch.where(block > 0, stacked_cdf[index - 1], distribution)
+        index = distribution_index * blocks.shape[1] + block
+        lower = torch.where(block > 0, stacked_cdf[index - 1], distribution_index)
         u_in_block = ((point - lower) / (stacked_cdf[index] - lower)).clamp(0, 1)
         rows = torch.arange(len(u), device=u.device)
-        token, *_ = _first_above(blocks[distribution, block], u_in_block, rows)
+        token, *_ = _first_above(blocks[distribution_index, block], u_in_block, rows)
         token += block * SEARCH_BLOCK
     return token.clamp(0, pi.shape[1] - 1)  # only NaN needs the clamp; the check of the log-probabilities reports it
 
 
 def _first_above(
-    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution: Int[Tensor, " B"]
+    pi: Float[Tensor, "M V"], u: Float64[Tensor, " B"], distribution_index: Int[Tensor, " B"]
 ) -> tuple[Int[Tensor, " B"], Float64[Tensor, " B"], Float64[Tensor, " MV"]]:
     """Return the first index whose cumulative probability is above u, and the values used in the search.
 
@@ -128,5 +128,7 @@ def _first_above(
     """
     cdf = pi.cumsum(-1, dtype=torch.float64)
     stacked_cdf = cdf.div_(cdf[:, -1:].clone()).add_(torch.arange(len(cdf), device=cdf.device)[:, None]).flatten()
-    point = torch.minimum(distribution + u, (distribution + torch.ones_like(u)).nextafter(torch.zeros_like(u)))
-    return torch.searchsorted(stacked_cdf, point, right=True) - distribution * pi.shape[1], point, stacked_cdf
+    point = torch.minimum(
+        distribution_index + u, (distribution_index + torch.ones_like(u)).nextafter(torch.zeros_like(u))
+    )
+    return torch.searchsorted(stacked_cdf, point, right=True) - distribution_index * pi.shape[1], point, stacked_cdf

@@ -31,7 +31,7 @@ class DecoderSpec:
     """The sizes of a decoder, its sampling parameters, and the tokens that end and pad a completion."""
 
     num_prompts: int  # P
-    num_columns: int  # of the cache, enough for the longest prompt and its completion
+    num_columns: int  # number of columns of the cache, enough for the longest prompt and its completion
     sampling: SamplingParams
     eos_token_ids: tuple[int, ...]
     pad_token_id: int
@@ -144,8 +144,8 @@ class Decoder:
     def reuse(self, episode_tokens: EpisodeTokens | None = None) -> None:
         """Prepare another rollout in the same memory with the model's current weights; call `load` afterwards."""
         self.episode_tokens = episode_tokens
-        for name, rounded in self.autocast_weights.items():
-            rounded.copy_(self.model.get_parameter(name))
+        for name, weight in self.autocast_weights.items():
+            weight.copy_(self.model.get_parameter(name))
 
     def run(self, max_steps: int) -> int:
         """Take at most `max_steps` steps, fewer if all rows end earlier; return the number of steps taken."""

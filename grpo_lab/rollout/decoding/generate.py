@@ -22,7 +22,7 @@ def sample_by_generate(model, request: SamplingRequest) -> Samples:
     sampling = request.sampling
     episode_tokens = request.episode_tokens
     ids, mask = (x.repeat_interleave(sampling.num_generations, 0) for x in request.prompts)
-    recorder = _Recorder(sampling, ~mask, episode_tokens)
+    recorder = _LogprobRecorder(sampling, ~mask, episode_tokens)
     # In an episode, `episode_tokens` decides when a row ends: an end token may end only a turn.
     eos_token_ids = None if episode_tokens is not None else list(request.eos_token_ids) or None
     settings = GenerationConfig(
@@ -52,7 +52,7 @@ class _StopWhenDone(StoppingCriteria):
         return torch.tensor(self.episode_tokens.done, device=input_ids.device)
 
 
-class _Recorder(LogitsProcessor):
+class _LogprobRecorder(LogitsProcessor):
     """A logits processor that applies the sampling parameters, and records the log-probability of each drawn token."""
 
     def __init__(self, sampling: SamplingParams, is_padding: Bool[Tensor, "B L"], episode_tokens: EpisodeTokens | None):

@@ -66,7 +66,7 @@ class CountTranslator:
         accumulation_steps = sizes.get("gradient_accumulation_steps", 1)
         steps_per_generation = sizes.get("steps_per_generation")
         batch_size = sizes.get("generation_batch_size")
-        processes = 1
+        num_processes = 1
         if batch_size is None:
             microbatches = steps_per_generation or accumulation_steps
             batch_size = microbatch_size * microbatches
@@ -74,14 +74,14 @@ class CountTranslator:
             translation.take("generation_batch_size", batch_size, text)
         else:
             if steps_per_generation:
-                processes = max(1, batch_size // (microbatch_size * steps_per_generation))
+                num_processes = max(1, batch_size // (microbatch_size * steps_per_generation))
             translation.take("generation_batch_size", batch_size)
         if steps_per_generation:
             translation.note(OTHER_MEANING, "steps_per_generation", f"{steps_per_generation}: in generation_batch_size")
         translation.take("per_device_train_batch_size", microbatch_size)
-        total = accumulation_steps * processes
-        text_of_total = f"{total}: those of {processes} processes one after another" if processes > 1 else None
-        translation.take("gradient_accumulation_steps", total, text_of_total)
+        total_steps = accumulation_steps * num_processes
+        text = f"{total_steps}: those of {num_processes} processes one after another" if num_processes > 1 else None
+        translation.take("gradient_accumulation_steps", total_steps, text)
 
     def _updates_per_step(self) -> int:
         """Return the number of updates in a step of the run here, once the batch is translated."""
@@ -165,7 +165,7 @@ class CountTranslator:
         """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
         is_synced = self.values.pop("sync_ref_model", False)
         interval = self.values.pop("ref_model_sync_steps", TRL_SETTINGS["ref_model_sync_steps"].default)
-        mixture = self.values.pop("ref_model_mixup_alpha", _default_of_converted("ref_model_mixup_alpha"))
+        mixup_alpha = self.values.pop("ref_model_mixup_alpha", _default_of_converted("ref_model_mixup_alpha"))
         if not is_synced:
             return
         if "ref_model_sync_steps" in self.typed:
@@ -173,6 +173,6 @@ class CountTranslator:
         else:
             self.translation.note(OTHER_MEANING, "sync_ref_model", "true: in ref_model_sync_steps")
             self._take_in_steps("ref_model_sync_steps", interval)
-        if mixture != 1:
-            text = f"{mixture:g}; the reference becomes the policy, as with 1"
+        if mixup_alpha != 1:
+            text = f"{mixup_alpha:g}; the reference becomes the policy, as with 1"
             self.translation.note(UNSUPPORTED, "ref_model_mixup_alpha", text)

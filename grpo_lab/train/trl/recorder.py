@@ -54,7 +54,7 @@ class StepRecorder(TrainerCallback):
         metrics = {name: value for name, value in logged.items() if value or not name.endswith("/frac_none")}
         metrics["num_tokens"] = int(metrics["num_tokens"])
         if self.trainer.run_config.shows_completions_of(step) and is_main():
-            self.log.write_completions(records_of_trainer(self.trainer, step))
+            self.log.write_completions(completion_records_of_trainer(self.trainer, step))
         if self.evaluate is not None and self.trainer.run_config.is_evaluation_due(step):
             metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
         metrics = self.log.add(step, metrics)
@@ -76,7 +76,7 @@ class StepRecorder(TrainerCallback):
         return state.global_step // self.trainer.run_config.updates_per_step
 
 
-def records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
+def completion_records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
     """Return a record of each completion in the last rollout of all processes, in the form of our own loop.
 
     TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.
@@ -91,7 +91,11 @@ def records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
     records = []
     columns = logs["prompt"], logs["completion"], rewards, logs["advantages"]
     for row, (prompt, completion, raw_rewards, advantage) in enumerate(zip(*columns, strict=True)):
-        turns = [{"policy": completion}] if isinstance(completion, str) else [_turn(message) for message in completion]
+        turns = (
+            [{"policy": completion}]
+            if isinstance(completion, str)
+            else [_turn_of_message(message) for message in completion]
+        )
         row_rewards = [none_if_nan(value) for value in raw_rewards]
         terms = [weight * value for weight, value in zip(weights, row_rewards, strict=True) if value is not None]
         record = completion_record(
@@ -107,7 +111,7 @@ def records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
     return records
 
 
-def _turn(message: dict) -> dict[str, str]:
+def _turn_of_message(message: dict) -> dict[str, str]:
     """Return the text of a message, as a dictionary whose key is its writer, "policy" or "environment"."""
     calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
     writer = "policy" if message["role"] == "assistant" else "environment"

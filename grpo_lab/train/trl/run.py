@@ -97,7 +97,7 @@ def train(
         saved_options=saved_options, in_training_mode=model.training, catches_signals=world_size() == 1,
         model_to_save=lambda: GatheredModel(model) if fsdp else model,  # in all processes, since each sends its part
     )  # fmt: skip
-    with session_of_run as session, our_response_template(tokenizer, environment):
+    with session_of_run as session, response_template_of_our_loop(tokenizer, environment):
         trainer_inputs = replace(inputs, dataset=rows, config=config)
         trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
         evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
@@ -137,9 +137,9 @@ def _open_folder(folder: RunFolder, inputs: RunInputs, engine_settings: dict) ->
     step, history = folder.open(inputs.model, None, None, fingerprints(inputs) | {"engine": engine_settings})
     if step:
         files = folder.manifest["checkpoints"][f"checkpoint-{step}"]["files"]
-        processes = sum(name.startswith("rng_state") for name in files)  # one for each process
-        if processes != world_size():
-            expected = f"expected {processes}, the number of processes of the run in {str(folder.path)!r}"
+        num_processes = sum(name.startswith("rng_state") for name in files)
+        if num_processes != world_size():
+            expected = f"expected {num_processes}, the number of processes of the run in {str(folder.path)!r}"
             raise InputError("WORLD_SIZE", world_size(), expected)
     return step, history
 
@@ -166,7 +166,7 @@ def _restore_model(trainer: Trainer, model, adapter) -> None:
 
 
 @contextmanager
-def our_response_template(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
+def response_template_of_our_loop(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
     """Give the tokenizer the response template by which our own loop parses tool calls, inside the `with` block."""
     old_template = getattr(tokenizer, "response_template", None)
     if environment is not None and environment.schemas:
@@ -193,8 +193,8 @@ def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
     """
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
     quirks = find_prompt_quirks(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
-    if unmended := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
-        reason = f"is trl, which makes its own prompts, and {unmended.split(':')[0]}"
+    if unmended_quirk := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
+        reason = f"is trl, which makes its own prompts, and {unmended_quirk.split(':')[0]}"
         raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", problem=reason)
     if "time" in quirks:
         print("prompts: TRL makes its own, with the date of the day on which it runs")

@@ -40,8 +40,8 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     precisions = [name for name in PRECISION_FLAGS if not (lora and name == "bf16-naive")]
     if config.precision not in (None, *precisions):
         only_ours = ", which only our optimizer has" if config.precision not in PRECISION_FLAGS else ""
-        allowed, value_shown = f"--engine trl takes {', '.join(precisions)}", f"is {config.precision!r}{only_ours}"
-        raise InputError("precision", config.precision, allowed, problem=value_shown)
+        allowed, problem = f"--engine trl takes {', '.join(precisions)}", f"is {config.precision!r}{only_ours}"
+        raise InputError("precision", config.precision, allowed, problem=problem)
     if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
         allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
         raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
@@ -77,18 +77,18 @@ def batch_settings_per_process(config: GRPOConfig) -> dict[str, int]:
         InputError: if the processes cannot share the rows of an update evenly, or if the loss averaged in each process
             is not the loss of the whole update.
     """
-    processes = world_size()
+    num_processes = world_size()
     microbatch_size, accumulation_steps = config.microbatch_size, config.gradient_accumulation_steps
-    if microbatch_size % processes == 0:
-        microbatch_size //= processes
-    elif accumulation_steps % processes == 0:
-        accumulation_steps //= processes
+    if microbatch_size % num_processes == 0:
+        microbatch_size //= num_processes
+    elif accumulation_steps % num_processes == 0:
+        accumulation_steps //= num_processes
     else:
-        problem = f"is {microbatch_size}, with {accumulation_steps} parts of an update, and there are {processes} "
+        problem = f"is {microbatch_size}, with {accumulation_steps} parts of an update, and there are {num_processes} "
         problem += "processes to share its rows"
-        allowed = f"one of the two has to be a multiple of {processes}"
+        allowed = f"one of the two has to be a multiple of {num_processes}"
         raise InputError("per_device_train_batch_size", microbatch_size, allowed, problem=problem)
-    if processes > 1 and LOSSES[config.loss_type].depends_on_microbatches:
+    if num_processes > 1 and LOSSES[config.loss_type].depends_on_microbatches:
         problem = f"is {config.loss_type!r}, which TRL averages in each process by itself"
         raise InputError("loss_type", config.loss_type, "expected another one", problem=problem)
     return {"per_device_train_batch_size": microbatch_size, "gradient_accumulation_steps": accumulation_steps}
@@ -133,17 +133,17 @@ def differences_table(config: GRPOConfig, changes: dict[str, tuple], vllm: dict 
     vllm: Settings of vLLM, as in `TrlEngine`.
     """
     rows = dict(changes)
-    processes = world_size()
+    num_processes = world_size()
     if config.updates_per_step > 1:
         for name, updates in settings_in_updates(config).items():
             rows[name] = (
                 getattr(config, name),
                 f"{updates} updates, which are {updates // config.updates_per_step} steps",
             )
-    if processes > 1:
+    if num_processes > 1:
         for name, value in batch_settings_per_process(config).items():
             our_value = config.microbatch_size if name == "per_device_train_batch_size" else getattr(config, name)
-            rows[name] = (our_value, f"{value} in each of {processes} processes")
+            rows[name] = (our_value, f"{value} in each of {num_processes} processes")
     rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
     table_rows = [
         (name, as_option_text(our_value), as_option_text(trl_value)) for name, (our_value, trl_value) in rows.items()

@@ -47,10 +47,10 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
     config = inputs.config
     environment = inputs.environment
     tool_environment = environment if isinstance(environment, ToolEnvironment) else None  # TRL has no other
-    shards = model._no_split_modules if fsdp else ()
-    numbered = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
+    sharded_classes = model._no_split_modules if fsdp else ()
+    numbered_rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
-    args = trl_config(config, use_cpu=use_cpu, shards=shards, vllm=vllm)
+    args = trl_config(config, use_cpu=use_cpu, sharded_classes=sharded_classes, vllm=vllm)
     if vllm and args.vllm_mode == "colocate" and use_cpu:
         raise InputError("vllm_mode", "colocate", "expected an NVIDIA GPU, which this machine does not have, or server")
     torch.manual_seed(config.seed)  # for the adapter's first weights; TRL sets its own seed after them
@@ -59,7 +59,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
         model=model,
         reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
         args=args,
-        train_dataset=datasets.Dataset.from_list(numbered),
+        train_dataset=datasets.Dataset.from_list(numbered_rows),
         processing_class=tokenizer,
         peft_config=adapter,
         tools=None if tool_environment is None else tool_environment.tools,
@@ -118,23 +118,23 @@ class Trainer(trl.GRPOTrainer):
         config = self.run_config
         schedule = (config.warmup_steps, config.max_steps, config.lr_scheduler_type)
 
-        def factor(update: int) -> float:
+        def rate_at_update(update: int) -> float:
             return learning_rate(update // config.updates_per_step, 1.0, *schedule)
 
-        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, rate_at_update)
         return self.lr_scheduler
 
 
 def trl_config(
-    config: GRPOConfig, use_cpu: bool, shards: Iterable[str] = (), vllm: dict | None = None
+    config: GRPOConfig, use_cpu: bool, sharded_classes: Iterable[str] = (), vllm: dict | None = None
 ) -> TrainerArguments:
     """Return TRL's configuration of a run, which counts updates where ours counts steps.
 
     Args:
         config: Our configuration of the run, with a precision.
         use_cpu: Whether to train on the CPU.
-        shards: Names of the classes of layers that FSDP2 divides among the processes; if empty, each process holds
-            all parameters.
+        sharded_classes: Names of the classes of layers that FSDP2 divides among the processes; if empty, each process
+            holds all parameters.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
     assert config.precision is not None  # `train` has set it
@@ -144,9 +144,9 @@ def trl_config(
     settings |= vllm or {}
     if syncs_reference:
         settings["ref_model_mixup_alpha"] = 1.0
-    if shards:
+    if sharded_classes:
         # Only the first process has the policy's weights (`load_once`), and sends each process its part.
-        fsdp_config = {"transformer_layer_cls_to_wrap": list(shards), "cpu_ram_efficient_loading": True}
+        fsdp_config = {"transformer_layer_cls_to_wrap": list(sharded_classes), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
     return TrainerArguments(
         **settings,
@@ -183,9 +183,9 @@ def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable |
 
     numbered_class = type(environment_class.__name__, (environment_class,), {"reset": reset})
 
-    def make_numbered():
+    def make_numbered_environment():
         environment = factory()
         environment.__class__ = numbered_class
         return environment
 
-    return make_numbered
+    return make_numbered_environment

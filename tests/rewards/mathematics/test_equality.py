@@ -14,7 +14,7 @@ from grpo_lab.rewards import math_reward as reward_in_3_seconds
 from grpo_lab.rewards.mathematics.equality import compare_without_library
 from grpo_lab.rewards.mathematics.quantities import quantity_in
 from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from tests.support.agreement import many
+from tests.support.agreement import many_examples
 
 # A comparison takes a millisecond, but much longer on a busy machine: hence the long time limits.
 math_reward = functools.partial(reward_in_3_seconds, time_limit=60.0, batch_time_limit=600.0)
@@ -107,7 +107,7 @@ def test_math_reward_is_none_with_a_warning_for_expected_answers_that_it_cannot_
 # Numbers
 
 
-@many
+@many_examples
 @given(st.fractions(max_denominator=400), st.sampled_from(["", " cm", "个", "%"]))
 def test_every_way_to_write_a_fraction_is_read(value, tail):
     sign, top, bottom = "-" * (value < 0), abs(value.numerator), value.denominator
@@ -119,7 +119,7 @@ def test_every_way_to_write_a_fraction_is_read(value, tail):
         assert quantity_in(tidy(form))[0] == (value / 100 if tail == "%" else value), form
 
 
-@many
+@many_examples
 @given(st.decimals(-(10**6), 10**6, places=4), st.integers(-9, 9))
 def test_powers_of_ten_are_exact(mantissa, power):
     value = Fraction(mantissa) * Fraction(10) ** power

@@ -85,9 +85,9 @@ def test_a_captured_step_reads_only_its_own_memory_and_the_weights(settings, aut
     rounded = set(decoder.autocast_weights)
     weights = [p for name, p in model.named_parameters(remove_duplicate=False) if name not in rounded]
     known = {address(tensor): tensor for tensor in [*own, *weights, *model.buffers()]}
-    strange = [tensor for pointer, tensor in tape.read.items() if pointer not in known and tensor.dim() > 0]
+    strange = [tensor for pointer, tensor in tape.read_tensors.items() if pointer not in known and tensor.dim() > 0]
     assert not strange, f"read from elsewhere: {[(t.shape, t.dtype) for t in strange]}"
-    unread = [tensor for pointer, tensor in known.items() if pointer not in tape.read]
+    unread = [tensor for pointer, tensor in known.items() if pointer not in tape.read_tensors]
     assert len(unread) == 1 and unread[0] is model.model.rotary_emb.original_inv_freq, "the rest is used"
 
 

@@ -15,11 +15,20 @@ from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment, worker_thread
 from grpo_lab.trainer import Run, collect, train
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, without_times
-from tests.support.text_episodes import STOPS, answers
-from tests.support.tool_policy import END, Adder, add, call, length_reward, make_tool_policy, scripted, tool_config
+from tests.support.text_episodes import STOP_STRINGS, reply_by_length
+from tests.support.tool_policy import (
+    END,
+    Adder,
+    add,
+    call,
+    length_reward,
+    make_tool_policy,
+    sample_scripts,
+    tool_config,
+)
 from tests.support.tool_policy import ROWS as TOOL_ROWS
 
-TEXTS = TextEnvironment(answers, STOPS)
+TEXTS = TextEnvironment(reply_by_length, STOP_STRINGS)
 
 
 class OwnEnvironment(Environment):
@@ -132,9 +141,9 @@ def test_the_time_limit_of_the_settings_reaches_the_calls_of_an_environment_obje
     slow.__name__ = "add"
     monkeypatch.setattr(worker_thread, "POLL_SECONDS", 0.05)
     model, tokenizer = make_tool_policy()
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
     turns = [call("add", a=1, b=2) + END, "3" + END]
-    scripted(monkeypatch, [turns] * 2)
+    sample_scripts(monkeypatch, [turns] * 2)
     config = tool_config(num_generations=2, generation_batch_size=2, max_steps=1, tool_timeout=0.1)
     (metrics,) = train(model, tokenizer, TOOL_ROWS[:1], length_reward, config, environment=ToolEnvironment([slow]))
     assert (metrics["tools/call_frequency"], metrics["tools/failure_frequency"]) == (1, 1)

@@ -15,13 +15,15 @@ from grpo_lab.trainer.metrics import rollout_metrics
 from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.small_policy import END, make_config, make_exact, make_policy
 from tests.support.tape import capture_on_the_cpu
-from tests.support.text_episodes import STOPS, answers
+from tests.support.text_episodes import STOP_STRINGS, reply_by_length
 
 G, T = 8, 24
 WAYS = [None, "dynamic"]
 
 
-def episodes(model, tokenizer, respond=answers, seed=0, stop_strings=STOPS, length=T, generations=G, **settings):
+def episodes(
+    model, tokenizer, respond=reply_by_length, seed=0, stop_strings=STOP_STRINGS, length=T, generations=G, **settings
+):
     torch.manual_seed(seed)
     keywords = {"stop_strings": stop_strings, **settings}
     return sample_episodes(model, tokenizer, PROMPTS, generations, length, respond, **keywords)
@@ -68,7 +70,7 @@ def test_an_episode_rollout_equals_a_literal_walk_over_its_tokens(way, max_turns
     model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer, cache_implementation=way, max_turns=max_turns, generations=4 * G)
     for row in range(len(rollout.mask)):
-        policy, turn, truncated = literal(model, tokenizer, rollout, row, answers, STOPS, T, max_turns)
+        policy, turn, truncated = literal(model, tokenizer, rollout, row, reply_by_length, STOP_STRINGS, T, max_turns)
         length = len(policy)
         assert rollout.mask[row].tolist() == [t < length for t in range(rollout.mask.shape[1])]
         assert rollout.policy_mask[row, :length].tolist() == policy and not rollout.policy_mask[row, length:].any()

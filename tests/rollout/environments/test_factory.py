@@ -8,11 +8,11 @@ from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.tool_environment import TOOL_TIMEOUT
 from grpo_lab.tasks import find_task
-from tests.support.text_episodes import STOPS, answers
+from tests.support.text_episodes import STOP_STRINGS, reply_by_length
 from tests.support.tool_policy import add
 
 CALCULATOR = find_task("sums-calculator")
-TEXTS = TextEnvironment(answers, STOPS)
+TEXTS = TextEnvironment(reply_by_length, STOP_STRINGS)
 
 
 class World:
@@ -56,7 +56,7 @@ def test_an_environment_object_is_taken_as_it_is_but_for_its_limits():
     assert make_environment(environment=TEXTS) is TEXTS
     limited = make_environment(environment=TEXTS, max_tool_calling_iterations=4)
     assert limited == make_environment(environment=limited, max_tool_calling_iterations=4)
-    assert limited == TextEnvironment(answers, STOPS, max_turns=5)
+    assert limited == TextEnvironment(reply_by_length, STOP_STRINGS, max_turns=5)
 
 
 @pytest.mark.parametrize(

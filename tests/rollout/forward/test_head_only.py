@@ -9,7 +9,7 @@ from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.logprob_inputs import logprob_inputs
-from tests.support.peak import peak_of_lives
+from tests.support.peak import peak_of_live_tensors
 
 OTHERS = ("gemma2", "granite", "cohere2", "gpt2", "mamba", "qwen2 (windows)", "olmo2", "falcon")
 QUICK = ("gemma2", "granite", "gpt2")  # a cap, a scale, another family
@@ -75,7 +75,7 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
 
     def peak(T):
         inputs = batch(T, vocabulary=2**15)
-        return peak_of_lives(lambda: outcome(model, inputs))
+        return peak_of_live_tensors(lambda: outcome(model, inputs))
 
     logits_bytes = 4 * 2**15 * 3 * 36  # bytes of the logits of the additional tokens
     assert peak(48) - peak(12) < 0.2 * logits_bytes

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from grpo_lab.advantages import group_advantages
 from grpo_lab.toys.sorting import LOSSES, UPDATE_WEIGHTS, kl_penalty, surrogate_loss, update_weights
 from tests.support import oracles
-from tests.support.agreement import assert_agree, draw, few, numbers_of, seeds
+from tests.support.agreement import assert_agree, draw, draw_integers, few_examples, seeds
 
 
 def test_update_weights_are_those_of_advantages():
-    rewards = numbers_of((4, 5), 8, seed=2).float()
+    rewards = draw_integers((4, 5), 8, seed=2).float()
     expected_weights = [rewards, group_advantages(rewards, scale="none"), group_advantages(rewards)]
     for mode, expected in zip(UPDATE_WEIGHTS, expected_weights, strict=True):
         assert torch.equal(update_weights(rewards, mode), expected)
@@ -35,7 +35,7 @@ def loss_loop(logp, old_logp, advantages, loss, epsilon):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@few
+@few_examples
 @given(B=st.integers(1, 4), T=st.integers(1, 4), seed=seeds, epsilon=st.sampled_from([0.1, 0.2, 0.5]))
 def test_sorting_losses_equal_literal_loops_in_value_and_gradient(loss, B, T, seed, epsilon):
     old, advantages = -draw(B, T, seed=seed).abs(), draw(B, seed=seed + 2)
@@ -47,7 +47,7 @@ def test_sorting_losses_equal_literal_loops_in_value_and_gradient(loss, B, T, se
     )
 
 
-@few
+@few_examples
 @given(B=st.integers(1, 4), T=st.integers(1, 4), seed=seeds, beta=st.sampled_from([0.0, 0.3, 2.0]))
 def test_kl_penalty_equals_a_literal_loop_in_value_and_gradient(B, T, seed, beta):
     ref = -draw(B, T, seed=seed).abs()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.toys.sorting import position_logprobs, response_logprobs, sample_responses
 from tests.support import oracles
-from tests.support.agreement import assert_agree, draw, few, numbers_of, seeds
+from tests.support.agreement import assert_agree, draw, draw_integers, few_examples, seeds
 
 
 def weights_of(S, T, V, D, seed):
@@ -36,7 +36,7 @@ def policy_loop(prompts, embedding, encode, decode):
 @pytest.mark.parametrize("shape", [(1, 1, 2, 2, 1), (2, 3, 3, 4, 2), (3, 2, 2, 3, 4)])
 def test_position_logprobs_equal_a_literal_loop_in_value_and_gradient(shape):
     S, P, T, V, D = shape
-    prompts = numbers_of((S, P, T), V, seed=3)
+    prompts = draw_integers((S, P, T), V, seed=3)
     assert_agree(
         lambda *w: position_logprobs(prompts, *w), lambda *w: policy_loop(prompts, *w), *weights_of(S, T, V, D, seed=0)
     )
@@ -57,7 +57,7 @@ def test_samples_have_the_probabilities_of_the_policy():
     assert sample_responses(logp, edge).flatten().tolist() == [1, 1]
 
 
-@few
+@few_examples
 @given(st.tuples(*[st.integers(1, 3)] * 5), seeds)
 def test_every_prompt_and_seed_draws_from_its_own_row(shape, seed):
     S, P, G, T, V = shape
@@ -72,11 +72,11 @@ def test_every_prompt_and_seed_draws_from_its_own_row(shape, seed):
         assert responses[s, p, i, t] == v
 
 
-@few
+@few_examples
 @given(st.tuples(*[st.integers(1, 3)] * 5), seeds)
 def test_response_logprobs_equal_a_literal_loop_in_value_and_gradient(shape, seed):
     S, P, G, T, V = shape
-    responses = numbers_of((S, P, G, T), V, seed)
+    responses = draw_integers((S, P, G, T), V, seed)
     assert_agree(
         lambda logp: response_logprobs(logp, responses),
         lambda logp: oracles.table(

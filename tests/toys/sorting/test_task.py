@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from grpo_lab.policy_gradient import enumerate_sequences
 from grpo_lab.toys.sorting import ascending_pairs, exact_reward, make_prompts, repaired_reward, sorting_reward
-from tests.support.agreement import many, numbers_of, seeds
+from tests.support.agreement import draw_integers, many_examples, seeds
 
 
 def inclusion_loop(x, y):
@@ -27,10 +27,10 @@ def pairs_loop(y):
     return sum(y[t] <= y[t + 1] for t in range(len(y) - 1))
 
 
-@many
+@many_examples
 @given(st.integers(1, 5), st.integers(2, 5), st.integers(1, 6), seeds)
 def test_sorting_rewards_equal_those_of_literal_loops(B, T, V, seed):
-    prompts, responses = numbers_of((B, T), V, seed), numbers_of((B, T), V, seed + 1)
+    prompts, responses = draw_integers((B, T), V, seed), draw_integers((B, T), V, seed + 1)
     x, y = prompts.tolist(), responses.tolist()
     assert ascending_pairs(responses).tolist() == [pairs_loop(y[b]) for b in range(B)]
     for reward, loop in [

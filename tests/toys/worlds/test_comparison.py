@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from grpo_lab.objective import LOSS_TYPES
 from grpo_lab.toys.worlds.comparison import gradient_coefficient, gradient_weight, token_weights
-from tests.support.agreement import assert_near, batch, few, seeds
+from tests.support.agreement import assert_near, draw_batch, few_examples, seeds
 
 loss_types = st.sampled_from(LOSS_TYPES)
 
 
-@few
+@few_examples
 @given(seeds)
 def test_coefficient_is_the_closed_form_of_the_clipped_loss(seed):
-    logp, old, _, advantages, mask = batch(3, 5, seed)
+    logp, old, _, advantages, mask = draw_batch(3, 5, seed)
     leaf = logp.clone().requires_grad_()
     coefficient, loss, metrics = gradient_coefficient(leaf, advantages, mask, old, loss_type="dapo")
     assert leaf.grad is None
@@ -29,18 +29,18 @@ def test_coefficient_is_the_closed_form_of_the_clipped_loss(seed):
     assert "ratio" in metrics
 
 
-@few
+@few_examples
 @given(seeds, loss_types)
 def test_weight_is_one_for_a_policy_that_has_not_moved(seed, loss_type):
-    logp, _, _, advantages, mask = batch(3, 4, seed)
+    logp, _, _, advantages, mask = draw_batch(3, 4, seed)
     weight = gradient_weight(logp, advantages, mask, logp, loss_type=loss_type, max_completion_length=4)
     assert_near(weight, (mask & (advantages != 0)[:, None]).double())
 
 
-@few
+@few_examples
 @given(seeds)
 def test_weights_of_gradients_in_closed_form(seed):
-    logp, old, _, advantages, mask = batch(3, 4, seed)
+    logp, old, _, advantages, mask = draw_batch(3, 4, seed)
     ratio, a = (logp - old).exp(), advantages[:, None]
     has_weight = mask & (a != 0)
     cispo = gradient_weight(logp, advantages, mask, old, loss_type="cispo", epsilon_high=5.0)

@@ -9,15 +9,15 @@ import torch
 
 from grpo_lab.models import load_policy
 from grpo_lab.train.engines.fsdp import load_once
-from tests.support.replay import replayed
+from tests.support.replay import replay_on_trl
 from tests.support.small_policy import make_config
-from tests.support.two_processes import CONFIG, FUNCTIONS, ROWS, WAYS
+from tests.support.two_processes import CONFIG, ENGINE_ARGUMENTS_BY_WAY, FUNCTIONS, ROWS
 
-folder, way = Path(sys.argv[1]), WAYS[sys.argv[2]]
+folder, way = Path(sys.argv[1]), ENGINE_ARGUMENTS_BY_WAY[sys.argv[2]]
 config = make_config(**CONFIG, output_dir=str(folder / "out"))
 rollouts = json.loads((folder / "rollouts.json").read_text())
 load = load_once if way["fsdp"] else load_policy
 model, tokenizer = load(folder / "base", precision="fp32")
 known = torch.cat([p.detach().flatten() for p in model.parameters()]).abs().sum().item()
-_, updates = replayed(rollouts, model, tokenizer, ROWS, FUNCTIONS, config, **way)
+_, updates = replay_on_trl(rollouts, model, tokenizer, ROWS, FUNCTIONS, config, **way)
 torch.save({"updates": updates, "known": known}, folder / f"rank{os.environ['RANK']}.pt")

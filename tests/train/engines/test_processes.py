@@ -19,10 +19,10 @@ from grpo_lab.train.engines.processes import stop_if_a_process_is_gone
 from grpo_lab.train.trl.settings import batch_settings_per_process, differences_table
 from grpo_lab.trainer.run.stopping import RESUME_HINT
 from tests.parity.engines import require_engine
-from tests.support.replay import recorded
+from tests.support.replay import train_and_record
 from tests.support.small_policy import make_config, make_policy, save_policy
 from tests.support.torchrun import ROOT, end_of_errors, torchrun
-from tests.support.two_processes import CONFIG, FUNCTIONS, LORA, ROWS, WAYS
+from tests.support.two_processes import CONFIG, ENGINE_ARGUMENTS_BY_WAY, FUNCTIONS, LORA, ROWS
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
 
@@ -38,14 +38,19 @@ def ours(request, tmp_path_factory):
     model, tokenizer = load_policy(save_policy(folder / "base"), precision="fp32")
     if request.param is not None:
         add_lora(model, seed=0, **LORA)
-    history, updates, rollouts = recorded(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))
+    history, updates, rollouts = train_and_record(model, tokenizer, ROWS, FUNCTIONS, make_config(**CONFIG))
     (folder / "rollouts.json").write_text(json.dumps(rollouts))
     return request.param, folder, history, updates, model
 
 
 @pytest.mark.slow
 @on_linux
-@pytest.mark.parametrize(("way", "ours"), [(way, WAYS[way]["lora"]) for way in WAYS], indirect=["ours"], ids=WAYS)
+@pytest.mark.parametrize(
+    ("way", "ours"),
+    [(way, ENGINE_ARGUMENTS_BY_WAY[way]["lora"]) for way in ENGINE_ARGUMENTS_BY_WAY],
+    indirect=["ours"],
+    ids=ENGINE_ARGUMENTS_BY_WAY,
+)
 def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_path):
     lora, folder, history, updates, model = ours
     for name in ("base", "rollouts.json"):
@@ -56,12 +61,14 @@ def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_
     total = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert len(updates) == len(ranks[0]["updates"]) == 6
     for number, (first, second, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
-        assert (first["numbers"] < 0.6 * total) == WAYS[way]["fsdp"], "in pieces, a process holds about half"
+        assert (first["numbers"] < 0.6 * total) == ENGINE_ARGUMENTS_BY_WAY[way]["fsdp"], (
+            "in pieces, a process holds about half"
+        )
         assert all(all(map(torch.equal, first[key], second[key])) for key in ("gradients", "weights"))
         # Adam also makes a full step for a gradient that is a rounding error, so weights differ after the first update.
         atol = 3e-7 if number == 0 else 3e-5
         torch.testing.assert_close(first["gradients"], expected["gradients"], rtol=1e-3, atol=atol)
-    if WAYS[way]["fsdp"]:
+    if ENGINE_ARGUMENTS_BY_WAY[way]["fsdp"]:
         assert ranks[0]["known"] > 0 and ranks[1]["known"] != ranks[0]["known"], "the first process alone read them"
     trained, _ = load_policy(tmp_path / "out", precision="fp32")  # one process reads the model that two have written
     ids = torch.arange(12)[None]

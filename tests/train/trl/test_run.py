@@ -16,9 +16,9 @@ from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import train
 from grpo_lab.trainer.run.folder import RunFolder
 from tests.parity.engines import require_engine
-from tests.support.refused import refused
-from tests.support.replay import recorded, replayed
-from tests.support.resuming import files, metrics_in
+from tests.support.refused import refusal_of
+from tests.support.replay import replay_on_trl, train_and_record
+from tests.support.resuming import file_names, metrics_in
 from tests.support.small_policy import letter_reward, make_config, same_weights, weights, without_times
 
 require_engine("trl")
@@ -60,8 +60,8 @@ def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, 
         (ROWS, [letter_reward, with_a], config),
     )
     policy = copy.deepcopy(model)
-    ours, our_updates, rollouts = recorded(model, tokenizer, *arguments)
-    theirs, their_updates = replayed(rollouts, policy, tokenizer, *arguments)
+    ours, our_updates, rollouts = train_and_record(model, tokenizer, *arguments)
+    theirs, their_updates = replay_on_trl(rollouts, policy, tokenizer, *arguments)
     assert len(our_updates) == len(their_updates) == config.updates_per_step * config.max_steps
     for our_update, their_update in zip(our_updates, their_updates, strict=True):
         torch.testing.assert_close(their_update["gradients"], our_update["gradients"], rtol=1e-3, atol=2e-6)
@@ -93,8 +93,8 @@ def test_logged_metrics_and_coroutine_rewards_are_the_same_on_both_engines(check
     config = make_config(max_steps=2, num_iterations=2, beta=0.0)
     (model, tokenizer), arguments = load_policy(checkpoint_name, precision="fp32"), (ROWS, [waits, with_a], config)
     policy = copy.deepcopy(model)
-    ours, _, rollouts = recorded(model, tokenizer, *arguments)
-    theirs, _ = replayed(rollouts, policy, tokenizer, *arguments)
+    ours, _, rollouts = train_and_record(model, tokenizer, *arguments)
+    theirs, _ = replay_on_trl(rollouts, policy, tokenizer, *arguments)
     for name in ("length/mean", "rewards/waits/mean"):
         assert [line[name] for line in theirs] == pytest.approx([line[name] for line in ours]), name
     assert ours[1]["length/mean"] > 0
@@ -146,7 +146,7 @@ def test_the_command_writes_the_folder_that_evaluate_takes(checkpoint_name, tmp_
     measured = ["--task", "short-sums", "--n", "2", "--num_generations", "1", "--max_completion_length", "4"]
     assert evaluate.main(["--model", out, *measured]) == 0
     assert json.loads(capsys.readouterr().out)["n"] == 2
-    assert refused(train_command.main, *run).endswith("and the name of this folder)")
+    assert refusal_of(train_command.main, *run).endswith("and the name of this folder)")
 
 
 def test_an_interrupted_or_stopped_run_on_trl_resumes_to_the_bit(checkpoint_name, tmp_path):
@@ -181,7 +181,9 @@ def test_an_interrupted_or_stopped_run_on_trl_resumes_to_the_bit(checkpoint_name
     assert same_weights(again, whole) and same_history == history
     ours, theirs = (without_times(metrics_in(tmp_path / name)) for name in ("whole", "broken"))
     assert ours == theirs and [line["step"] for line in theirs] == [1, 2, 3, 4, 5]
-    assert files(tmp_path / "whole") == files(tmp_path / "broken") and not list(tmp_path.rglob("training_args.bin"))
+    assert file_names(tmp_path / "whole") == file_names(tmp_path / "broken") and not list(
+        tmp_path.rglob("training_args.bin")
+    )
 
 
 def test_a_signal_in_the_last_step_still_saves_the_trained_model(checkpoint_name, tmp_path):
@@ -196,7 +198,7 @@ def test_a_signal_in_the_last_step_still_saves_the_trained_model(checkpoint_name
     run("whole")
     with pytest.raises(Stopped, match=r"^Stopped after its last step by Ctrl-C. '.*/checkpoint-2' is saved. "):
         run("stopped", last_step=2)
-    assert files(tmp_path / "whole") == files(tmp_path / "stopped")
+    assert file_names(tmp_path / "whole") == file_names(tmp_path / "stopped")
     with pytest.raises(Stopped, match="^Stopped after step 1 of 2 by Ctrl-C"):
         run("unfinished", last_step=1)
     assert not (tmp_path / "unfinished/model.safetensors").exists(), "there is no trained model yet"
@@ -265,9 +267,9 @@ def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_lo
         load_policy(checkpoint_name, precision="fp32")[0],
     )
     add_lora(model, seed=config.seed, **LORA)
-    ours, expected, rollouts = recorded(model, tokenizer, ROWS, letter_reward, config)
+    ours, expected, rollouts = train_and_record(model, tokenizer, ROWS, letter_reward, config)
     config = replace(config, output_dir=str(tmp_path / "out"))
-    theirs, updates = replayed(rollouts, policy, tokenizer, ROWS, letter_reward, config, lora=LORA)
+    theirs, updates = replay_on_trl(rollouts, policy, tokenizer, ROWS, letter_reward, config, lora=LORA)
     assert len(expected) == len(updates) == 6 and len(expected[0]["gradients"]) == 8
     for our_update, their_update in zip(expected, updates, strict=True):
         torch.testing.assert_close(their_update["gradients"], our_update["gradients"], rtol=1e-3, atol=2e-6)

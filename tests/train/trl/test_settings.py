@@ -16,7 +16,7 @@ from grpo_lab.train.trl import settings as trl_settings
 from grpo_lab.train.trl.entry import Handling
 from grpo_lab.train.trl.table import settings_handled
 from tests.parity.engines import require_engine
-from tests.support.refused import refused
+from tests.support.refused import refusal_of
 from tests.support.small_policy import letter_reward, make_config
 from tests.support.trl_differences import MEANINGS
 
@@ -105,10 +105,10 @@ REFUSED = [
 
 def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     for arguments, message in REFUSED:
-        assert message in refused(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
+        assert message in refusal_of(train_command.main, "--output_dir", str(tmp_path / "out"), *arguments.split())
     monkeypatch.setattr(engine_options, "find_spec", lambda package: None)
     trl_options = ["--output_dir", str(tmp_path / "out"), "--engine", "trl"]
-    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refused(train_command.main, *trl_options)
+    assert 'trl is not installed; pip install "grpo-lab[engines]"' in refusal_of(train_command.main, *trl_options)
 
 
 @pytest.mark.parametrize(("native", "default"), [(True, "fp32-master"), (False, None)])

@@ -21,7 +21,7 @@ from grpo_lab.trainer import collecting, train
 from grpo_lab.trainer.evaluation import evaluate_policy
 from tests.parity.engines import require_engine
 from tests.support.bubblewrap import needs_bubblewrap
-from tests.support.replay import updates
+from tests.support.replay import record_updates
 from tests.support.small_policy import make_config, weights
 from tests.support.tool_policy import (
     END,
@@ -30,7 +30,7 @@ from tests.support.tool_policy import (
     add,
     call,
     make_tool_policy,
-    scripted,
+    sample_scripts,
     soon,
     writes_much,
 )
@@ -69,8 +69,8 @@ def environment_reward(completions, environments, **kwargs):
 @pytest.fixture
 def policy(monkeypatch):
     model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
-    scripted(monkeypatch, SCRIPTS)
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
+    sample_scripts(monkeypatch, SCRIPTS)
     return model, tokenizer
 
 
@@ -140,11 +140,11 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     if lora is not None:
         pytest.importorskip("peft")
         add_lora(model, seed=config.seed, **lora)
-    with monkeypatch.context() as patch, updates() as our_updates:
+    with monkeypatch.context() as patch, record_updates() as our_updates:
         patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         ours = train(model, tokenizer, *arguments, **agent)
     outputs = in_trls_loop(monkeypatch, rollouts)
-    with updates() as their_updates:
+    with record_updates() as their_updates:
         theirs = trl_run.train(policy, tokenizer, *arguments, **agent, lora=lora)
     assert tokenizer.response_template is None, "as it was"
     assert len(rollouts) == len(outputs) == 2
@@ -210,17 +210,17 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
         connection.commit()
     tools = load_tools(["python", f"sqlite:{tmp_path / 'shop.db'}"])
     model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
-    scripted(monkeypatch, PACKAGE_SCRIPTS)
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
+    sample_scripts(monkeypatch, PACKAGE_SCRIPTS)
     policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
     config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
     arguments = [ROWS, [messages_reward], config]
     agent = {"tools": [*tools, calculator]}
-    with monkeypatch.context() as patch, updates() as expected:
+    with monkeypatch.context() as patch, record_updates() as expected:
         patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         (ours,) = train(model, tokenizer, *arguments, **agent)
     (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
-    with updates() as trl_updates:
+    with record_updates() as trl_updates:
         (theirs,) = trl_run.train(policy, tokenizer, *arguments, **agent)
     results = [[m["content"] for m in e.messages if m["role"] == "tool"] for e in rollout.episodes]
     assert (

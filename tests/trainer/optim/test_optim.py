@@ -13,7 +13,7 @@ from torchao.optim.quant_utils import quantize_8bit_with_qmap
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.trainer.optim import PolicyOptimizer, adamw_8bit, clip_gradients
 from grpo_lab.trainer.optim.adamw_8bit import EightBitAdamW
-from tests.support.kernels import Kernels
+from tests.support.kernels import KernelCounter
 from tests.support.small_policy import make_config, make_policy, same_weights, weights
 
 EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
@@ -196,7 +196,7 @@ def test_an_eight_bit_optimizer_step_launches_few_kernels(monkeypatch):
     for p in weights:
         p.grad = torch.ones_like(p)
     assert [sum(part.stop - part.start for part in piece) for piece in optimizer.pieces] == [2**16, 2**16, 2**15, 300]
-    with Kernels() as kernels:
+    with KernelCounter() as kernels:
         optimizer.step()
     parts = sum(map(len, optimizer.pieces))
     assert kernels.count <= 48 * len(optimizer.pieces) + parts, kernels.names

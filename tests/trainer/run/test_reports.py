@@ -13,10 +13,10 @@ from tests.support import small_policy
 from tests.support.file_faults import Killed
 from tests.support.small_policy import (
     ROWS,
+    length_reward_or_none,
     letter_reward,
     make_config,
     make_policy,
-    none_for_some,
     same_weights,
     train_small,
     weights,
@@ -42,15 +42,15 @@ def test_completions_without_a_reward_are_shown_and_recorded_without_one(tmp_pat
 def test_the_progress_bar_is_short_and_an_evaluation_is_a_line_above_it(capsys):
     model, tokenizer = make_policy()
     config = make_config(max_steps=4, eval_steps=2, disable_tqdm=False, reward_weights=[1.0, 0.5])
-    history = train(model, tokenizer, ROWS, [letter_reward, none_for_some], config, eval_dataset=ROWS)
+    history = train(model, tokenizer, ROWS, [letter_reward, length_reward_or_none], config, eval_dataset=ROWS)
     frames = re.split("[\r\n]", capsys.readouterr().err)
     for step in (1, 2, 3, 4):
         (*_, frame) = (frame for frame in frames if f"{step}/4" in frame)  # the last one of the step
-        assert f"reward={history[step - 1]['reward']:.3f}, length=" in frame and "none_for_some" not in frame
+        assert f"reward={history[step - 1]['reward']:.3f}, length=" in frame and "length_reward_or_none" not in frame
     lines = [frame for frame in frames if "held-out" in frame]
     for line, metrics in zip(lines, (history[1], history[3]), strict=True):
-        first, second = (metrics[f"eval/rewards/{name}/mean"] for name in ("letter_reward", "none_for_some"))
-        components = f"(letter_reward {first:.3f}, none_for_some {second:.3f})"
+        first, second = (metrics[f"eval/rewards/{name}/mean"] for name in ("letter_reward", "length_reward_or_none"))
+        components = f"(letter_reward {first:.3f}, length_reward_or_none {second:.3f})"
         assert line.startswith(f"step {metrics['step']}: held-out reward {metrics['eval/reward']:.3f} {components}")
 
 
@@ -117,16 +117,16 @@ def test_completion_record_has_all_fields():
     model, tokenizer = make_policy()
     config = make_config(reward_weights=[1.0, 0.5])
     torch.manual_seed(0)
-    functions = [letter_reward, none_for_some]
+    functions = [letter_reward, length_reward_or_none]
     experience, _ = collect(model, tokenizer, ROWS[:2], functions, config)
-    records = completion_records(3, ROWS[:2], experience, ["letter_reward", "none_for_some"])
+    records = completion_records(3, ROWS[:2], experience, ["letter_reward", "length_reward_or_none"])
     assert len(records) == 8 and json.loads(json.dumps(records)) == records, "nothing in it that JSON does not have"
     short = 0
     for row, record_of_row in enumerate(records):
         ids = experience.rollout.completion_ids[row][experience.rollout.mask[row]].tolist()
         letters, length = letter_reward(None, [ids])[0], None if len(ids) == 1 else float(len(ids))
         short += length is None
-        assert record_of_row["rewards"] == {"letter_reward": letters, "none_for_some": length}
+        assert record_of_row["rewards"] == {"letter_reward": letters, "length_reward_or_none": length}
         assert (record_of_row["step"], record_of_row["prompt"]) == (3, ROWS[row // 4]["prompt"])
         assert record_of_row["completion"] == experience.rollout.texts[row]
         assert record_of_row["reward"] == pytest.approx(letters + 0.5 * (length or 0))

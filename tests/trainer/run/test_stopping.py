@@ -8,7 +8,7 @@ from grpo_lab.base import Stopped
 from grpo_lab.trainer import train
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.stopping import RESUME
-from tests.support.resuming import assert_same_end, cheap_run, newest
+from tests.support.resuming import assert_same_end, cheap_run, newest_checkpoint
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
@@ -59,7 +59,7 @@ def test_a_signal_in_the_last_step_lets_the_run_end(undisturbed, tmp_path):
 def test_a_second_signal_stops_at_once_with_nothing_lost(undisturbed, tmp_path):
     with pytest.raises(Stopped, match=r"^Stopped at once, in the middle of a step, by .*checkpoint-2' is saved. Go on"):
         cheap_run(tmp_path / "out", callback=send(signal.SIGTERM, 3, times=2))
-    assert newest(tmp_path / "out") == "checkpoint-2"
+    assert newest_checkpoint(tmp_path / "out") == "checkpoint-2"
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
 
 

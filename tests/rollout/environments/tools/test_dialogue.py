@@ -5,7 +5,7 @@ import pytest
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
-from tests.support.tool_policy import END, ROWS, add, call, make_tool_policy, scripted
+from tests.support.tool_policy import END, ROWS, add, call, make_tool_policy, sample_scripts
 
 ADD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
 
@@ -113,8 +113,8 @@ def test_json_that_is_nested_without_end_is_an_error_that_the_policy_reads(turn,
 def test_a_bare_call_is_answered_after_the_ids_that_were_sampled(monkeypatch, policy):
     """The ids of the turn stay as they were sampled, without tags; the template writes the prompt and the reply."""
     model, tokenizer = policy
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
-    scripted(monkeypatch, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
+    sample_scripts(monkeypatch, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])
     agent = ToolEnvironment([add])
     rollout = agent.sample(model, tokenizer, ROWS[:1], SamplingParams(2, 400))
     first, second = rollout.episodes
@@ -134,6 +134,6 @@ def test_bare_json_call_is_read_on_the_trl_engine(policy):
     trl_run = pytest.importorskip("grpo_lab.train.trl.run")
     _, tokenizer = policy
     ids = tokenizer(ADD + END, add_special_tokens=False)["input_ids"]
-    with trl_run.our_response_template(tokenizer, ToolEnvironment([add])):
+    with trl_run.response_template_of_our_loop(tokenizer, ToolEnvironment([add])):
         (read_call,) = tokenizer.parse_response(ids, prefix="")["tool_calls"]
     assert read_call["function"] == {"name": "add", "arguments": {"a": 1, "b": 2}}

@@ -22,7 +22,7 @@ from grpo_lab.sandbox import python, run_python
 from grpo_lab.tasks import find_task
 from grpo_lab.trainer.rewarding import reward_rollout
 from tests.support.bubblewrap import needs_bubblewrap
-from tests.support.tool_policy import END, call, make_tool_policy, scripted
+from tests.support.tool_policy import END, call, make_tool_policy, sample_scripts
 
 WORLD = '''
 import helper_beside
@@ -156,8 +156,8 @@ def game(workdir, monkeypatch):
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     model, tokenizer = make_tool_policy()
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: (model, tokenizer))
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
-    scripted(monkeypatch, [[call("add", a=1, b=2) + END, "\x1b3" + END]])
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
+    sample_scripts(monkeypatch, [[call("add", a=1, b=2) + END, "\x1b3" + END]])
     return ["--model", "model", "--environment", "my_game.py:Game", "--max_new_tokens", "200"]
 
 

@@ -21,7 +21,7 @@ from tests.support.tool_policy import (
     add,
     call,
     make_tool_policy,
-    scripted,
+    sample_scripts,
     soon,
     writes_much,
 )
@@ -32,12 +32,12 @@ T = 400
 @pytest.fixture
 def policy(monkeypatch):
     model, tokenizer = make_tool_policy()
-    monkeypatch.setattr(scripted, "tokenizer", tokenizer, raising=False)
+    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
     return model, tokenizer
 
 
 def play(monkeypatch, policy, scripts, agent, rows=ROWS[:1], length=T, **settings):
-    scripted(monkeypatch, scripts)
+    sample_scripts(monkeypatch, scripts)
     return agent.sample(*policy, rows, SamplingParams(len(scripts) // len(rows), length), **settings)
 
 

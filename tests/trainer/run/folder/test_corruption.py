@@ -16,7 +16,7 @@ import pytest
 
 from grpo_lab.trainer.run.folder import run_folder
 from tests.support import resuming
-from tests.support.resuming import assert_same_end, cheap_run, contents, copy_of, metrics_in, newest
+from tests.support.resuming import assert_same_end, cheap_run, copy_folder, file_contents, metrics_in, newest_checkpoint
 
 
 def flip(path: Path) -> None:
@@ -82,7 +82,7 @@ STOPS = [
 def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
     name, spoil, problem, undisturbed, tmp_path, capsys
 ):
-    folder = copy_of(undisturbed[0], tmp_path / "out")
+    folder = copy_folder(undisturbed[0], tmp_path / "out")
     spoil(folder / "checkpoint-4" / name)
     assert_same_end(cheap_run(folder), undisturbed)
     output = capsys.readouterr().out
@@ -91,17 +91,17 @@ def test_a_broken_newest_checkpoint_is_named_and_the_one_before_it_taken(
 
 def test_damaged_metrics_are_written_again(undisturbed, tmp_path):
     for number, spoil in enumerate([Path.unlink, truncate_file, flip]):
-        folder = copy_of(undisturbed[0], tmp_path / str(number) / "out")
+        folder = copy_folder(undisturbed[0], tmp_path / str(number) / "out")
         spoil(folder / "metrics.jsonl")
         assert_same_end(cheap_run(folder), undisturbed)
-        assert contents(folder)["metrics.jsonl"] == contents(undisturbed[0])["metrics.jsonl"]
+        assert file_contents(folder)["metrics.jsonl"] == file_contents(undisturbed[0])["metrics.jsonl"]
 
 
 @pytest.mark.parametrize(
     ("name", "spoil"), [pytest.param(*case, marks=[pytest.mark.slow] * (n > 0)) for n, case in enumerate(HARMLESS)]
 )
 def test_damage_to_files_that_no_run_needs_changes_no_resumed_run(name, spoil, undisturbed, tmp_path, capsys):
-    folder = copy_of(undisturbed[0], tmp_path / "out")
+    folder = copy_folder(undisturbed[0], tmp_path / "out")
     spoil(folder / name)
     end = cheap_run(folder)
     assert capsys.readouterr().out.startswith("Resumed at step 4 of 4 from")
@@ -111,23 +111,23 @@ def test_damage_to_files_that_no_run_needs_changes_no_resumed_run(name, spoil, u
 
 @pytest.mark.parametrize(("spoil", "message"), STOPS)
 def test_a_manifest_that_cannot_be_trusted_stops_the_run_and_nothing_is_touched(spoil, message, undisturbed, tmp_path):
-    folder = copy_of(undisturbed[0], tmp_path / "out")
+    folder = copy_folder(undisturbed[0], tmp_path / "out")
     spoil(folder / "grpo_run.json")
-    old_contents = contents(folder)
+    old_contents = file_contents(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         cheap_run(folder, resume=True)
-    assert contents(folder) == old_contents
+    assert file_contents(folder) == old_contents
 
 
 def test_without_a_good_checkpoint_each_is_named_and_nothing_is_removed(undisturbed, tmp_path, capsys):
-    folder = copy_of(undisturbed[0], tmp_path / "out")
+    folder = copy_folder(undisturbed[0], tmp_path / "out")
     for name in ("checkpoint-2", "checkpoint-4"):
         flip(folder / name / "model.safetensors")
-    old_contents = contents(folder)
+    old_contents = file_contents(folder)
     with pytest.raises(ValueError, match="^no checkpoint in .*out' is whole; restore .*. Nothing has been removed"):
         cheap_run(folder)
     assert re.search("4' is broken .model.safe.*\n.*2' is broken .model.safe", capsys.readouterr().out)
-    assert contents(folder) == old_contents
+    assert file_contents(folder) == old_contents
     shutil.rmtree(folder / "checkpoint-2")
     shutil.copytree(undisturbed[0] / "checkpoint-2", folder / "checkpoint-2")
     assert_same_end(cheap_run(folder), undisturbed)
@@ -171,13 +171,13 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_is_removed(tmp_path, counted
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="optimizer.safetensors"):
         patch.setattr("grpo_lab.trainer.run.folder.checkpoint.file_digests", full)
         cheap_run(tmp_path / "out")
-    assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest(tmp_path / "out") is None
+    assert not (tmp_path / "out/grpo_run.unfinished").exists() and newest_checkpoint(tmp_path / "out") is None
     assert_same_end(cheap_run(tmp_path / "out"), counted_run[1])
 
 
 def test_a_checkpoint_without_permission_to_read_does_not_count_as_broken(tmp_path, counted_run):
     folder = resuming.cheap_run_until(tmp_path / "out", 3)
-    old_contents = contents(folder)
+    old_contents = file_contents(folder)
 
     def closed(path):
         raise PermissionError(CLOSED, os.strerror(CLOSED), str(path))
@@ -188,5 +188,5 @@ def test_a_checkpoint_without_permission_to_read_does_not_count_as_broken(tmp_pa
     ):
         patch.setattr("grpo_lab.trainer.run.folder.checkpoint.file_digests", closed)
         cheap_run(folder)
-    assert contents(folder) == old_contents
+    assert file_contents(folder) == old_contents
     assert_same_end(cheap_run(folder), counted_run[1])

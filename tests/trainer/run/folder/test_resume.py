@@ -19,7 +19,7 @@ from tests.support.resuming import (
     cheap_run,
     cheap_run_under,
     metrics_in,
-    newest,
+    newest_checkpoint,
     real_run,
     run_until_killed,
 )
@@ -42,10 +42,10 @@ def assert_nothing_lost(folder):
     """All steps up to the newest checkpoint have complete metrics, and there is a checkpoint from step 2 on."""
     path = folder / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-    if newest_checkpoint := newest(folder):
-        step = int(newest_checkpoint.split("-")[1])
+    if checkpoint_name := newest_checkpoint(folder):
+        step = int(checkpoint_name.split("-")[1])
         assert [json.loads(line)["step"] for line in lines[:step]] == list(range(1, step + 1))
-    assert newest_checkpoint or len(lines) <= 2
+    assert checkpoint_name or len(lines) <= 2
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from tests.support.resuming import (
     assert_same_end,
     cheap_run,
     cheap_run_until,
-    contents,
-    files,
+    file_contents,
+    file_names,
     metrics_in,
-    newest,
+    newest_checkpoint,
     real_run,
 )
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
@@ -28,10 +28,10 @@ from tests.support.small_policy import ROWS, letter_reward, make_config, make_po
 @pytest.mark.parametrize("last", [1, 4])
 def test_a_folder_with_a_run_is_refused_without_resume(last, tmp_path, capsys):
     cheap_run_until(tmp_path / "out", last)
-    old_contents = contents(tmp_path / "out")
+    old_contents = file_contents(tmp_path / "out")
     with pytest.raises(FileExistsError, match="holds a run already; choose another folder, or continue"):
         cheap_run(tmp_path / "out", resume=False)
-    assert contents(tmp_path / "out") == old_contents
+    assert file_contents(tmp_path / "out") == old_contents
     cheap_run(tmp_path / "out")
     assert ("No checkpoint in" in capsys.readouterr().out) == (last == 1), "where a run goes on is always said"
 
@@ -52,15 +52,15 @@ def test_resuming_in_a_folder_without_a_run_is_refused_and_creates_nothing(name,
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=f"^resume_from_checkpoint is True; expected a run in .*{message}"):
         cheap_run(tmp_path / name, resume=True)
-    assert files(tmp_path) == ["empty"]
+    assert file_names(tmp_path) == ["empty"]
 
 
 def test_resuming_a_complete_run_changes_nothing(whole_run):
     folder, model, history = whole_run
-    old_contents = contents(folder)
+    old_contents = file_contents(folder)
     again = real_run(folder, resume=True)
     assert same_weights(weights(again[1]), weights(model)) and again[2] == history
-    assert contents(folder) == old_contents
+    assert file_contents(folder) == old_contents
 
 
 def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole_run):
@@ -72,12 +72,14 @@ def test_the_folder_and_its_checkpoint_are_normal_transformers_checkpoints(whole
         assert same_weights(weights(model), weights(trained))
         assert tokenizer("abc")["input_ids"] == make_policy()[1]("abc")["input_ids"] and tokenizer.chat_template
         assert model.generation_config.eos_token_id == trained.generation_config.eos_token_id
-        assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in files(path)), "nothing is pickled"
+        assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in file_names(path)), (
+            "nothing is pickled"
+        )
 
 
 def test_without_save_steps_only_the_end_is_saved(tmp_path):
     cheap_run_until(tmp_path / "out", 3, save_steps=0)
-    assert newest(tmp_path / "out") is None
+    assert newest_checkpoint(tmp_path / "out") is None
     assert checkpoint_steps(cheap_run(tmp_path / "out", save_steps=0)[0]) == [4]
 
 
@@ -104,7 +106,7 @@ def test_models_and_tokenizers_that_cannot_be_saved_are_refused_before_the_first
     model.generation_config.max_new_tokens = 0
     with pytest.raises(InputError, match="model is one that transformers refuses to save: .*max_new_tokens"):
         train(model, tokenizer, ROWS, lambda **_: pytest.fail("a step was made"), config)
-    assert files(tmp_path) == []
+    assert file_names(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["mixtral", "gemma2", "gpt2"])
@@ -123,7 +125,7 @@ def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     folder = whole_run[0]
     run = json.loads((folder / "grpo_run.json").read_text(encoding="utf-8"))
     named = {f"{name}/{file}" for name, entry in run["checkpoints"].items() for file in entry["files"]}
-    assert named | {*CHANGING_FILES[:2], *run["trained"], "grpo_run.json"} == contents(folder).keys()
+    assert named | {*CHANGING_FILES[:2], *run["trained"], "grpo_run.json"} == file_contents(folder).keys()
     assert len(metrics_in(folder)) == 5
 
 
@@ -136,11 +138,11 @@ def test_a_second_run_in_the_same_folder_is_refused_without_harm_to_the_first(re
 
     def second(step, metrics):
         if resume or step == 1:
-            old_contents = contents(folder)
+            old_contents = file_contents(folder)
             with pytest.raises(BlockingIOError, match=HELD):
                 cheap_run(folder, resume=resume)
             refused.append(step)
-            assert contents(folder) == old_contents
+            assert file_contents(folder) == old_contents
 
     assert_same_end(cheap_run(folder, callback=second), undisturbed)
     assert refused and not (folder / LOCK_FILE).exists()

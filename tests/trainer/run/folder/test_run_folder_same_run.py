@@ -23,23 +23,23 @@ from grpo_lab.trainer.run.folder.checkpoint import as_json
 from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, _checksum
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.resuming import (
-    CHEAP,
+    CHEAP_SETTINGS,
     ONE_UPDATE,
     assert_same_end,
     cheap_run,
     cheap_run_until,
-    contents,
-    copy_of,
+    copy_folder,
+    file_contents,
     real_run,
     run_until_killed,
 )
 from tests.support.small_policy import (
     ROWS,
+    length_reward_or_none,
     letter_reward,
     make_config,
     make_policy,
     make_tokenizer,
-    none_for_some,
     same_weights,
     weights,
 )
@@ -101,18 +101,20 @@ def test_max_steps_may_grow_and_the_resumed_run_goes_on_to_the_larger_number(sch
 
 
 def test_max_steps_may_shrink_to_the_steps_that_are_done_and_no_further(cut_off, tmp_path):
-    before = contents(cut_off)
+    before = file_contents(cut_off)
     with pytest.raises(ValueError, match="^max_steps is 1; expected at least 2: .* has those steps already"):
         cheap_run(cut_off, max_steps=1)
-    assert contents(cut_off) == before
-    assert_same_end(cheap_run(copy_of(cut_off, tmp_path / "out"), max_steps=3), cheap_run(tmp_path / "3", max_steps=3))
+    assert file_contents(cut_off) == before
+    assert_same_end(
+        cheap_run(copy_folder(cut_off, tmp_path / "out"), max_steps=3), cheap_run(tmp_path / "3", max_steps=3)
+    )
 
 
 def opened(folder, model=None, tokenizer=None, rows=ROWS, rewards=letter_reward, **settings):
     """Resume a run with some of its inputs changed, up to its first step; return its model."""
     policy = make_policy(num_hidden_layers=1)
     model, tokenizer = model or policy[0], tokenizer or policy[1]
-    config = make_config(output_dir=str(folder), resume_from_checkpoint=True, **CHEAP, **settings)
+    config = make_config(output_dir=str(folder), resume_from_checkpoint=True, **CHEAP_SETTINGS, **settings)
     run = Run(model, tokenizer, rows, rewards, config)
     with pytest.raises(InterruptedError), run:
         raise InterruptedError
@@ -137,16 +139,16 @@ CHANGED_INPUTS = {
     "answer": ({"rows": [ROWS[0] | {"answer": "3"}, *ROWS[1:]]}, "^dataset differs"),
     "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; take what it began with"),
     "reward": (
-        {"rewards": none_for_some},
+        {"rewards": length_reward_or_none},
         "^reward_funcs differs .*functions: was .*letter_.*, is .*none_for",
     ),
-    "rewards": ({"rewards": [letter_reward, none_for_some]}, "^reward_funcs differs .*functions: was"),
+    "rewards": ({"rewards": [letter_reward, length_reward_or_none]}, "^reward_funcs differs .*functions: was"),
 }
 
 
 def test_a_run_resumes_with_the_model_of_its_checkpoint_and_without_rewards(cut_off, tmp_path):
     parts = [kind.from_pretrained(cut_off / "checkpoint-2") for kind in (AutoModelForCausalLM, AutoTokenizer)]
-    loaded = opened(copy_of(cut_off, tmp_path / "out"), *parts, rewards=None)
+    loaded = opened(copy_folder(cut_off, tmp_path / "out"), *parts, rewards=None)
     saved = AutoModelForCausalLM.from_pretrained(cut_off / "checkpoint-2", local_files_only=True)
     assert same_weights(weights(loaded), weights(saved))
 
@@ -156,10 +158,10 @@ def test_resuming_with_another_input_is_refused_by_name(name, cut_off):
     changes, message = CHANGED_INPUTS[name]
     if callable(change := changes.get("model")):
         changes = {"model": change(make_policy(num_hidden_layers=1)[0])}
-    before = contents(cut_off)
+    before = file_contents(cut_off)
     with pytest.raises(ValueError, match=message):
         opened(cut_off, **changes)
-    assert contents(cut_off) == before
+    assert file_contents(cut_off) == before
 
 
 def test_a_reward_is_refused_with_the_file_that_has_changed(tmp_path, monkeypatch):
