@@ -274,12 +274,12 @@ def test_a_reference_on_a_gpu_that_is_not_there_is_named():
         train_small(beta=0.1, ref_model_device="cuda")
 
 
-@pytest.mark.parametrize("fails", ["reports.tqdm", "run.Run.record"])
+@pytest.mark.parametrize("fails", ["reports.tqdm", "Run.record"])
 def test_an_error_in_a_run_closes_its_trackers_and_restores_the_state_of_the_caller(fails, tmp_path, monkeypatch):
     """If the last resource cannot be opened, or if a step fails, mode and random state of the caller are restored."""
     closed = []
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.close", lambda self: closed.append(self))
-    monkeypatch.setattr(f"grpo_lab.trainer.{fails}", lambda *arguments, **keywords: 1 / 0)
+    monkeypatch.setattr(f"grpo_lab.trainer.run.{fails}", lambda *arguments, **keywords: 1 / 0)
     model, tokenizer = make_policy()
     model.train()
     state = torch.get_rng_state()
