@@ -113,11 +113,26 @@ def test_the_parts_of_the_course_import_one_way():
 
 # In reading order, too.
 ROLLOUT = ("inputs", "rollout", "forward", "prompting", "decoding", "sample", "environments")
+# Here the last file is read first: the loop calls all others.
+TRAINER = (
+    "optim",
+    "clock",
+    "experience",
+    "metrics",
+    "experience_logprobs",
+    "rewarding",
+    "turn_credit",
+    "collecting",
+    "evaluation",
+    "run",
+    "loop",
+)
 
 
-def test_the_rooms_of_rollout_import_one_way():
-    assert top(PACKAGE / "rollout") == set(ROLLOUT)
-    for number, room in enumerate(ROLLOUT, 1):
-        names = {name for path in modules(f"rollout/{room}") for name in imported(path)}
-        rooms = {name.split(".")[2] for name in names if name.startswith("grpo_lab.rollout.")} & set(ROLLOUT)
-        assert rooms <= set(ROLLOUT[:number]), room
+@pytest.mark.parametrize(("part", "rooms"), [("rollout", ROLLOUT), ("trainer", TRAINER)], ids=["rollout", "trainer"])
+def test_the_rooms_of_a_part_import_one_way(part, rooms):
+    assert top(PACKAGE / part) == set(rooms)
+    for number, room in enumerate(rooms, 1):
+        names = {name for path in modules(f"{part}/{room}") for name in imported(path)}
+        imported_rooms = {name.split(".")[2] for name in names if name.startswith(f"grpo_lab.{part}.")} & set(rooms)
+        assert imported_rooms <= set(rooms[:number]), room

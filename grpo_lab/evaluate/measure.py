@@ -75,7 +75,7 @@ def sample_records(rows: Rows, scored: "ScoredCompletions") -> list[dict]:
     rows: The problems.
     scored: Their completions, as `sample_and_reward` returns them.
     """
-    from grpo_lab.trainer.reports import completion_record
+    from grpo_lab.trainer.run.reports import completion_record
 
     G = len(scored.texts) // len(rows)
     total, rewards_per_func, names = scored.rewards

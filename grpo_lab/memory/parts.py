@@ -5,7 +5,7 @@ the formulas, e is the number of bytes of one number: 2 in bf16 and fp16, 4 in f
 """
 
 from grpo_lab.models.shapes import ModelShape
-from grpo_lab.trainer.optim_8bit import BLOCK, MIN_QUANTISED
+from grpo_lab.trainer.optim.adamw_8bit import BLOCK, MIN_QUANTISED
 
 
 def weight_bytes(parameters: int, e: int) -> int:

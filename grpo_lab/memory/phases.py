@@ -18,7 +18,7 @@ from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
 from grpo_lab.rollout.forward.attention import aligned_columns
 from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
 from grpo_lab.rollout.forward.model_logprobs import adds_head_gradient_in_place, head_chunk_tokens
-from grpo_lab.trainer.optim_8bit import PIECE_SIZE
+from grpo_lab.trainer.optim.adamw_8bit import PIECE_SIZE
 
 BytesByPart = dict[str, int]
 # Number of float32 tensors of the size of the logits while sampling: logits, log-softmax, two of probabilities.

@@ -74,7 +74,7 @@ class VerifierProcess:
     def _exchange(self, line: str) -> Any:
         """Send a line to the child and return its reply; if the child has ended, clean up and return None."""
         reply, process = "", self.process
-        assert process is not None and process.stdin is not None and process.stdout is not None  # running, with pipes
+        assert process is not None and process.stdin is not None and process.stdout is not None  # `_start` ran
         try:
             with contextlib.suppress(OSError):
                 process.stdin.write(line)

@@ -2,7 +2,7 @@ r"""Rounding of updated weights to bf16: stochastic rounding, and what rounding 
 
 A bf16 number keeps 8 significant bits. At a learning rate of 1e-6 most of Adam's updates are smaller than half the
 distance to the next bf16 number, so rounding to the nearest undoes them. Stochastic rounding rounds up or down so that
-the mean is right. The 8-bit AdamW of the precision "bf16" rounds in this way, in fewer kernels (`optim_8bit`).
+the mean is right. The 8-bit AdamW of the precision "bf16" rounds in this way, in fewer kernels (`adamw_8bit`).
 """
 
 import torch

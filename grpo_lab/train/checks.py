@@ -17,9 +17,9 @@ from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.engines.processes import is_main
 from grpo_lab.train.plan import RunPlan
-from grpo_lab.trainer.folder import check_folder
-from grpo_lab.trainer.run_checks import RunCheck, input_checks
-from grpo_lab.trainer.trackers import check_trackers
+from grpo_lab.trainer.run.checks import RunCheck, input_checks
+from grpo_lab.trainer.run.folder import check_folder
+from grpo_lab.trainer.run.trackers import check_trackers
 
 NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 

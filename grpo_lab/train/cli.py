@@ -79,7 +79,7 @@ def _naming_the_resuming_command(plan: RunPlan) -> Iterator[None]:
 
 def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
     """Yield the lines after the training: the last step, the folder, and the command that evaluates the model."""
-    from grpo_lab.trainer.reports import rewards_in_words
+    from grpo_lab.trainer.run.reports import rewards_in_words
 
     task = plan.task_spec.task
     if history:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # needs transformers
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
     from grpo_lab.rollout.environments.environment import Environment
-    from grpo_lab.trainer.run_inputs import RunInputs
+    from grpo_lab.trainer.run.inputs import RunInputs
 
 TASK_SPEC_ARGUMENTS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
 MAX_EVAL_PROBLEMS = 100  # largest number of problems in an evaluation during the run
@@ -80,7 +80,7 @@ class RunPlan:
     def inputs(self) -> "RunInputs":
         """The inputs of the run, with a `ModelWithoutWeights` in place of the model."""
         from grpo_lab.models.without_weights import ModelWithoutWeights
-        from grpo_lab.trainer.run_inputs import RunInputs
+        from grpo_lab.trainer.run.inputs import RunInputs
 
         return RunInputs(
             ModelWithoutWeights(self.model_config), self.tokenizer, self.rows, self.task_spec.reward_funcs, self.config,

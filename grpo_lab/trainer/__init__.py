@@ -1,5 +1,12 @@
 """The training loop: sample, reward, compute advantages and log-probabilities, update.
 
+Read `loop.py` first: the whole loop. Beside it are its steps: `collecting`, `rewarding`, `turn_credit`, `experience`,
+`experience_logprobs`, `evaluation`, `metrics` and `clock`. In the folders: `optim/` updates the weights, and `run/` is
+the life of a run, with its inputs, reports, output folder and resuming.
+
+Imports go one way: the steps and `optim/` know nothing of `run/`, `run/` knows nothing of `loop.py`, and `loop.py`
+imports from all of them.
+
 `# [name]` at the end of a line is an address used by the exercises and mutation tests (formulas/lines.py).
 """
 

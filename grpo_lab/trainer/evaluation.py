@@ -129,7 +129,7 @@ def evaluate_policy(
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # negative, since the steps of the training have seeds from 0 on
         reward_weights=config.reward_weights, precision_context=autocast(model, config),
-        environment=environment, **sampling, **sampling_options,
+        environment=environment, **(sampling | sampling_options),
     )  # fmt: skip
     mean, std = mean_and_std(scored.rewards.total.double())
     run_metrics = {

@@ -217,7 +217,7 @@ def patch_reference(reference, engine: str):
         return patch_trl_trainer(
             lambda trainer: trainer.ref_model.to(reference.dtype).load_state_dict(reference.state_dict())
         )
-    return patch("grpo_lab.trainer.run.frozen_copy", lambda _: frozen_copy(reference))
+    return patch("grpo_lab.trainer.run.run.frozen_copy", lambda _: frozen_copy(reference))
 
 
 def scale_some_losses(factor: float, every: int) -> Patch:
@@ -252,7 +252,7 @@ def policy_as_reference(engine: str, model):
     """Use the policy itself as the reference, without a copy."""
     if engine == TRL:
         return patch_trl_trainer(lambda trainer: setattr(trainer, "ref_model", trainer.model))
-    return patch("grpo_lab.trainer.run.frozen_copy", lambda model: model)
+    return patch("grpo_lab.trainer.run.run.frozen_copy", lambda model: model)
 
 
 def k1_for_k3(engine: str, model):

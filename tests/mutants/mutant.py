@@ -16,14 +16,14 @@ _DEFINED = ast.FunctionDef | ast.ClassDef
 # The tests that fail first for a module, if not the tests with its name: patterns below tests/.
 FIRST_TEST_FILES = {
     "chat": ("test_chat.py",),
-    "models/frozen": ("trainer/test_run.py",),
+    "models/frozen": ("trainer/run/test_run.py",),
     "trainer/collecting": ("trainer/test_loop_step.py", "trainer/test_collecting.py"),
-    "trainer/run_inputs": ("trainer/test_run.py", "trainer/folder/test_resume.py"),
+    "trainer/run/inputs": ("trainer/run/test_run.py", "trainer/run/folder/test_resume.py"),
     "trainer/experience": ("trainer/test_loop_step.py", "trainer/test_experience.py"),
     "trainer/experience_logprobs": ("trainer/test_experience_logprobs.py", "trainer/test_loop_step.py"),
     "trainer/loop": ("trainer/test_loop_step.py",),
     "trainer/rewarding": ("trainer/test_rewarding.py", "trainer/test_loop_step.py"),
-    "trainer/run": ("trainer/test_run.py", "trainer/folder/test_resume.py"),
+    "trainer/run/run": ("trainer/run/test_run.py", "trainer/run/folder/test_resume.py"),
     "objective/losses": ("objective/test_loss.py", "objective/test_loss_batches.py", "objective/test_surrogates.py"),
     "rollout/decoding/generate": ("rollout/test_sample.py", "rollout/decoding/test_sampling_request.py"),
     "rollout/decoding/sampling_request": ("rollout/test_sample.py", "rollout/decoding/test_sampling_request.py"),

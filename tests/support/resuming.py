@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from grpo_lab.trainer import Run, train
-from grpo_lab.trainer.folder import run_folder
-from grpo_lab.trainer.folder.run_folder import MANIFEST_FILE
+from grpo_lab.trainer.run.folder import run_folder
+from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE
 from tests.support.file_faults import FileFaults, Killed
 from tests.support.small_policy import (
     ROWS,

@@ -141,7 +141,7 @@ def arguments_of_train(monkeypatch, *arguments) -> tuple:
 
     monkeypatch.setattr(trainer, "train", stop)
     # The small model's context is shorter than the completions of some tasks.
-    monkeypatch.setattr("grpo_lab.trainer.run_checks.check_prompts_of_run", lambda inputs: None)
+    monkeypatch.setattr("grpo_lab.trainer.run.checks.check_prompts_of_run", lambda inputs: None)
     with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
     (_, _, rows, reward_funcs, config), keywords = caught.value.args

@@ -11,8 +11,8 @@ from transformers import TrainerCallback
 from grpo_lab.train.engines.processes import is_main
 from grpo_lab.train.trl.trainer import Trainer
 from grpo_lab.trainer.metrics import merge_metrics
-from grpo_lab.trainer.reports import completion_record, none_if_nan
-from grpo_lab.trainer.session import Session
+from grpo_lab.trainer.run.reports import completion_record, none_if_nan
+from grpo_lab.trainer.run.session import Session
 
 
 class StepRecorder(TrainerCallback):

@@ -11,7 +11,7 @@ from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.reports import none_if_nan
+from grpo_lab.trainer.run.reports import none_if_nan
 
 
 def rewards_for_trl(reward_funcs, rows: Rows, tokenizer=None) -> list[Callable]:

@@ -33,13 +33,13 @@ from grpo_lab.train.trl.recorder import StepRecorder
 from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
 from grpo_lab.train.trl.trainer import Trainer, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
-from grpo_lab.trainer.fingerprints import fingerprints
-from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.folder.checkpoint import UNFINISHED
-from grpo_lab.trainer.run_checks import check_run_inputs
-from grpo_lab.trainer.run_inputs import RunInputs
-from grpo_lab.trainer.session import run_session
-from grpo_lab.trainer.stopping import RESUME_HINT
+from grpo_lab.trainer.run.checks import check_run_inputs
+from grpo_lab.trainer.run.fingerprints import fingerprints
+from grpo_lab.trainer.run.folder import RunFolder
+from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED
+from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.run.session import run_session
+from grpo_lab.trainer.run.stopping import RESUME_HINT
 
 
 def train(

@@ -27,9 +27,9 @@ from grpo_lab.train.trl.settings import (
     settings_in_updates,
     unchanged_settings,
 )
-from grpo_lab.trainer.folder.checkpoint import UNFINISHED
-from grpo_lab.trainer.folder.run_folder import output_path
-from grpo_lab.trainer.run_inputs import RunInputs
+from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED
+from grpo_lab.trainer.run.folder.run_folder import output_path
+from grpo_lab.trainer.run.inputs import RunInputs
 
 
 def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
@@ -137,7 +137,7 @@ def trl_config(
             holds all parameters.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
-    assert config.precision is not None  # the model's, see `_config_of_process`
+    assert config.precision is not None  # `train` has set it
     flags = PRECISION_FLAGS[config.precision]
     syncs_reference, has_folder = config.ref_model_sync_steps is not None, config.output_dir is not None
     settings = unchanged_settings(config) | batch_settings_per_process(config) | settings_in_updates(config)

@@ -14,7 +14,7 @@ from grpo_lab.base import Stopped
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import train
-from grpo_lab.trainer.folder import RunFolder
+from grpo_lab.trainer.run.folder import RunFolder
 from tests.parity.engines import require_engine
 from tests.support.refused import refusal_of
 from tests.support.replay import replay_on_trl, train_and_record

@@ -11,7 +11,7 @@ from grpo_lab.rollout import end_token_ids
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.tasks import TASKS
 from grpo_lab.train.trl.rewards import rewards_for_trl
-from grpo_lab.trainer.run_inputs import RunInputs
+from grpo_lab.trainer.run.inputs import RunInputs
 from tests.parity.engines import require_engine
 from tests.support.small_policy import letter_reward, make_config
 

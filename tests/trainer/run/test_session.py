@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from grpo_lab.base import Stopped
-from grpo_lab.trainer.session import run_session
+from grpo_lab.trainer.run.session import run_session
 from tests.support.small_policy import make_config, make_policy
 
 

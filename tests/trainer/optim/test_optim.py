@@ -11,9 +11,8 @@ from torchao.optim import AdamW8bit
 from torchao.optim.quant_utils import quantize_8bit_with_qmap
 
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.trainer import optim_8bit
-from grpo_lab.trainer.optim import PolicyOptimizer, clip_gradients
-from grpo_lab.trainer.optim_8bit import EightBitAdamW
+from grpo_lab.trainer.optim import PolicyOptimizer, adamw_8bit, clip_gradients
+from grpo_lab.trainer.optim.adamw_8bit import EightBitAdamW
 from tests.support.kernels import KernelCounter
 from tests.support.small_policy import make_config, make_policy, same_weights, weights
 
@@ -160,7 +159,7 @@ def random(*shape, seed=0):
 @pytest.mark.parametrize("piece", [4096, 8192, 2**22])
 def test_update_in_pieces_is_torchaos_update_in_one(piece, monkeypatch):
     """Codes, scales and weights are equal bit for bit if torchao quantises; pieces end at borders of blocks."""
-    monkeypatch.setattr(optim_8bit, "PIECE_SIZE", piece)
+    monkeypatch.setattr(adamw_8bit, "PIECE_SIZE", piece)
     start = [0.02 * random(80, 256), 0.02 * random(64, 64), 0.02 * random(300, 64)]
     ours, theirs = ([torch.nn.Parameter(s.bfloat16()) for s in start] for _ in range(2))
     optimizer = eight_bit(ours, 1e-3, stochastic_rounding=False, weight_decay=0.1)
@@ -182,16 +181,16 @@ def test_update_in_pieces_is_torchaos_update_in_one(piece, monkeypatch):
 
 @given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=64))
 def test_quantisation_code_is_that_of_torchao(values):
-    for signed, table in zip((True, False), optim_8bit.code_tables(), strict=True):
-        limits = optim_8bit.rounding_limits(table)
+    for signed, table in zip((True, False), adamw_8bit.code_tables(), strict=True):
+        limits = adamw_8bit.rounding_limits(table)
         near = torch.cat([limits, limits.nextafter(table[0]), limits.nextafter(table[-1]), table, torch.tensor(values)])
         scaled = near if signed else near.abs()
-        assert torch.equal(optim_8bit.nearest_codes(scaled, limits), quantize_8bit_with_qmap(scaled, table))
+        assert torch.equal(adamw_8bit.nearest_codes(scaled, limits), quantize_8bit_with_qmap(scaled, table))
 
 
 def test_an_eight_bit_optimizer_step_launches_few_kernels(monkeypatch):
     """The count leaves out copies to and from the parameters; torchao's update needs 160 kernels for each parameter."""
-    monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2**16)
+    monkeypatch.setattr(adamw_8bit, "PIECE_SIZE", 2**16)
     weights = [torch.nn.Parameter(random(64, 256).bfloat16()) for _ in range(10)] + [torch.nn.Parameter(random(300))]
     optimizer = eight_bit(weights, 1e-3, weight_decay=0.1)
     for p in weights:
@@ -206,12 +205,12 @@ def test_an_eight_bit_optimizer_step_launches_few_kernels(monkeypatch):
 def test_noise_below_the_last_bit_rounds_without_bias():
     x = torch.full((2**16,), 1 + 2.0**-10).mul_(torch.tensor([1.0, -1.0]).repeat(2**15))  # 1/8 of the way to the next
     torch.manual_seed(0)
-    rounded = optim_8bit.stochastic_round_bits(x)
+    rounded = adamw_8bit.stochastic_round_bits(x)
     assert set(rounded.abs().tolist()) == {1.0, 1 + 2.0**-7}
     up = (rounded.abs() > 1).float().mean().item()
     assert up == pytest.approx(1 / 8, abs=6 * (1 / 8 * 7 / 8 / len(x)) ** 0.5)
     exact = torch.randn(512).bfloat16().float()
-    assert torch.equal(optim_8bit.stochastic_round_bits(exact).float(), exact)
+    assert torch.equal(adamw_8bit.stochastic_round_bits(exact).float(), exact)
 
 
 @pytest.mark.parametrize(("name", "share"), [("bf16", 1.0), ("bf16-naive", 0.02)])

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab.base.user_code import import_user_object
-from grpo_lab.trainer.fingerprints import UNCOMPARABLE, _code_fingerprint
+from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, _code_fingerprint
 
 
 @pytest.fixture

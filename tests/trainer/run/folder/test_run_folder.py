@@ -8,9 +8,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.trainer import train
-from grpo_lab.trainer.fingerprints import model_fingerprint
-from grpo_lab.trainer.folder import checkpoint
-from grpo_lab.trainer.folder.run_folder import CHANGING_FILES, LOCK_FILE, RunFolder
+from grpo_lab.trainer.run.fingerprints import model_fingerprint
+from grpo_lab.trainer.run.folder import checkpoint
+from grpo_lab.trainer.run.folder.run_folder import CHANGING_FILES, LOCK_FILE, RunFolder
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.resuming import (
     assert_same_end,

@@ -22,15 +22,15 @@ from grpo_lab.tasks import Rows
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.evaluation import evaluate_policy, kl_to_reference
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.fingerprints import fingerprints, formula_fingerprints
-from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
-from grpo_lab.trainer.reports import completion_records
 from grpo_lab.trainer.rewarding import all_reward_functions
-from grpo_lab.trainer.run_checks import check_run_inputs
-from grpo_lab.trainer.run_inputs import RunInputs
-from grpo_lab.trainer.session import Session, run_session
+from grpo_lab.trainer.run.checks import check_run_inputs
+from grpo_lab.trainer.run.fingerprints import fingerprints, formula_fingerprints
+from grpo_lab.trainer.run.folder import RunFolder
+from grpo_lab.trainer.run.inputs import RunInputs
+from grpo_lab.trainer.run.reports import completion_records
+from grpo_lab.trainer.run.session import Session, run_session
 
 
 class Run:

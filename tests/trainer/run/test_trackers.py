@@ -10,7 +10,7 @@ from accelerate.utils import LoggerType
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.settings import TRACKERS
-from grpo_lab.trainer import trackers
+from grpo_lab.trainer.run import trackers
 from tests.support.file_faults import Killed
 from tests.support.small_policy import train_small
 

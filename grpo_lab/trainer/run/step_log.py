@@ -6,9 +6,9 @@ from tqdm import tqdm
 
 from grpo_lab.base.names import COMPLETIONS_FILE, METRICS_FILE
 from grpo_lab.config import GRPOConfig
-from grpo_lab.trainer.folder import RunFolder
 from grpo_lab.trainer.metrics import merge_metrics
-from grpo_lab.trainer.reports import Reports, best_and_worst
+from grpo_lab.trainer.run.folder import RunFolder
+from grpo_lab.trainer.run.reports import Reports, best_and_worst
 
 
 class StepLog:

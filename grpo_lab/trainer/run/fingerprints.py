@@ -27,7 +27,7 @@ from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.functions import as_list
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
-from grpo_lab.trainer.run_inputs import RunInputs
+from grpo_lab.trainer.run.inputs import RunInputs
 
 UNCOMPARABLE = "what cannot be compared"  # key of the fingerprint, stored in the manifest
 IGNORE_HINT = "resume with ignore_reward_changes=True (in a command: --ignore_reward_changes true)"

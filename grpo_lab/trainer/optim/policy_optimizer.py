@@ -7,7 +7,7 @@ import torch
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
-from grpo_lab.trainer.optim_8bit import EightBitAdamW
+from grpo_lab.trainer.optim.adamw_8bit import EightBitAdamW
 
 
 class PolicyOptimizer:

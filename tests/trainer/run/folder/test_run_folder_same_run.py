@@ -17,11 +17,11 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.fingerprints import UNCOMPARABLE, check_same_fingerprints, fingerprints
-from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.folder.checkpoint import as_json
-from grpo_lab.trainer.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, _checksum
-from grpo_lab.trainer.run_inputs import RunInputs
+from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, check_same_fingerprints, fingerprints
+from grpo_lab.trainer.run.folder import RunFolder
+from grpo_lab.trainer.run.folder.checkpoint import as_json
+from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, _checksum
+from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.resuming import (
     CHEAP_SETTINGS,
     ONE_UPDATE,
@@ -140,7 +140,7 @@ CHANGED_INPUTS = {
     "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; take what it began with"),
     "reward": (
         {"rewards": length_reward_or_none},
-        "^reward_funcs differs .*functions: was .*letter_.*, is .*none_for",
+        "^reward_funcs differs .*functions: was .*letter_.*, is .*length_reward_or",
     ),
     "rewards": ({"rewards": [letter_reward, length_reward_or_none]}, "^reward_funcs differs .*functions: was"),
 }

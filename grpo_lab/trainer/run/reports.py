@@ -15,7 +15,7 @@ from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.logs import Columns
 from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.trainer.experience import Experience
-from grpo_lab.trainer.trackers import Trackers
+from grpo_lab.trainer.run.trackers import Trackers
 
 LINE_WIDTH = 100  # largest number of characters of a printed prompt and its completion
 STEPS_BEFORE_WARNING = 5  # number of steps after which a run without a gradient signal is reported

@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from grpo_lab.trainer import PolicyOptimizer, Run, optim_8bit, train
-from grpo_lab.trainer.folder import RunFolder, checkpoint
+from grpo_lab.trainer import PolicyOptimizer, Run, train
+from grpo_lab.trainer.optim import adamw_8bit
+from grpo_lab.trainer.run.folder import RunFolder, checkpoint
 from tests.support.file_faults import Killed
 from tests.support.resuming import (
     ONE_UPDATE,
@@ -99,7 +100,7 @@ LARGE = {"hidden_size": 64, "intermediate_size": 128}  # parameters large enough
 )
 def test_half_precision_runs_resume_to_the_bit(settings, tmp_path, monkeypatch):
     """The cases include 8-bit moments with several pieces per parameter, and stochastic rounding."""
-    monkeypatch.setattr(optim_8bit, "PIECE_SIZE", 2048)
+    monkeypatch.setattr(adamw_8bit, "PIECE_SIZE", 2048)
     short = {"max_steps": 4, "num_iterations": 1} | settings
     expected = real_run(tmp_path / "whole", **short)
     if "model_settings" in settings:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.trainer.folder import check_folder
+from grpo_lab.trainer.run.folder import check_folder
 from tests.support.resuming import assert_same_end, cheap_run, cheap_run_until, copy_folder, file_contents
 from tests.support.small_policy import make_config
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_lab.trainer import collect, train
-from grpo_lab.trainer.reports import best_and_worst, completion_records
+from grpo_lab.trainer.run.reports import best_and_worst, completion_records
 from tests.support import small_policy
 from tests.support.file_faults import Killed
 from tests.support.small_policy import (

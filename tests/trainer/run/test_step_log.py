@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.trainer.step_log import StepLog
+from grpo_lab.trainer.run.step_log import StepLog
 from tests.support.small_policy import make_config
 
 
@@ -59,7 +59,7 @@ def test_completions_are_printed_and_written(capsys):
 
 def test_metrics_file_is_written_only_by_the_step_log():
     """A second place that writes metrics.jsonl would drift from the first."""
-    package = Path(__file__).parents[2] / "grpo_lab"
-    files = [*(package / "trainer").glob("*.py"), *(package / "train" / "engines").glob("*.py")]
+    package = Path(__file__).parents[3] / "grpo_lab"
+    files = [file for part in ("trainer", "train") for file in (package / part).rglob("*.py")]
     writers = {file.name for file in files if "append(METRICS_FILE" in file.read_text(encoding="utf-8")}
     assert writers == {"step_log.py"}

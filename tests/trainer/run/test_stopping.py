@@ -6,8 +6,8 @@ import pytest
 
 from grpo_lab.base import Stopped
 from grpo_lab.trainer import train
-from grpo_lab.trainer.folder import RunFolder
-from grpo_lab.trainer.stopping import RESUME
+from grpo_lab.trainer.run.folder import RunFolder
+from grpo_lab.trainer.run.stopping import RESUME
 from tests.support.resuming import assert_same_end, cheap_run, newest_checkpoint
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 
