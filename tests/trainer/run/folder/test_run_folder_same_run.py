@@ -140,7 +140,7 @@ CHANGED_INPUTS = {
     "tokenizer": ({"tokenizer": make_tokenizer(pad_is_end=True)}, "^tokenizer differs .*; take what it began with"),
     "reward": (
         {"rewards": length_reward_or_none},
-        "^reward_funcs differs .*functions: was .*letter_.*, is .*none_for",
+        "^reward_funcs differs .*functions: was .*letter_.*, is .*length_reward_or",
     ),
     "rewards": ({"rewards": [letter_reward, length_reward_or_none]}, "^reward_funcs differs .*functions: was"),
 }
