@@ -66,7 +66,7 @@ def test_killed_again_while_resuming(share, counted_run, tmp_path):
 @pytest.mark.parametrize(
     ("owner", "name", "call", "afterwards"),
     [
-        (RunFolder, "append", 3, False),
+        pytest.param(RunFolder, "append", 3, False, marks=pytest.mark.slow),
         pytest.param(RunFolder, "append", 0, False, marks=pytest.mark.slow),
         pytest.param(checkpoint, "save_file", 1, False, marks=pytest.mark.slow),
         pytest.param(checkpoint, "write", 1, True, marks=pytest.mark.slow),
