@@ -43,6 +43,7 @@ def test_a_large_model_draws_what_it_drew_and_the_scorer_agrees(settings, reques
         assert (logp - large.logp)[large.mask].abs().max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_large")
 def test_a_large_run_is_resumed_to_the_bit(tmp_path):
     settings = {"max_steps": 3, "save_steps": 1}
