@@ -6,6 +6,7 @@ import copy
 import functools
 import gc
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -28,6 +29,10 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    # Without a device torch keeps every seed for one, each with the whole stack as text, which is long under pytest.
+    for _device in (torch.cuda, torch.xpu, torch.mtia):
+        _device.manual_seed_all = lambda seed: None
 gc.disable()  # enabled again after all imports: modules are no garbage, and collecting among them takes seconds
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background job; some tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -94,8 +99,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_order)
 
 
+def _save_equal_configs_alike(config_class: type) -> None:
+    """Let transformers compute once for equal configs what it saves of them.
+
+    It makes two default configs for it and checks each of their values, a seventh of the time of a test that trains.
+    """
+    compute, differences = config_class.to_diff_dict, {}
+
+    def to_diff_dict(config) -> dict:
+        key = type(config), json.dumps(config.to_dict(), default=repr, sort_keys=True)
+        if key not in differences:
+            differences[key] = compute(config)
+        return copy.deepcopy(differences[key])
+
+    config_class.to_diff_dict = to_diff_dict
+
+
 def pytest_collection_finish() -> None:
     """Exclude all imported objects from garbage collection, which saves a fifth of the CPU time."""
+    if "transformers.configuration_utils" in sys.modules:
+        _save_equal_configs_alike(sys.modules["transformers.configuration_utils"].PreTrainedConfig)
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -14,6 +14,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.trainer import PolicyOptimizer, Run, accumulate_gradient, collect, train
 from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.evaluation import accuracy_and_rewards, sample_and_reward
+from tests.support.few_fast import few_fast
 from tests.support.file_faults import Killed
 from tests.support.resuming import assert_same_end
 from tests.support.sampling import tokens_of
@@ -39,16 +40,15 @@ def experience_of_episodes(**settings):
     return model, make_experience(rollout, rewards, config), config
 
 
-@pytest.mark.parametrize("rows", [16, 3])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"loss_type": "grpo"},
-        {"loss_type": "dr_grpo", "mask_truncated_completions": True},
-        {"importance_sampling_level": "sequence", "entropy_coef": 0.1},
-    ],
+SETTINGS_OF_UPDATES = (
+    {},
+    {"loss_type": "grpo"},
+    {"loss_type": "dr_grpo", "mask_truncated_completions": True},
+    {"importance_sampling_level": "sequence", "entropy_coef": 0.1},
 )
+
+
+@pytest.mark.parametrize(("settings", "rows"), few_fast([(each,) for each in SETTINGS_OF_UPDATES], (16, 3)))
 def test_an_update_is_what_a_loop_over_the_policys_tokens_gives(settings, rows):
     """The oracle reads each row alone and without padding, in float64; the micro-batches have different sizes."""
     model, experience, config = experience_of_episodes(**settings)
@@ -207,6 +207,7 @@ class Mortal(Adder):
         return super().add(a, b)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_between_two_turns_resumes_bit_for_bit(tmp_path):
     calls_until_killed[0] = 10**9
     expected = run(tmp_path / "whole", kind=Mortal)

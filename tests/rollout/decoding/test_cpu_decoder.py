@@ -43,6 +43,7 @@ def test_decoding_as_for_a_large_model_draws_the_same_completions_and_logprobs(s
         assert (logp - large.logp)[large.mask].abs().max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_large")
 def test_a_large_run_is_resumed_to_the_bit(tmp_path):
     settings = {"max_steps": 3, "save_steps": 1}

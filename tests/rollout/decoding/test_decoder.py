@@ -20,6 +20,7 @@ from grpo_lab.rollout.decoding.graph_decoder import exponential_race, fixed_colu
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest, entropy_of
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.inputs import Prompts
+from tests.support.few_fast import few_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.small_policy import make_exact, make_policy
 
@@ -139,8 +140,7 @@ def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkey
     assert max(read) == len(rows) and torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("pad_is_end", [False, True])
+@pytest.mark.parametrize(("settings", "pad_is_end"), few_fast([(each,) for each in SETTINGS], (False, True)), ids=str)
 def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
     model, tokenizer = make_policy(pad_is_end=pad_is_end)
     (dynamic, static), (after_dynamic, after_static) = sample_by_both(model, tokenizer, generations=20, **settings)

@@ -12,6 +12,7 @@ from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.experience_logprobs import completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
+from tests.support.few_fast import few_fast
 from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.small_policy import END, make_config, make_exact, make_policy
 from tests.support.tape import capture_on_the_cpu
@@ -64,8 +65,7 @@ def literal(model, tokenizer, rollout, row, respond, stop_strings, limit, max_tu
     return policy, turn, truncated
 
 
-@pytest.mark.parametrize("max_turns", [None, 1, 2])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("max_turns", "way"), few_fast([(None,), (1,), (2,)], WAYS))
 def test_an_episode_rollout_equals_a_literal_walk_over_its_tokens(way, max_turns):
     model, tokenizer = make_policy()
     rollout = episodes(model, tokenizer, cache_implementation=way, max_turns=max_turns, generations=4 * G)
@@ -90,9 +90,10 @@ def test_an_episode_rollout_equals_a_literal_walk_over_its_tokens(way, max_turns
         assert rollout.turn_of_token.max() == max_turns - 1
 
 
-@pytest.mark.parametrize("path", ["packed", "plain"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
+@pytest.mark.parametrize(
+    ("temperature", "path", "way"),
+    few_fast([(0.7, "packed"), (0.7, "plain"), (1.0, "plain"), (1.0, "packed")], WAYS),
+)
 def test_the_sampler_and_compute_logprobs_agree_in_every_turn(temperature, way, path, monkeypatch):
     model, tokenizer = make_policy()
     if path == "plain":

@@ -67,7 +67,7 @@ def test_a_run_killed_again_while_resuming_resumes_to_the_bit(share, counted_run
 @pytest.mark.parametrize(
     ("owner", "name", "call", "afterwards"),
     [
-        (RunFolder, "append", 3, False),
+        pytest.param(RunFolder, "append", 3, False, marks=pytest.mark.slow),
         pytest.param(RunFolder, "append", 0, False, marks=pytest.mark.slow),
         pytest.param(checkpoint, "save_file", 1, False, marks=pytest.mark.slow),
         pytest.param(checkpoint, "write", 1, True, marks=pytest.mark.slow),
