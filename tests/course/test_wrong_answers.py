@@ -493,9 +493,7 @@ def test_a_guess_drawn_at_the_wrong_place_is_seen_even_if_only_the_second_one_is
 
 
 RIGHT = [
-    ("learn_by_grpo", loop()),
     ("learn_by_grpo", loop(zero="after")),
-    ("learn_by_playing", player()),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), lambda model, mode: model.train(mode))),
     ("step_if_finite", skips_above(math.inf)),
     ("sample_tokens", sampler()),
@@ -506,9 +504,12 @@ RIGHT = [
     ("name_fault", called_by(SYMPTOMS)),
     ("accuracy_reward", accuracy()),
 ]
+RIGHT_SEEDS = (*SEEDS, 2, 3)
+LONG_TRAINING = [("learn_by_grpo", loop()), ("learn_by_playing", player())]
+SLOW_RIGHT = [pytest.param(*case, seed, marks=pytest.mark.slow) for case in LONG_TRAINING for seed in RIGHT_SEEDS]
 
 
-@pytest.mark.parametrize(("name", "answer", "seed"), few_fast(RIGHT, (*SEEDS, 2, 3), key=exercise_of))
+@pytest.mark.parametrize(("name", "answer", "seed"), [*few_fast(RIGHT, RIGHT_SEEDS, key=exercise_of), *SLOW_RIGHT])
 def test_the_same_answers_without_their_mistake_are_right(name, answer, seed):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert verdict.right, verdict.details
