@@ -493,9 +493,7 @@ def test_check_rejects_a_guess_that_is_not_drawn_from_the_policy_also_if_it_is_t
 
 
 RIGHT = [
-    ("learn_by_grpo", loop()),
     ("learn_by_grpo", loop(zero="after")),
-    ("learn_by_playing", player()),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), lambda model, mode: model.train(mode))),
     ("step_if_finite", skips_above(math.inf)),
     ("sample_tokens", sampler()),
@@ -506,9 +504,12 @@ RIGHT = [
     ("name_fault", called_by(SYMPTOMS)),
     ("accuracy_reward", accuracy()),
 ]
+RIGHT_SEEDS = (*SEEDS, 2, 3)
+LONG_TRAINING = [("learn_by_grpo", loop()), ("learn_by_playing", player())]
+SLOW_RIGHT = [pytest.param(*case, seed, marks=pytest.mark.slow) for case in LONG_TRAINING for seed in RIGHT_SEEDS]
 
 
-@pytest.mark.parametrize(("name", "answer", "seed"), few_fast(RIGHT, (*SEEDS, 2, 3), key=exercise_of))
+@pytest.mark.parametrize(("name", "answer", "seed"), [*few_fast(RIGHT, RIGHT_SEEDS, key=exercise_of), *SLOW_RIGHT])
 def test_wrong_answers_are_right_once_their_mistake_is_removed(name, answer, seed):
     verdict = judge(find_exercise(name), outcomes(find_exercise(name), answer, seed), seed)
     assert verdict.right, verdict.details

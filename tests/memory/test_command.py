@@ -16,6 +16,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
+from tests.support.few_fast import few_fast
 from tests.support.refused import refusal_of
 from tests.support.small_policy import make_config, make_policy
 from tests.support.tool_policy import add, make_tool_policy
@@ -197,8 +198,10 @@ def on_a_cpu(shape="smollm2", fixed=(), **settings):
     return chosen, lines
 
 
-@pytest.mark.parametrize("shape", ["smollm2", "qwen2"])
-@pytest.mark.parametrize(("length", "checkpointing"), [(8, False), (20, False), (40, False), (40, True), (100, False)])
+LENGTHS = ((8, False), (20, False), (40, False), (40, True), (100, False))
+
+
+@pytest.mark.parametrize(("length", "checkpointing", "shape"), few_fast(LENGTHS, ("smollm2", "qwen2")))
 def test_cpu_micro_batch_of_short_completions_is_the_largest_that_needs_no_more_memory(shape, length, checkpointing):
     def update(rows: int, length: int) -> int:
         cut = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 64 // rows}

@@ -60,8 +60,10 @@ def test_planned_peak_of_a_rollout(precision, T, B):
     )
 
 
-@pytest.mark.parametrize("L", [257, 513, pytest.param(1025, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("precision", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("precision", "L"),
+    mostly_slow([*product(("bf16", "fp32-master", "fp32"), (257, 513, 1025))], quick=(1, 3)),
+)
 def test_planned_peak_of_a_rollout_with_long_prompts(precision, L):
     """The mask grows with the square of the prompts' length, and with the query heads that share a key head."""
     model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * (L - 1)).view(2, -1)
@@ -72,8 +74,9 @@ def test_planned_peak_of_a_rollout_with_long_prompts(precision, L):
     assert prompts == pytest.approx(counted, rel=0.05)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32-master", pytest.param("fp32", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("length", [96, pytest.param(384, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("precision", "length"), mostly_slow([*product(("bf16", "fp32-master", "fp32"), (96, 384))], quick=(0,))
+)
 def test_planned_peak_of_rows_without_a_mask(precision, length, monkeypatch):
     """The plan of the prompts and of an update equals the peak of live tensors, and no mask is planned."""
     for module in (packing, phases):

@@ -64,6 +64,7 @@ def test_dapo_cispo_and_vespo_divide_by_the_tokens_of_the_update():
         divides_by_update_tokens("ppo")
 
 
+@pytest.mark.slow
 def test_a_loss_with_a_setting_of_its_own_is_three_pieces_of_one_file(tmp_path):
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"## Adding a loss\n.*?```python\n(.*?)```", text, re.DOTALL)

@@ -53,7 +53,7 @@ def predict(
     elif low is not None and high is not None:
         prediction = Range(question, float(low), float(high))
     else:
-        raise TypeError("predict takes low and high, or choices")
+        raise InputError("low", low, "expected numbers for low and high, or choices")
     earlier = _predictions.get(question)
     if earlier is not None and earlier.is_closed:
         prediction.close(earlier.guess())
