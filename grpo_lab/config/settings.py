@@ -273,6 +273,11 @@ class GRPOConfig(LossSettings, RunSettings):
         return self.beta > 0 or self.log_kl
 
     @property
+    def changed_tool_timeout(self) -> float | None:
+        """The setting `tool_timeout`; None for its default, with which an environment object keeps its own limit."""
+        return None if self.tool_timeout == SETTINGS["tool_timeout"].default else self.tool_timeout
+
+    @property
     def needs_every_row(self) -> bool:
         """True if a row with zero advantage has a gradient, from a KL term or an entropy bonus."""
         return self.beta > 0 or self.entropy_coef != 0
