@@ -142,8 +142,8 @@ class RunSettings:
     )
 
 
-# The fields of the last base come first, and a heading of `--help` holds until the next one. So the settings of losses,
-# and the first ones below, stand under the last heading of `RunSettings`, "objective".
+# `--help` shows the fields in the order RunSettings, LossSettings, GRPOConfig. So those of LossSettings, and the first
+# ones below, stand under the last heading of RunSettings, "objective".
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(LossSettings, RunSettings):
     """The settings of one run. A *step* is one batch of rollouts and all updates that are made from it.
@@ -165,7 +165,7 @@ class GRPOConfig(LossSettings, RunSettings):
         "whether to weight the KL term by the importance ratio, for rollouts of an older policy",
         read_if=("beta",),
     )
-    # Any finite number.
+    # `above=-inf` refuses only infinities and NaN.
     entropy_coef: float = setting(0.0, "coefficient of the entropy bonus (0: none)", above=-math.inf)
     ref_model_sync_steps: int | None = setting(
         None, "number of steps between refreshes of the reference model (none: never)", at_least=1, read_if=("beta",)
@@ -271,6 +271,11 @@ class GRPOConfig(LossSettings, RunSettings):
     def needs_reference(self) -> bool:
         """True if the run needs a reference model, for a KL term or to log the KL."""
         return self.beta > 0 or self.log_kl
+
+    @property
+    def changed_tool_timeout(self) -> float | None:
+        """The setting `tool_timeout`; None for its default, with which an environment object keeps its own limit."""
+        return None if self.tool_timeout == SETTINGS["tool_timeout"].default else self.tool_timeout
 
     @property
     def needs_every_row(self) -> bool:

@@ -13,9 +13,9 @@ from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.base.files import write_atomically
 from grpo_lab.base.names import SETTINGS_FILE
-from grpo_lab.base.setting import check_range, check_type
+from grpo_lab.base.setting import check_range
 from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS, TOOL_OPTIONS
-from grpo_lab.config import SETTINGS
+from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import add_options, read_settings
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.evaluate.measure import sample_records
@@ -63,15 +63,18 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
 
     has_tiny_model = is_tiny(count_parameters(model))
     options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
-    turn_limits = {name: options.pop(name) for name in TURN_LIMITS}
-    for name, value in turn_limits.items():  # the file of a run may hold anything
-        check_type(SETTINGS[name], value)
-        check_range(SETTINGS[name], value)
+    turn_limits = GRPOConfig(**{name: options.pop(name) for name in TURN_LIMITS})
     tools = load_tools(options.pop("tools"))
     environment_class = load_environment_class(options.pop("environment"))
     task_spec = make_task_spec(**options, for_tiny_model=has_tiny_model)
     task = task_spec.task
-    environment = make_environment(task, tools=tools, environment_factory=environment_class, **turn_limits)
+    environment = make_environment(
+        task,
+        tools=tools,
+        environment_factory=environment_class,
+        max_tool_calling_iterations=turn_limits.max_tool_calling_iterations,
+        tool_timeout=turn_limits.changed_tool_timeout,
+    )
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task.has_held_out:

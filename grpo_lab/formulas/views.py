@@ -70,7 +70,8 @@ def _equations_of(function: Callable) -> list[Equation]:
 def source_view(function: Callable, equations: list[Equation]) -> View:
     """Make the view of the source, with a row for each equation: equation | line of code | shape."""
     rows = [
-        (f"({e.tag})", _math(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP))) for e in equations
+        (f"({e.tag})", math_cell(e.latex), _code_cell(e.code), _code_cell(e.shape.replace(" ", NBSP)))
+        for e in equations
     ]
     text = [f"({e.tag})  {e.latex}\n{indent(f'{e.code}    # {e.shape}', INDENT)}" for e in equations]
     return _view(function, ("", "equation", "code", "shape"), rows, text)
@@ -87,7 +88,7 @@ def values_view(function: Callable, equations: list[Equation], passes: dict[str,
     for e in equations:
         lines = value_lines(e, passes.get(e.tag, []))
         cell = f"*{lines[0]}*" if e.tag not in passes else "<br>".join(map(_code_cell, lines))
-        rows.append((f"({e.tag})", _math(e.latex), cell))
+        rows.append((f"({e.tag})", math_cell(e.latex), cell))
         text.append(f"({e.tag})  {e.latex}\n{indent(e.code, INDENT)}\n{indent(chr(10).join(lines), INDENT + '= ')}")
     return _view(function, ("", "equation", "value"), rows, text)
 
@@ -124,7 +125,8 @@ def _view(function: Callable, head: tuple[str, ...], rows: Sequence[tuple[str, .
     return View(markdown, "\n\n".join([f"{function.__name__}{f' in {file}' if file else ''}: {summary}", *text]))
 
 
-def _math(latex: str) -> str:
+def math_cell(latex: str) -> str:
+    """Return a formula as the cell of a table, without the `|` that would end the cell."""
     without_progress_bars = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ")
     return rf"$\displaystyle {without_progress_bars}$"
 

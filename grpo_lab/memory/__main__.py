@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen, lines = choose_candidate(memory_plan, int(budget * GIB), precisions, options)
     print(
         f"task {task_spec.task.name}; {describe_defaults(defaults, num_parameters)}",
-        chosen.plan,
+        chosen,
         "\n".join(lines),
         sep="\n\n",
     )

@@ -202,10 +202,7 @@ def resident_bytes(run: RunSizes) -> BytesByPart:
 
 
 def rollout_snapshots(run: RunSizes) -> list[BytesByPart]:
-    """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part.
-
-    Decoding uses a cache of fixed size, and on a GPU a captured graph.
-    """
+    """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part."""
     prompt_tokens = run.num_rollout_prompts * (run.prompt_length - 1)
     # The prompts' cache is transformers'. Under autocast it is float32, like the rotated keys that it stores.
     prompt_cache = parts.cache_bytes(run.shape, prompt_tokens, 4 if run.precision.autocast else run.matmul_itemsize)
@@ -220,6 +217,8 @@ def rollout_snapshots(run: RunSizes) -> list[BytesByPart]:
 
 def _decoding_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
     """Return the snapshot of a decoding step, in which the prompts' own cache is still alive.
+
+    Decoding uses a cache of fixed size, and on a GPU a captured graph.
 
     prompt_cache: Bytes of the prompts' cache.
     """
@@ -270,7 +269,6 @@ def update_snapshots(run: RunSizes) -> list[BytesByPart]:
 def _microbatch_snapshots(run: RunSizes, gradients_before: int) -> list[BytesByPart]:
     """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
-    The four are in the head, in the last layer, in the first layer, and at the end, in the input embedding.
     Checkpointed layers keep only their input, and are computed again in the backward pass.
 
     gradients_before: Bytes of the gradients that earlier micro-batches left.
@@ -288,12 +286,12 @@ def _microbatch_snapshots(run: RunSizes, gradients_before: int) -> list[BytesByP
     head_backward = parts.head_update_bytes(run.shape, run.head_tokens, run.chunk_tokens, run.weight_itemsize)
     layer_gradients = run.gradient_bytes if gradients_before else run.gradient_bytes - run.embedding_bytes
     last_gradients = _last_head_gradients(run, gradients_before)
-    return [
+    return [  # the end of the forward pass; in the backward pass the head, the last layer, the first one, and the end
         _snapshot(gradients_before, in_graph, run.layer_copy_bytes + run.head_copy_bytes, head_forward),
         _snapshot(gradients_before, in_graph, layer_copies + run.head_copy_bytes, head_backward),
         _snapshot(gradients_before, all_layers, layer_copies, run.head_gradient_bytes),
         _snapshot(layer_gradients, one_layer, 0, run.head_gradient_bytes),
-        _snapshot(run.gradient_bytes, 0, 0, last_gradients),
+        _snapshot(run.gradient_bytes, 0, 0, last_gradients),  # in the input embedding
     ]
 
 

@@ -10,7 +10,6 @@ all in half precision, and freed memory that the process keeps (base/allocator.p
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 
@@ -71,6 +70,30 @@ class MemoryPlan:
         """Return the plan of another run: `changes` are fields of `RunSizes`, such as `config` or `precision`."""
         return MemoryPlan(replace(self.run, **changes))
 
+    def with_rollout_within(self, budget: int) -> "MemoryPlan":
+        """Return this plan with the rollout split into the fewest parts with which it fits into `budget` bytes.
+
+        The plan is returned unchanged if it fits with no number of parts, or if an environment replies, since
+        `sample_sequences` then samples all episodes together.
+        """
+        if self.run.has_environment:
+            return self
+        prompts = self.run.config.prompts_per_step
+        for num_parts in range(1, prompts + 1):
+            if prompts % num_parts:
+                continue
+            plan_in_parts = self.with_changes(rollout_parts=num_parts)
+            if plan_in_parts.fits(budget):
+                return plan_in_parts
+        return self
+
+    def describe_candidate(self) -> str:
+        """Return in a few words what distinguishes this plan from others of the same run (`all_candidates`)."""
+        layers = "layers computed again" if self.run.config.gradient_checkpointing else "all activations kept"
+        num_parts = self.run.rollout_parts
+        in_parts = f", rollout in {num_parts} parts" * (num_parts > 1)
+        return f"{self.run.precision.name}, {layers}, {self.run.microbatch_size} rows at a time{in_parts}"
+
     def __str__(self) -> str:
         """Return a table of the plan in GiB: a row for each part that takes memory, and the totals."""
         run, config = self.run, self.run.config
@@ -129,45 +152,14 @@ def plan_memory(
     return MemoryPlan(sizes)
 
 
-class Candidate(NamedTuple):
-    """A precision, checkpointing and micro-batch size with which a run could be trained on a GPU, and its plan."""
-
-    plan: MemoryPlan
-    precision: str
-    gradient_checkpointing: bool
-    microbatch_size: int  # R, number of completions in a micro-batch
-
-    def __str__(self) -> str:
-        layers = "layers computed again" if self.gradient_checkpointing else "all activations kept"
-        num_parts = self.plan.run.rollout_parts
-        in_parts = f", rollout in {num_parts} parts" * (num_parts > 1)
-        return f"{self.precision}, {layers}, {self.microbatch_size} rows at a time{in_parts}"
-
-    def with_rollout_within(self, budget: int) -> "Candidate":
-        """Return this candidate with its rollout split into the fewest parts with which it fits into `budget` bytes.
-
-        The candidate is returned unchanged if it fits with no number of parts, or if an environment replies, since
-        `sample_sequences` then samples all episodes together.
-        """
-        if self.plan.run.has_environment:
-            return self
-        prompts = self.plan.run.config.prompts_per_step
-        for num_parts in range(1, prompts + 1):
-            if prompts % num_parts:
-                continue
-            plan_in_parts = self.plan.with_changes(rollout_parts=num_parts)
-            if plan_in_parts.fits(budget):
-                return self._replace(plan=plan_in_parts)
-        return self
-
-
 def all_candidates(
     memory_plan: MemoryPlan, precisions: tuple[str, ...], fixed_settings: Container[str] = ()
-) -> Iterator[Candidate]:
-    """Yield the candidates, best first: exact ones before ones that round more, and fast ones before slow ones.
+) -> Iterator[MemoryPlan]:
+    """Yield plans of the run with other settings, best first: exact before more rounding ones, fast before slow ones.
 
     These are, for each precision, a candidate that keeps all activations and a candidate with checkpointing; then the
-    last of these with smaller micro-batches.
+    last of these with smaller micro-batches, unless the loss depends on their size. The settings of a candidate name
+    its precision.
 
     Args:
         memory_plan: The plan of the run as it is configured.
@@ -183,22 +175,21 @@ def all_candidates(
         for precision in precisions
         for checkpointing in checkpointing_choices
     ]
-    if not any(name in fixed_settings for name in MICROBATCH_SETTINGS):
+    if not _are_microbatches_fixed(config, fixed_settings):
         last_precision, last_checkpointing, _ = combinations[-1]
         divisors = [size for size in range(configured_size - 1, 0, -1) if configured_size % size == 0]
         combinations += [(last_precision, last_checkpointing, size) for size in divisors]
     for precision, checkpointing, size in combinations:
         new_config = replace(
-            config, precision=None, bf16=False, fp16=False, gradient_checkpointing=checkpointing,
+            config, precision=precision, bf16=False, fp16=False, gradient_checkpointing=checkpointing,
             per_device_train_batch_size=size, gradient_accumulation_steps=config.update_batch_size // size,
         )  # fmt: skip
-        plan = memory_plan.with_changes(config=new_config, precision=PRECISIONS[precision])
-        yield Candidate(plan, precision, checkpointing, size)
+        yield memory_plan.with_changes(config=new_config, precision=PRECISIONS[precision])
 
 
 def choose_candidate(
     memory_plan: MemoryPlan, budget: int, precisions: tuple[str, ...], fixed_settings: Container[str] = ()
-) -> tuple[Candidate, list[str]]:
+) -> tuple[MemoryPlan, list[str]]:
     """Choose the first candidate that fits into a number of bytes, or the last candidate if none fits.
 
     Args:
@@ -212,17 +203,17 @@ def choose_candidate(
     candidates = [
         candidate.with_rollout_within(budget) for candidate in all_candidates(memory_plan, precisions, fixed_settings)
     ]
-    fitting = [candidate for candidate in candidates if candidate.plan.fits(budget)]
+    fitting = [candidate for candidate in candidates if candidate.fits(budget)]
     if fitting:  # candidates with smaller micro-batches than the chosen one are not shown
-        candidates = [candidate for candidate in candidates if candidate.microbatch_size >= fitting[0].microbatch_size]
+        candidates = [plan for plan in candidates if plan.run.microbatch_size >= fitting[0].run.microbatch_size]
     table_rows = [
-        [str(candidate), f"{candidate.plan.peak / GIB:.2f}", "fits" if candidate.plan.fits(budget) else "-"]
-        for candidate in candidates
+        [plan.describe_candidate(), f"{plan.peak / GIB:.2f}", "fits" if plan.fits(budget) else "-"]
+        for plan in candidates
     ]
     fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of which stay free"
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
-        return fitting[0], [*lines, f"chosen: {fitting[0]}, the first that fits"]
+        return fitting[0], [*lines, f"chosen: {fitting[0].describe_candidate()}, the first that fits"]
     config = memory_plan.run.config
     remedies = f"max_completion_length below {config.max_completion_length}, "
     remedies += f"generation_batch_size below {config.generation_batch_size}"
@@ -276,7 +267,13 @@ def fit_to_memory(
     if device.type == "cpu":
         return _enlarge_microbatches(memory_plan, fixed_settings)
     chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions, fixed_settings)
-    return replace(chosen.plan.run.config, precision=chosen.precision), [str(chosen.plan), *lines]
+    return chosen.run.config, [str(chosen), *lines]
+
+
+def _are_microbatches_fixed(config: GRPOConfig, fixed_settings: Container[str]) -> bool:
+    """Return True if the size of a micro-batch must not change: by a setting, or since the loss depends on it."""
+    has_fixed_setting = any(name in fixed_settings for name in MICROBATCH_SETTINGS)
+    return has_fixed_setting or LOSSES[config.loss_type].depends_on_microbatches
 
 
 def _enlarge_microbatches(memory_plan: MemoryPlan, fixed_settings: Container[str]) -> tuple[GRPOConfig, list[str]]:
@@ -289,9 +286,7 @@ def _enlarge_microbatches(memory_plan: MemoryPlan, fixed_settings: Container[str
     Nothing changes if the loss depends on the size of a micro-batch.
     """
     config = memory_plan.run.config
-    has_fixed_batches = any(name in fixed_settings for name in MICROBATCH_SETTINGS)
-    loss_depends_on_size = LOSSES[config.loss_type].depends_on_microbatches
-    if has_fixed_batches or loss_depends_on_size or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
+    if _are_microbatches_fixed(config, fixed_settings) or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
     long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)
     allowed_bytes = memory_plan.with_changes(config=long_completions).totals["update"]

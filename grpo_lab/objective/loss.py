@@ -21,12 +21,22 @@ from grpo_lab.objective.surrogates import LEVELS, importance_ratio, upper_clip_r
 class LossMetrics(dict[str, Float[Tensor, ""]]):
     """The metrics of a loss by name: each a mean over tokens, or over rows.
 
+    `copy` and `|` keep `over_rows`, so a function that wraps a loss can add a metric by `metrics | {"mine": mean}`.
+
     over_rows: Names of the metrics that are means over rows.
     """
 
     def __init__(self, means: dict[str, Float[Tensor, ""]], over_rows: set[str]):
         super().__init__(means)
         self.over_rows = over_rows
+
+    def copy(self) -> "LossMetrics":
+        return LossMetrics(self, set(self.over_rows))
+
+    def __or__(self, other: dict) -> "LossMetrics":  # type: ignore[override]
+        """Return the metrics of both; those of `other` are means over tokens, unless it is a `LossMetrics`, too."""
+        added_over_rows = other.over_rows if isinstance(other, LossMetrics) else set()
+        return LossMetrics(dict(self) | other, (self.over_rows - other.keys()) | added_over_rows)
 
 
 def policy_loss(
@@ -47,7 +57,7 @@ def policy_loss(
     max_completion_length: int | None = None,
     num_items: Real[Tensor, ""] | float | int | None = None,
     **settings,
-) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
+) -> tuple[Float[Tensor, ""], LossMetrics]:
     r"""Compute the loss of one batch, to be minimised: surrogate, KL term, aggregation, minus sign.
 
     v_{b,t} = -S_{b,t} \tag{5.12}
@@ -84,7 +94,8 @@ def policy_loss(
         The loss, and metrics under TRL's names: "ratio"; "kl" (if beta > 0); if the loss clips, "clip_ratio/low_mean",
         "clip_ratio/high_mean" and "clip_ratio/region_mean"; for "cispo" "cispo_clip_ratio". Each metric is a mean over
         the tokens of the mask, or over rows if there is one value per row (sequence level), as in TRL. It is a scalar
-        without gradient on the device of `logp`, since `item()` makes the program wait for a GPU.
+        without gradient on the device of `logp`, so that reading it is the caller's decision: it makes the program wait
+        for a GPU.
     """
     check_shapes(logp=(logp, "B T"), advantages=(advantages, "B | B #T"), mask=(mask, "B T"))
     check_shapes(logp=(logp, "B T"), old_logp=(old_logp, "B T"), ref_logp=(ref_logp, "B T"))
@@ -127,7 +138,7 @@ def microbatch_loss(
     *,
     loss_type: str = "grpo",
     **settings,
-) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
+) -> tuple[Float[Tensor, ""], LossMetrics]:
     r"""Compute a micro-batch's contribution to the loss of its update; the contributions sum to the whole loss.
 
     w_j = 1 \;\text{if the loss divides by } N, \;\text{else}\; B_j / B \tag{5.15}

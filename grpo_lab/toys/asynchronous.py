@@ -231,12 +231,12 @@ def completion_lengths(count: int, mean: float, longest: int, spread: float = 1.
 
     Args:
         count: I, the number of completions.
-        mean: Mean of the lengths after they are limited.
+        mean: Mean of the lengths after they are limited, from 1 to `longest`; they are rounded after that.
         longest: Largest length, in tokens.
         spread: Standard deviation of the logarithm of the lengths before they are limited.
     """
     relative_lengths = torch.exp(spread * torch.randn(count))
-    low, high = 1.0, 10.0 * longest  # range of the factor that gives the mean, found by bisection
+    low, high = 0.0, 10.0 * longest  # range of the factor that gives the mean, found by bisection
     for _ in range(50):
         middle = (low + high) / 2
         if (middle * relative_lengths).clamp(1, longest).mean() < mean:

@@ -24,8 +24,8 @@ def completion_logprobs(
         model: The model that computes; the result has a gradient if gradients are enabled.
         experience: The B completions with their prompts.
         config: The settings of the run, from which temperature, precision and entropy coefficient are read.
-        has_gradient: True for each row with a gradient, which is computed; the result of the other rows is 0. None:
-            every row with a token in the loss.
+        has_gradient: True for each row to compute, which are those with a gradient; the others get 0. None: every row
+            with a token in the loss.
 
     Returns:
         Log-probabilities and entropies in nats, on the device of the experience. Values outside the loss mask are
@@ -72,7 +72,7 @@ def cheapest_order(model, rollout: Rollout, has_gradient: Bool[Tensor, " B"]) ->
     Args:
         model: The model that computes the log-probabilities.
         rollout: The B completions.
-        has_gradient: True for each row with a gradient, which is computed; the other rows come last.
+        has_gradient: True for each row to compute; the other rows come last.
     """
     # The longest rows come first, so that a run that needs too much memory fails at once and not after an hour.
     order = (rollout.mask.sum(-1) * has_gradient).argsort(descending=True, stable=True)

@@ -78,7 +78,7 @@ def train(
     """
     environment = make_environment(
         tools=tools, environment_factory=environment_factory, environment=environment,
-        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.changed_tool_timeout,
     )  # fmt: skip
     if reward_funcs is None and not (environment is not None and environment.has_reward):
         raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")

@@ -1,7 +1,6 @@
 """The metrics of a step: of its rollout, its rewards and its updates."""
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -70,7 +69,7 @@ class UpdateMetrics:
         has_gradient: Bool[Tensor, " R"],
         logp: Float[Tensor, "R T"],
         loss: Float[Tensor, ""],
-        microbatch_metrics: Mapping[str, Float[Tensor, ""] | float],
+        microbatch_metrics: LossMetrics,
     ) -> None:
         """Add the metrics of a micro-batch of R rows.
 
@@ -80,7 +79,13 @@ class UpdateMetrics:
             logp: Log-probabilities under the trained policy.
             loss: The loss of the micro-batch.
             microbatch_metrics: Metrics that `microbatch_loss` returned, by name.
+
+        Raises:
+            InputTypeError: if the metrics are another dict, which does not tell the means over rows from the others.
         """
+        if not isinstance(microbatch_metrics, LossMetrics):
+            expected = "expected a `LossMetrics`, as `microbatch_loss` returns it; add a metric to it by `|`"
+            raise InputTypeError("microbatch_metrics", microbatch_metrics, expected)
         computed = microbatch.loss_mask & has_gradient[:, None]
         difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
         differs = ~(difference <= LOGP_TOLERANCE)  # also where the difference is NaN
@@ -98,7 +103,7 @@ class UpdateMetrics:
         self._microbatches.append(
             _MicrobatchMetrics(
                 means={name: torch.as_tensor(value).to(loss) for name, value in microbatch_metrics.items()},
-                over_rows=microbatch_metrics.over_rows if isinstance(microbatch_metrics, LossMetrics) else set(),
+                over_rows=microbatch_metrics.over_rows,
                 num_rows=len(microbatch),
                 token_share=token_share,
                 loss=loss.detach(),
@@ -148,7 +153,8 @@ def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:
 def mean_of_updates(updates: list[dict]) -> dict:
     """Return the mean of each metric over the updates of a step.
 
-    The two metrics of differences from the sampler are those of the first update: after it, the policy has changed.
+    `LOGP_DIFFERENCE_MAX` and `FRAC_LOGP_DIFFERENCE`, which compare the policy with the sampler, are those of the first
+    update: after it, the policy has changed.
     """
     mean = {name: sum(metrics[name] for metrics in updates) / len(updates) for name in updates[0]}
     return mean | {name: updates[0][name] for name in (LOGP_DIFFERENCE_MAX, FRAC_LOGP_DIFFERENCE)}

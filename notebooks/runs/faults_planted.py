@@ -24,7 +24,7 @@ from grpo_lab.models.frozen import frozen_copy
 from grpo_lab.objective import microbatch_loss, token_mean
 from grpo_lab.rewards import accuracy_reward, contains_reward, format_reward
 from grpo_lab.rewards.text import completion_text
-from grpo_lab.rollout import sample_completions
+from grpo_lab.rollout.sample import sample_prompts
 from grpo_lab.tasks import addition_problems, chat_tasks, word_problems
 from grpo_lab.trainer import train
 
@@ -46,11 +46,14 @@ def load_tiny(precision: str | None = None) -> tuple:
         return load_policy("tiny", device="cpu", precision=precision)
 
 
-# ---- tasks. If the prompt contains the beginning of the answer, a completion has five tokens and a step takes 0.1 s
+# ---- tasks
 
 
 def with_answer_start(rows: list[dict], begin: str) -> list[dict]:
-    """Return sums whose prompt contains the beginning of the reply: "<answer>" for a guess, "<think>" for a thought."""
+    """Return sums whose prompt contains the beginning of the reply: "<answer>" for a guess, "<think>" for a thought.
+
+    A guess then has five tokens, and a step takes 0.1 s.
+    """
     tokenizer = load_tiny()[1]
     texts = [tokenizer.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in rows]
     return [{"prompt": text + begin, "answer": row["answer"]} for text, row in zip(texts, rows, strict=True)]
@@ -273,14 +276,21 @@ def no_reference_precision(engine: str, model):
     return patch_reference(load_tiny()[0], engine)
 
 
+def patch_sampler(change: Callable):
+    """Return a patch of our sampler that calls change(model, sampling) for the model and settings to sample with."""
+
+    def changed(model, tokenizer, prompts, sampling):
+        model, sampling = change(model, sampling)
+        return sample_prompts(model, tokenizer, prompts, sampling)
+
+    return patch("grpo_lab.rollout.environments.environment.sample_prompts", changed)
+
+
 def stale_sampler(engine: str, model):
     """Let the sampler keep the weights of the first step."""
     first = copy.deepcopy(model)
 
-    def changed(model, *args, **kwargs):
-        return sample_completions(first, *args, **kwargs)
-
-    return patch("grpo_lab.rollout.environments.environment.sample_completions", changed)
+    return patch_sampler(lambda model, sampling: (first, sampling))
 
 
 def trained_on_even(engine: str, model):
@@ -293,10 +303,7 @@ def trained_on_even(engine: str, model):
 def sample_with(**settings) -> Patch:
     """Return a patch that passes settings to the sampler which the loss does not know."""
 
-    def changed(*args, **kwargs):
-        return sample_completions(*args, **kwargs | settings)
-
-    return lambda engine, model: patch("grpo_lab.rollout.environments.environment.sample_completions", changed)
+    return lambda engine, model: patch_sampler(lambda model, sampling: (model, replace(sampling, **settings)))
 
 
 # ---- the runs

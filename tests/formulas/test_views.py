@@ -11,7 +11,7 @@ import torch
 from grpo_lab import objective
 from grpo_lab.formulas import show, trace
 from grpo_lab.formulas.source import read_equations
-from grpo_lab.formulas.views import _math, source_view
+from grpo_lab.formulas.views import math_cell, source_view
 from grpo_lab.policy_gradient import sequence_logprob
 from tests.support import formula_sample as sample
 from tests.support.equations import formula_map
@@ -37,7 +37,7 @@ def test_nbconvert_keeps_formulas_and_code_whole():
         page = html.unescape(filters.markdown2html(bundle(function)["text/markdown"])).replace("\u00a0", " ")
         text = re.sub(r"<br\s*/?>", "\n", page)
         for equation in read_equations(function):
-            assert _math(equation.latex) in text
+            assert math_cell(equation.latex) in text
             for line in equation.code.splitlines():
                 assert re.sub(" +", " ", line.strip()) in re.sub(" +", " ", text), equation.tag
 

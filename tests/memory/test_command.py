@@ -166,6 +166,11 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
         assert f"chosen: {chosen[0]}, " in lines[-1]
     requested = replace(config, precision="bf16")
     assert fit_to_memory(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",))[0].precision == "bf16"
+    by_microbatch = replace(config, loss_type="bnpo", max_completion_length=1024)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 80 * GIB))
+    fitting, lines = fit_to_memory(shape, tokenizer, rows, by_microbatch, torch.device("cuda"))
+    assert fitting.microbatch_size == 64, "smaller micro-batches would be another loss"
+    assert lines[-1].startswith("none of them fits")
     planned_prompts = []
     tools = ToolEnvironment([add])
     tool_tokenizer = make_tool_policy()[1]

@@ -102,33 +102,40 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
 
 def test_each_candidate_has_its_own_plan_and_the_first_that_fits_is_chosen():
     memory_plan = qwen("fp32-master", beta=0.04)
-    every = list(all_candidates(memory_plan, GPU_PRECISIONS[True]))
-    assert [way.precision for way in every[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
-    assert [way.microbatch_size for way in every] == [8] * 4 + [4, 2, 1]
-    for way in every:
-        config = way.plan.run.config
-        assert config.gradient_checkpointing == way.gradient_checkpointing and config.update_batch_size == 8
-        assert base().with_changes(config=config, precision=PRECISIONS[way.precision]).peak == way.plan.peak
+    candidates = list(all_candidates(memory_plan, GPU_PRECISIONS[True]))
+    assert [plan.run.precision.name for plan in candidates[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
+    assert [plan.run.config.gradient_checkpointing for plan in candidates[:4]] == [False, True] * 2
+    assert [plan.run.microbatch_size for plan in candidates] == [8] * 4 + [4, 2, 1]
+    for plan in candidates:
+        config = plan.run.config
+        assert config.precision == plan.run.precision.name and config.update_batch_size == 8
+        assert base().with_changes(config=config, precision=PRECISIONS[config.precision]).peak == plan.peak
     for budget in (40, 20, 12, 6, 4):
         chosen, lines = choose_candidate(memory_plan, budget * GIB, GPU_PRECISIONS[True])
-        every = [way.with_rollout_within(budget * GIB) for way in every]
-        fitting = [way for way in every if way.plan.fits(budget * GIB)]
-        assert chosen == (fitting or every)[0 if fitting else -1]
+        candidates = [plan.with_rollout_within(budget * GIB) for plan in candidates]
+        fitting = [plan for plan in candidates if plan.fits(budget * GIB)]
+        assert chosen == (fitting or candidates)[0 if fitting else -1]
         assert lines[-1].startswith("chosen: " if fitting else "none of them fits")
+
+
+def test_no_candidate_changes_the_micro_batch_of_a_loss_that_depends_on_it():
+    sizes = [plan.run.microbatch_size for plan in all_candidates(qwen(loss_type="bnpo"), GPU_PRECISIONS[True])]
+    assert sizes == [8] * 4
 
 
 def test_a_rollout_that_does_not_fit_is_planned_in_parts():
     config = make_config(T=256, G=16, B=4096, b=4096, gradient_checkpointing=True)
     config = replace(config, per_device_train_batch_size=16, gradient_accumulation_steps=256)
     memory_plan = plan_step("qwen2", "bf16", config, 256, "cuda")
-    way, lines = choose_candidate(memory_plan, 24 * GIB, ("bf16",))
-    parts = way.plan.run.rollout_parts
-    assert memory_plan.totals["rollout"] > 40 * GIB and way.plan.fits(24 * GIB) and 256 % parts == 0 and parts > 1
-    assert not way.plan.with_changes(rollout_parts=parts // 2).fits(24 * GIB), "no finer than it has to be"
-    assert f"rollout in {parts} parts, the first that fits" in lines[-1]
+    chosen, lines = choose_candidate(memory_plan, 24 * GIB, ("bf16",))
+    num_parts = chosen.run.rollout_parts
+    assert memory_plan.totals["rollout"] > 40 * GIB and chosen.fits(24 * GIB)
+    assert 256 % num_parts == 0 and num_parts > 1
+    assert not chosen.with_changes(rollout_parts=num_parts // 2).fits(24 * GIB), "no finer than it has to be"
+    assert f"rollout in {num_parts} parts, the first that fits" in lines[-1]
     with_environment = memory_plan.with_changes(has_environment=True)
-    way, lines = choose_candidate(with_environment, 24 * GIB, ("bf16",))
-    assert way.plan.run.rollout_parts == 1 and lines[-1].startswith("none of them fits"), "episodes are sampled at once"
+    chosen, lines = choose_candidate(with_environment, 24 * GIB, ("bf16",))
+    assert chosen.run.rollout_parts == 1 and lines[-1].startswith("none of them fits"), "episodes are sampled at once"
     assert choose_candidate(with_environment, 200 * GIB, ("bf16",))[1][-1].startswith("chosen: bf16")
 
 

@@ -1,13 +1,18 @@
 """The proof of `grpo_lab.diagnose`: recorded runs with a planted fault each, and healthy ones; and some made live."""
 
+import copy
+import sys
 from collections import Counter
 
 import pytest
 
+from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.diagnose import RULES, diagnose
+from grpo_lab.rollout.environments.environment import sample_rows
 from tests.support.scripts import load_script
 
 recorder = load_script("notebooks/runs/record_faults.py")
+faults_planted = sys.modules["faults_planted"]
 RECORD = recorder.read()
 # No recorded run has an environment: these two are planted in tests/diagnose/test_planted.py.
 NOT_RECORDED = {"environment_tokens_in_loss", "completions_reencoded"}
@@ -27,6 +32,12 @@ MISSED = {
 
 
 ENGINES = ["ours", pytest.param("trl", marks=pytest.mark.slow)]
+PLANTED_BY_PATCH = {
+    name: plant
+    for part in recorder.PARTS.values()
+    for name, plant in part.items()
+    if plant.patch is not faults_planted.no_patch
+}
 
 
 def planted() -> list[dict]:
@@ -81,6 +92,37 @@ def test_a_fast_recording_of_faults_is_complete_and_not_repeated(tmp_path, capsy
     recorder.main([*arguments, "--names", "raw rewards"])
     assert capsys.readouterr().out == ""
     assert "entropy_collapse" in recorder.table({"runs": runs})
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        pytest.param(name, engine, marks=[pytest.mark.slow] * (engine == "trl"))
+        for name, plant in PLANTED_BY_PATCH.items()
+        for engine in plant.engines
+    ],
+)
+def test_each_patch_changes_something_that_exists(name, engine, tiny, monkeypatch):
+    monkeypatch.setattr(faults_planted, "train", lambda *_: None)  # some patches train a policy before the run
+    with PLANTED_BY_PATCH[name].patch(engine, copy.deepcopy(tiny[0])):
+        pass
+
+
+def test_hidden_settings_of_the_sampler_are_those_it_draws_with(tiny):
+    rows = faults_planted.problems("guess", "test", 0)[:2]
+    with faults_planted.sample_with(top_k=1)("ours", tiny[0]):
+        first, second = sample_rows(*tiny, rows, SamplingParams(2, 4)).completion_ids.view(2, 2, -1).unbind(1)
+    assert first.equal(second)
+
+
+def test_stale_sampler_draws_from_the_weights_it_began_with(tiny):
+    model, rows = copy.deepcopy(tiny[0]), faults_planted.problems("guess", "test", 0)[:2]
+    greedy = SamplingParams(2, 4, top_k=1)
+    expected = sample_rows(*tiny, rows, greedy).completion_ids
+    with faults_planted.stale_sampler("ours", model):
+        for parameter in model.parameters():
+            parameter.detach().fill_(float("nan"))
+        assert sample_rows(model, tiny[1], rows, greedy).completion_ids.equal(expected)
 
 
 @pytest.mark.slow

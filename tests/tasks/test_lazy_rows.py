@@ -13,7 +13,7 @@ from grpo_lab.tasks.lazy_rows import Column, LazyRows, Locations
 from grpo_lab.tasks.rows import Rows, in_parts, mapped
 from grpo_lab.tasks.user_data import read_user_data
 from grpo_lab.trainer.run.checks import check_dataset
-from grpo_lab.trainer.run.fingerprints import _hash, _rows_fingerprint
+from grpo_lab.trainer.run.fingerprints import json_hash, rows_fingerprint
 from grpo_lab.trainer.run.inputs import RunInputs
 
 values = st.one_of(st.text(st.characters()), st.none(), st.integers(), st.lists(st.integers(), max_size=2))
@@ -74,8 +74,8 @@ def test_run_inputs_treat_lazy_rows_like_a_list(rows):
     lazy_inputs, listed_inputs = (RunInputs(None, None, dataset, None, config) for dataset in rows)
     for step in range(9):
         assert lazy_inputs.data_rows_of_step(step) == listed_inputs.data_rows_of_step(step)
-    contents = _hash([_hash(row) for row in listed])  # the fingerprint in runs of earlier versions
-    assert _rows_fingerprint(lazy) == _rows_fingerprint(listed) == {"rows": len(listed), "contents": contents}
+    contents = json_hash([json_hash(row) for row in listed])  # the fingerprint in runs of earlier versions
+    assert rows_fingerprint(lazy) == rows_fingerprint(listed) == {"rows": len(listed), "contents": contents}
     check_dataset(lazy)
     for replace in (False, True):
         for system in (None, "Be brief."):

@@ -133,6 +133,12 @@ def test_drawn_lengths_have_the_given_mean_and_limit(spread):
     assert lengths.max() <= 1000
 
 
+@pytest.mark.parametrize("mean", [1.0, 1.2, 1.5, 2.0])
+def test_drawn_lengths_may_have_a_small_mean(mean):
+    torch.manual_seed(0)
+    assert abs(completion_lengths(5000, mean, 100).double().mean() - mean) < 0.05  # the lengths are rounded
+
+
 def test_a_step_at_the_peaks_ends_with_the_slowest_replica():
     gpu, lengths = Gpu(flops=100.0, memory_bandwidth=10.0), torch.tensor([1, 2, 3, 7])
     sampling, learning = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt=2, gpu=gpu)

@@ -1,4 +1,4 @@
-"""Tests of the plan of a run."""
+"""A plan that was fitted to memory keeps the rest of the plan."""
 
 from dataclasses import replace
 

@@ -2,12 +2,15 @@
 
 import json
 import math
+from inspect import unwrap
 
 import numpy as np
 import pytest
 import torch
 
+from grpo_lab.base.checks import InputTypeError
 from grpo_lab.models.selfcheck import ensure_checked
+from grpo_lab.objective.loss import LossMetrics
 from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer import PolicyOptimizer, accumulate_gradient, experience_logprobs, rewarding, train
@@ -142,9 +145,24 @@ def test_logp_difference_max_is_nan_if_a_log_probability_is_nan():
     experience = ragged_experience([2, 1], prompt_lengths=(4,), columns=2)
     metrics = UpdateMetrics(experience.loss_mask.sum())
     for row, logp in enumerate([torch.zeros(1, 2), torch.full((1, 2), math.nan)]):
-        metrics.add(experience[torch.tensor([row])], torch.tensor([True]), logp, torch.zeros(()), {})
+        metrics.add(
+            experience[torch.tensor([row])], torch.tensor([True]), logp, torch.zeros(()), LossMetrics({}, set())
+        )
     assert math.isnan(metrics.combine()["sampling/logp_difference_max"])
     assert metrics.combine()["sampling/frac_logp_difference"] == 1 / 3, "a NaN outside the mask does not count"
+
+
+def test_means_over_rows_are_weighted_by_rows_though_a_wrapper_of_the_loss_adds_a_metric():
+    experience = ragged_experience([3, 1], prompt_lengths=(4,), columns=3)
+    metrics = UpdateMetrics(experience.loss_mask.sum())
+    for row, value in enumerate([1.0, 2.0]):
+        ours = LossMetrics({"ratio": torch.tensor(value), "kl": torch.tensor(value)}, {"ratio"})
+        arguments = (experience[torch.tensor([row])], torch.tensor([True]), torch.zeros(1, 3), torch.zeros(()))
+        metrics.add(*arguments, ours.copy() | {"mine": torch.tensor(value)})
+        with pytest.raises(InputTypeError, match="expected a `LossMetrics`"):
+            unwrap(UpdateMetrics.add)(metrics, *arguments, {**ours})  # without the type check, which would raise first
+    combined = metrics.combine()
+    assert (combined["ratio"], combined["kl"], combined["mine"]) == (1.5, 1.25, 1.25)
 
 
 @pytest.mark.parametrize("microbatch_size", [8, 4, 2])

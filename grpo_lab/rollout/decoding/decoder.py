@@ -35,9 +35,7 @@ class DecoderSpec:
     sampling: SamplingParams
     eos_token_ids: tuple[int, ...]
     pad_token_id: int
-    # Number of rows of the whole rollout, if the decoder draws only a part of it: each part draws the random numbers of
-    # all rows. None if it draws the whole rollout.
-    num_rollout_rows: int | None = None
+    num_rollout_rows: int | None = None  # rows of the whole rollout, if the decoder draws a part; None: it draws all
 
 
 class Decoder:
@@ -188,7 +186,10 @@ class Decoder:
             self.done.copy_(torch.tensor(self.episode_tokens.done, device=self.done.device)[self.rows])
 
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
-        """Draw the next token of every row from the distribution after its prefix."""
+        """Draw the next token of every row from the distribution after its prefix.
+
+        This class always draws a whole rollout; only the subclass for a GPU is asked for a part (`num_rollout_rows`).
+        """
         if pi.isnan().any():
             raise RunError(NOT_FINITE)
         return pi.multinomial(1)[:, 0]

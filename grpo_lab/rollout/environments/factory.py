@@ -17,7 +17,7 @@ def make_environment(
     environment_factory: Callable | None = None,
     environment: Environment | None = None,
     max_tool_calling_iterations: int | None = None,
-    tool_timeout: float = TOOL_TIMEOUT,
+    tool_timeout: float | None = None,
 ) -> Environment | None:
     """Make the environment of a run, an evaluation or a chat; None if nothing replies to the policy.
 
@@ -29,7 +29,8 @@ def make_environment(
         environment: An environment object, such as a `TextEnvironment`, or one of the user's own `Environment`.
         max_tool_calling_iterations: Maximum number of turns after which the environment replies; one more turn may
             follow. None leaves the limit to the environment.
-        tool_timeout: Limit of a call of a tool in seconds. The default leaves the limit to the environment.
+        tool_timeout: Limit of a call of a tool in seconds. None leaves the limit to the environment. A run passes
+            `GRPOConfig.changed_tool_timeout`.
 
     Raises:
         InputError: if the task or `environment` is an environment and there are tools or a factory, too; if
@@ -46,14 +47,15 @@ def make_environment(
         if environment is not None:
             name = "tools" if tools else "environment_factory"
             raise InputError("environment", environment, f"expected either it or {name}", problem="is given, too")
-        return ToolEnvironment(tools, environment_factory, limit, tool_timeout)
+        timeout = TOOL_TIMEOUT if tool_timeout is None else tool_timeout
+        return ToolEnvironment(tools, environment_factory, limit, timeout)
     if task is not None and task.respond is not None:
         environment = TextEnvironment(task.respond, task.stop_strings)
     if limit is not None:
         if environment is None:
             raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
         environment = environment.with_max_turns(limit + 1)
-    if tool_timeout != TOOL_TIMEOUT:
+    if tool_timeout is not None:
         if environment is None:
             raise InputError("tool_timeout", tool_timeout, "leave it out: there are no tools")
         environment = environment.with_tool_timeout(tool_timeout)

@@ -30,8 +30,8 @@ class PolicyOptimizer:
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
             self.adamw = TorchAdamW(self.parameters, settings)
-        # The loss scale of fp16; it is 1 in the others. torch starts at 2^16, and the first rollouts would be lost to
-        # overflows. torch doubles the scale after 2000 updates, which is more than many runs have.
+        # The loss scale of fp16; it is 1 in the others. It starts lower than torch's 2^16, whose overflows would cost
+        # the first rollouts, and doubles after 100 updates instead of 2000, which few runs have.
         device, is_scaling = self.parameters[0].device, self.precision.loss_scaling
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=is_scaling)
         # `scale` creates the tensors of the scaler, which `step` needs even if `backward` was never called.
@@ -65,7 +65,7 @@ class PolicyOptimizer:
                 parameter.grad = torch.zeros_like(parameter)
         self.scaler.unscale_(self.adamw)  # type: ignore[arg-type]  # no loss scale with 8 bits
         scale = self.loss_scale
-        # A smaller scale does not help if the loss is not finite: keep it. None lets the scaler halve or double it.
+        # If the loss is finite, the scaler decides (None). Otherwise the scale stays: a smaller one would not help.
         self.scaler.update(None if math.isfinite(loss) else scale)
         if self.loss_scale < 1:  # a scale of 1 is not halved further, and grows again after finite updates
             self.scaler.update(1.0)

@@ -36,10 +36,10 @@ class RunCheck(NamedTuple):
 
 
 def check_run_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> None:
-    """Raise InputError for the first argument of `Run` that has a wrong type or does not fit the other arguments.
+    """Raise InputError for the first wrong or unfitting argument of `Run`; print two properties of valid ones.
 
-    Two properties of valid inputs are printed: how the chat template changes the prompts, and which implementation of
-    attention computes rows that are too long for a mask.
+    The properties are how the chat template changes the prompts, and which implementation of attention computes rows
+    that are too long for a mask.
 
     passed_input_checks: Whether the inputs have passed `input_checks` already, before the weights were loaded.
     """

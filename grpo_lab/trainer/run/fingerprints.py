@@ -40,10 +40,10 @@ def fingerprints(inputs: RunInputs) -> dict:
     environment = inputs.environment
     return {
         "model": model_fingerprint(inputs.model),
-        "dataset": _rows_fingerprint(inputs.dataset),
-        "eval_dataset": None if eval_dataset is None else _rows_fingerprint(eval_dataset),
+        "dataset": rows_fingerprint(inputs.dataset),
+        "eval_dataset": None if eval_dataset is None else rows_fingerprint(eval_dataset),
         "tokenizer": _tokenizer_fingerprint(inputs.tokenizer),
-        "reward_funcs": None if reward_funcs is None else _code_fingerprint(as_list(reward_funcs)),
+        "reward_funcs": None if reward_funcs is None else code_fingerprint(as_list(reward_funcs)),
         "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
         "engine": {"engine": "grpo_lab"},
     }
@@ -52,7 +52,7 @@ def fingerprints(inputs: RunInputs) -> dict:
 def formula_fingerprints(config: GRPOConfig) -> dict:
     """Return the fingerprint of the user's own loss and advantage, by setting; None for one of the package."""
     functions = {name: user_function(name, getattr(config, name)) for name in TABLES}
-    return {name: None if own is None else _code_fingerprint([own]) for name, own in functions.items()}
+    return {name: None if own is None else code_fingerprint([own]) for name, own in functions.items()}
 
 
 def check_same_fingerprints(old_fingerprints: dict, new_fingerprints: dict, folder: str) -> None:
@@ -95,7 +95,7 @@ def model_fingerprint(model) -> dict:
     return {"trained parameters": len(trained_names), "weights": digest.hexdigest()[:16]} | adapter
 
 
-def _rows_fingerprint(dataset: Rows) -> dict:
+def rows_fingerprint(dataset: Rows) -> dict:
     """Return a fingerprint of all rows: the hash of the JSON list of their hashes.
 
     The list is hashed row by row, since a data set may be larger than the memory.
@@ -103,7 +103,7 @@ def _rows_fingerprint(dataset: Rows) -> dict:
     digest = hashlib.sha256(b"[")
     for index in range(len(dataset)):
         separator = ", " if index else ""
-        digest.update(f'{separator}"{_hash(dataset[index])}"'.encode())
+        digest.update(f'{separator}"{json_hash(dataset[index])}"'.encode())
     digest.update(b"]")
     return {"rows": len(dataset), "contents": digest.hexdigest()[:16]}
 
@@ -114,33 +114,33 @@ def _tokenizer_fingerprint(tokenizer) -> dict:
     merges = json.loads(backend.to_str())["model"].get("merges") if backend is not None else None
     special_token_ids = (tokenizer.eos_token_id, tokenizer.pad_token_id)
     contents = [sorted(tokenizer.get_vocab().items()), merges, tokenizer.chat_template, special_token_ids]
-    return {"tokens": len(tokenizer), "contents": _hash(contents)}
+    return {"tokens": len(tokenizer), "contents": json_hash(contents)}
 
 
 def _environment_fingerprint(environment: Environment) -> dict:
     """Return a fingerprint of the code of the tools and environments, and of their settings."""
     functions, settings = environment.functions_and_settings
-    return _code_fingerprint(functions) | settings
+    return code_fingerprint(functions) | settings
 
 
-def _code_fingerprint(functions: list[Callable]) -> dict:
+def code_fingerprint(functions: list[Callable]) -> dict:
     """Return the names of the functions, a hash or text for each, and the names of those that cannot be compared."""
     named = [function if hasattr(function, "__qualname__") else type(function) for function in functions]
     names = [qualified_name(function) for function in named]
     uncomparable: list[str] = []
-    code_fingerprint: dict[str, str | list[str]] = {"functions": names, UNCOMPARABLE: uncomparable}
+    hashes: dict[str, str | list[str]] = {"functions": names, UNCOMPARABLE: uncomparable}
     for number, (name, function) in enumerate(zip(names, functions, strict=True), 1):
         file = _module_file(function)
         if (fingerprint := getattr(function, "fingerprint", None)) is not None:
-            code_fingerprint[f"{name}, number {number}"] = str(fingerprint)
+            hashes[f"{name}, number {number}"] = str(fingerprint)
         elif file is not None:
             file_hash = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
             # Two files of one name, such as two `rewards.py`, both count.
-            is_other_file = code_fingerprint.get(file.name, file_hash) != file_hash
-            code_fingerprint[f"{file.name} of {name}" if is_other_file else file.name] = file_hash
+            is_other_file = hashes.get(file.name, file_hash) != file_hash
+            hashes[f"{file.name} of {name}" if is_other_file else file.name] = file_hash
         else:
             uncomparable.append(name)
-    return code_fingerprint
+    return hashes
 
 
 def _module_file(function: Callable) -> Path | None:
@@ -152,7 +152,7 @@ def _module_file(function: Callable) -> Path | None:
     return Path(file) if is_plain and file else None
 
 
-def _hash(value: Any) -> str:
+def json_hash(value: Any) -> str:
     """Return a hash of the value; memory addresses are left out, since they differ between processes."""
     text = json.dumps(value, sort_keys=True, default=lambda item: re.sub(r" at 0x[0-9a-fA-F]+", "", repr(item)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -3,6 +3,7 @@
 import pytest
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.config import GRPOConfig
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment
@@ -52,6 +53,9 @@ def test_an_environment_object_is_taken_as_it_is_but_for_its_limits():
     environment = ToolEnvironment([add])
     assert make_environment(environment=environment) is environment
     assert make_environment(environment=environment, tool_timeout=0.5).tool_timeout == 0.5
+    patient = ToolEnvironment([add], tool_timeout=60.0)
+    assert make_environment(environment=patient, tool_timeout=TOOL_TIMEOUT).tool_timeout == TOOL_TIMEOUT
+    assert make_environment(environment=patient, tool_timeout=GRPOConfig().changed_tool_timeout) is patient
     assert make_environment(environment=environment, max_tool_calling_iterations=4).max_tool_calling_iterations == 4
     assert make_environment(environment=TEXTS) is TEXTS
     limited = make_environment(environment=TEXTS, max_tool_calling_iterations=4)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from grpo_lab.base.user_code import import_user_object
-from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, _code_fingerprint
+from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, code_fingerprint
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def forget_twins():
 
 
 def test_two_files_of_one_name_are_both_compared(twins):
-    both = _code_fingerprint([twins("a"), twins("b")])
+    both = code_fingerprint([twins("a"), twins("b")])
     assert both["functions"] == ["rewards_twin.brief"] * 2 and both[UNCOMPARABLE] == []
     hashes = {key: value for key, value in both.items() if key.startswith("rewards_twin.py")}
     assert len(hashes) == len({*hashes.values()}) == 2
 
 
 def test_the_fingerprint_of_a_file_is_the_same_whatever_was_loaded_before(twins):
-    alone = _code_fingerprint([twins("b")])
+    alone = code_fingerprint([twins("b")])
     forget_twins()
-    assert twins("a") is not twins("b") and _code_fingerprint([twins("b")]) == alone
+    assert twins("a") is not twins("b") and code_fingerprint([twins("b")]) == alone

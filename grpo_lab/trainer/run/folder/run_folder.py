@@ -252,7 +252,7 @@ class RunFolder:
 
     def _write_manifest(self, **changes) -> None:
         self.manifest = self.manifest | changes
-        signed = {"checksum": _checksum(self.manifest)} | self.manifest
+        signed = {"checksum": manifest_checksum(self.manifest)} | self.manifest
         self._write(MANIFEST_FILE, as_json(signed, indent=1) + "\n")
 
     def _remove_old_checkpoints(self, newest: str) -> dict[str, dict]:
@@ -316,7 +316,7 @@ def _read_manifest(path: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):
         content = json.loads(path.read_bytes().decode("utf-8"))
-        is_undamaged = content.pop("checksum") == _checksum(content)
+        is_undamaged = content.pop("checksum") == manifest_checksum(content)
         if "ingredients" in content:  # the name of the fingerprints up to version 1.0.0
             content["fingerprints"] = content.pop("ingredients")
         if is_undamaged and content.keys() == MANIFEST_KEYS:
@@ -327,5 +327,6 @@ def _read_manifest(path: Path) -> dict:
     )
 
 
-def _checksum(content: dict) -> str:
+def manifest_checksum(content: dict) -> str:
+    """Return the hash of a manifest without its own checksum; a file of which it is not the hash was damaged."""
     return hashlib.sha256(as_json(content, sort_keys=True).encode()).hexdigest()

@@ -41,7 +41,7 @@ def signed(path: Path, **changes) -> None:
     """Edit a manifest and write the right checksum for it."""
     content = json.loads(path.read_text(encoding="utf-8")) | changes
     content.pop("checksum")
-    path.write_text(json.dumps({"checksum": run_folder._checksum(content)} | content), encoding="utf-8")
+    path.write_text(json.dumps({"checksum": run_folder.manifest_checksum(content)} | content), encoding="utf-8")
 
 
 # Damage in the newest checkpoint, after which the one before it is loaded: (name, function that damages it, message).

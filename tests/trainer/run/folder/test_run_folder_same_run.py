@@ -20,7 +20,7 @@ from grpo_lab.trainer import Run
 from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, check_same_fingerprints, fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.folder.checkpoint import as_json
-from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, _checksum
+from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, manifest_checksum
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.resuming import (
     CHEAP_SETTINGS,
@@ -242,7 +242,7 @@ def test_a_run_of_version_1_0_0_goes_on(tmp_path):
     manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
     del manifest["checksum"]
     manifest = {"ingredients" if name == "fingerprints" else name: value for name, value in manifest.items()}
-    signed = {"checksum": _checksum(manifest)} | manifest
+    signed = {"checksum": manifest_checksum(manifest)} | manifest
     manifest_file.write_text(as_json(signed, indent=1) + "\n", encoding="utf-8")
     opened(tmp_path / "out")
     assert json.loads(manifest_file.read_text(encoding="utf-8")).keys() == {"checksum", *MANIFEST_KEYS}
