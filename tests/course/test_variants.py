@@ -64,7 +64,7 @@ def at_home(monkeypatch):
 
 # Each formula as a loop over plain numbers. The first argument is the number that was drawn, the others are those of
 # the function. A loop returns None for arguments that the formula does not concern.
-def entropy(order, logits, temperature=1.0):
+def tsallis_entropy(order, logits, temperature=1.0):
     def entropy_of_row(row):
         powers = [math.exp((z - max(row)) / temperature) for z in row]
         return (1 - sum((p / sum(powers)) ** order for p in powers)) / (order - 1)
@@ -81,7 +81,7 @@ def powers_of_distances(power, rewards, scale="group", ddof=1, eps=1e-4):
     return [scaled_row(row) for row in rewards] if scale == "group" else None
 
 
-def from_the_middle(_, rewards, scale="group", ddof=1, eps=1e-4):
+def advantages_from_mid_range(_, rewards, scale="group", ddof=1, eps=1e-4):
     def scaled_row(row):
         centred = [r - (min(row) + max(row)) / 2 for r in row]
         spread = math.sqrt(sum(c**2 for c in centred) / (len(row) - ddof))
@@ -94,21 +94,21 @@ def without(row, i):
     return row[:i] + row[i + 1 :]
 
 
-def over_the_best(_, rewards):
+def advantages_over_best_other(_, rewards):
     return [[r - max(without(row, i)) for i, r in enumerate(row)] for row in rewards]
 
 
-def over_the_middle(_, rewards):
+def advantages_over_middle_of_others(_, rewards):
     return [[r - (min(without(row, i)) + max(without(row, i))) / 2 for i, r in enumerate(row)] for row in rewards]
 
 
-def third(order, logp, ref_logp, estimator="k3"):
+def k3_of_order(order, logp, ref_logp, estimator="k3"):
     if estimator not in ("k3", "k3+"):
         return None
     return _each(lambda d: (math.exp(order * d) - 1) / order**2 - d / order, logp, ref_logp)
 
 
-def second(scale, logp, ref_logp, estimator="k3"):
+def k2_of_scale(scale, logp, ref_logp, estimator="k3"):
     return (
         _each(lambda d: 0.5 * ((math.exp(scale * d) - 1) / scale) ** 2, logp, ref_logp) if estimator == "k2" else None
     )
@@ -118,7 +118,7 @@ def _each(function, logp, ref_logp):
     return [[function(b - a) for a, b in zip(*rows, strict=True)] for rows in zip(logp, ref_logp, strict=True)]
 
 
-def of_a_sequence(power, logp, old_logp, mask, level="token"):
+def sequence_ratio(power, logp, old_logp, mask, level="token"):
     def ratio_of_row(new, old, counts):
         moved = [n - o for n, o, c in zip(new, old, counts, strict=True) if c]
         return [math.exp(sum(moved) / max(len(moved), 1) ** power)]
@@ -126,7 +126,7 @@ def of_a_sequence(power, logp, old_logp, mask, level="token"):
     return [ratio_of_row(*rows) for rows in zip(logp, old_logp, mask, strict=True)] if level == "sequence" else None
 
 
-def in_logarithms(power, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+def clip_in_logarithms(power, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
     def objective(r, a):
         bound = math.log(1 + (epsilon if epsilon_high is None else epsilon_high)) * power
         clipped = math.exp(min(max(math.log(max(r, 1e-300)), -power * math.log(1 + epsilon)), bound))
@@ -135,7 +135,7 @@ def in_logarithms(power, ratio, advantages, epsilon=0.2, epsilon_high=None, delt
     return _with_advantages(objective, ratio, advantages)
 
 
-def leaking(leak, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
+def leaky_clip(leak, ratio, advantages, epsilon=0.2, epsilon_high=None, delta=None):
     def objective(r, a):
         low, high = 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
         clipped, bounded = min(max(r, low), high), min(r, delta or r)
@@ -152,14 +152,14 @@ def _with_advantages(function, ratio, advantages):
     return [[function(r, of_token(b, t)) for t, r in enumerate(row)] for b, row in enumerate(ratio)]
 
 
-def of_lengths(power, values, mask, loss_type, max_completion_length=None, num_items=None):
+def mean_by_power_of_length(power, values, mask, loss_type, max_completion_length=None, num_items=None):
     rows = _rows(values, mask)
     return (
         sum(sum(row) / max(len(row), 1) ** power for row in rows) / len(rows) if loss_type in ("grpo", "sapo") else None
     )
 
 
-def of_the_longest(_, values, mask, loss_type, max_completion_length=None, num_items=None):
+def mean_by_longest(_, values, mask, loss_type, max_completion_length=None, num_items=None):
     rows = _rows(values, mask)
     return sum(map(sum, rows)) / (len(rows) * max(1, *map(len, rows))) if loss_type == "bnpo" else None
 
@@ -180,10 +180,11 @@ def all_right(_, n, c, k):
 
 
 LOOPS = {
-    "token_entropy": [entropy], "group_advantages": [powers_of_distances, from_the_middle],
-    "rloo_advantages": [over_the_best, over_the_middle], "kl_estimate": [third, second],
-    "importance_ratio": [of_a_sequence], "clipped_surrogate": [in_logarithms, leaking],
-    "aggregate": [of_lengths, of_the_longest], "pass_at_k": [several_right, all_right],
+    "token_entropy": [tsallis_entropy], "group_advantages": [powers_of_distances, advantages_from_mid_range],
+    "rloo_advantages": [advantages_over_best_other, advantages_over_middle_of_others],
+    "kl_estimate": [k3_of_order, k2_of_scale],
+    "importance_ratio": [sequence_ratio], "clipped_surrogate": [clip_in_logarithms, leaky_clip],
+    "aggregate": [mean_by_power_of_length, mean_by_longest], "pass_at_k": [several_right, all_right],
 }  # fmt: skip
 
 
