@@ -9,7 +9,7 @@ import pytest
 
 from grpo_lab import plot
 from grpo_lab.base.checks import InputError, InputFileError
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 
 pytest.importorskip("matplotlib")
 

@@ -3,11 +3,12 @@
 Axes: P prompts, G completions of a prompt, T tokens, K turns.
 
 Read it in this order: `formulas` (the advantages of completions), `turns` (those of turns), `missing_rewards` (groups
-in which some completions have no reward), and `table`, with the entry of each value of the setting `advantage`.
+in which some completions have no reward), and `estimators`, with the entry of each value of the setting `advantage`.
 
 Invalid arguments raise a ValueError that names the argument.
 """
 
+from grpo_lab.advantages.estimators import ADVANTAGES, AdvantageEstimator, RewardBatch
 from grpo_lab.advantages.formulas import (
     SCALES,
     best_of_group,
@@ -17,5 +18,4 @@ from grpo_lab.advantages.formulas import (
     rloo_advantages,
 )
 from grpo_lab.advantages.missing_rewards import advantages_where_rewarded, group_advantages_where_rewarded
-from grpo_lab.advantages.table import ADVANTAGES, Advantage, RewardBatch
 from grpo_lab.advantages.turns import gigpo_advantages, trajectory_advantages, turn_advantages

@@ -9,7 +9,7 @@ MAX_SHOWN_ERRORS = 5  # in a message that combines several errors
 
 
 class InputError(ValueError):
-    """An error that the caller can correct; its message names the argument, its value and what is allowed.
+    """An error that the caller can correct; its message names the argument, its value and what is expected.
 
     The message of `InputError("epsilon", -0.2, "it must lie in [0, 1]")` is "epsilon is -0.2; it must lie in [0, 1]".
     A command prints the message, with the option in place of the argument, and exits with 2. Any other exception is a
@@ -17,19 +17,19 @@ class InputError(ValueError):
 
     argument: The name of the argument. Without the other arguments it is the whole message.
     value: The value of the argument.
-    allowed: What is allowed, for the end of the message.
+    expected: What is expected instead, for the end of the message.
     problem: A text that replaces "is" and the value in the message, such as "has shape (2, 3)".
 
     Attributes:
         combined: The errors that `combine_errors` combined in this one; empty for a single error.
     """
 
-    def __init__(self, argument: str, value: Any = None, allowed: str = "", *, problem: str | None = None):
+    def __init__(self, argument: str, value: Any = None, expected: str = "", *, problem: str | None = None):
         self.argument = argument
         self.value = value
-        self.allowed = allowed
-        problem = problem or (f"is {value!r}" if allowed else "")
-        self.details = (f" {problem}" if problem else "") + (f"; {allowed}" if allowed else "")
+        self.expected = expected
+        problem = problem or (f"is {value!r}" if expected else "")
+        self.details = (f" {problem}" if problem else "") + (f"; {expected}" if expected else "")
         self.combined: tuple[InputError, ...] = ()
         super().__init__(argument + self.details)
 
@@ -62,8 +62,8 @@ def combine_errors(errors: Sequence[InputError], count: int | None = None) -> In
     excerpts = "; ".join(text if len(text) <= 150 else f"{text[:147]}..." for text in texts)
     omitted = "" if further < MAX_SHOWN_ERRORS else f"; and {further + 1 - MAX_SHOWN_ERRORS:,} more"
     problem = first.details.partition("; ")[0].strip() or first.argument
-    allowed = f"{first.allowed}. And: {excerpts}{omitted}" if first.allowed else f"and: {excerpts}{omitted}"
-    error = type(first)(first.argument, first.value, allowed, problem=problem)
+    expected = f"{first.expected}. And: {excerpts}{omitted}" if first.expected else f"and: {excerpts}{omitted}"
+    error = type(first)(first.argument, first.value, expected, problem=problem)
     error.__cause__ = first.__cause__
     error.combined = tuple(errors)
     return error

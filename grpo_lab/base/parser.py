@@ -101,8 +101,8 @@ def writable_file(text: str) -> Path:
     Nothing is written yet.
     """
     file = Path(text)
-    if not text or file.is_dir() or _write_error(file.parent):
-        problem = f"is not the name of a file in a folder that can be written{_write_error(file.parent)}"
+    if not text or file.is_dir() or _reason_not_writable(file.parent):
+        problem = f"is not the name of a file in a folder that can be written{_reason_not_writable(file.parent)}"
         raise argparse.ArgumentTypeError(f"{text!r} {problem}")
     return file
 
@@ -114,12 +114,14 @@ def writable_folder(text: str) -> Path:
     """
     folder = Path(text)
     existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
-    if not text or _write_error(existing):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that can be written{_write_error(existing)}")
+    if not text or _reason_not_writable(existing):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a folder that can be written{_reason_not_writable(existing)}"
+        )
     return folder
 
 
-def _write_error(folder: Path) -> str:
+def _reason_not_writable(folder: Path) -> str:
     """Return the reason why no file can be written into a folder, or "" if one can.
 
     A file is written to find out, since os.access does not notice a full disk or the permissions of a network share.

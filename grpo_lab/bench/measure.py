@@ -214,8 +214,8 @@ def measure_phases(spec: dict) -> dict:
             break
     if not measured_steps:
         problem = f"is {spec['model']!r}, whose completions had equal rewards in all groups of {index + 1} steps"
-        allowed = "expected a model that is right in some completions of a problem and wrong in others"
-        raise InputError("model", spec["model"], allowed, problem=problem)
+        expected = "expected a model that is right in some completions of a problem and wrong in others"
+        raise InputError("model", spec["model"], expected, problem=problem)
     seconds, flops, passes, median_rates = map(_medians, zip(*measured_steps, strict=True))
     accesses = passes | {"backward": BACKWARD_ACCESSES * passes["time/logprobs"], "optimizer": OPTIMIZER_ACCESSES}
     weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -51,7 +51,7 @@ def settings_parser(command: str, names: Iterable[str], required: str = "") -> P
             if group_title not in groups:
                 groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
             flags = (*ALIASES.get(spec.name, ()), f"--{spec.name}")
-            keywords = {"dest": spec.name, "help": _help(spec)} | argparse_keywords(spec.type)
+            keywords = {"dest": spec.name, "help": _setting_help(spec)} | argparse_keywords(spec.type)
             groups[group_title].add_argument(*flags, **keywords)
     return parser
 
@@ -140,7 +140,7 @@ def _option_help(spec: OptionSpec) -> str:
     return (f"{text} (default: {default})" if default else text).replace("%", "%%")
 
 
-def _help(spec: SettingSpec) -> str:
+def _setting_help(spec: SettingSpec) -> str:
     sentences = [spec.help_text]
     if choices := spec.choices:
         sentences.append(f"one of {', '.join(choices)}")

@@ -364,10 +364,10 @@ def _check_sizes(config: GRPOConfig) -> None:
     _check(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
     eval_batch, eval_group = config.per_device_eval_batch_size, config.num_generations_eval or G
     fits = eval_batch is None or eval_batch % eval_group == 0
-    allowed = f"it must be a multiple of the {eval_group} completions of a prompt"
-    _check(fits, "per_device_eval_batch_size", eval_batch, allowed)
+    expected = f"it must be a multiple of the {eval_group} completions of a prompt"
+    _check(fits, "per_device_eval_batch_size", eval_batch, expected)
 
 
-def _check(fits, name: str, value, allowed: str) -> None:
+def _check(fits, name: str, value, expected: str) -> None:
     if not fits:
-        raise InputError(name, value, allowed)
+        raise InputError(name, value, expected)

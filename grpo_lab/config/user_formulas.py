@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, Advantage, RewardBatch, advantages_where_rewarded
+from grpo_lab.advantages import ADVANTAGES, AdvantageEstimator, RewardBatch, advantages_where_rewarded
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.user_code import check_function, import_user_object, location_in_user_code
 from grpo_lab.config.settings import SETTINGS
@@ -70,13 +70,13 @@ def _loss_entry(name: str, value: Any) -> Loss:
     return Loss(surrogate, "update_tokens", reads)
 
 
-def _advantage_entry(name: str, value: Any) -> Advantage:
+def _advantage_entry(name: str, value: Any) -> AdvantageEstimator:
     """Return the entry of `ADVANTAGES` for the user's function."""
     check_function("advantage", name, value)
     argument_names = _argument_names("advantage", name, value, ("rewards", *SETTINGS), ("rewards",))
     settings_read = tuple(argument for argument in argument_names if argument != "rewards")
     compute = _with_user_function(partial(_advantages_of_function, name, value, settings_read), value)
-    return Advantage(compute, settings_read, smallest_group=1)
+    return AdvantageEstimator(compute, settings_read, smallest_group=1)
 
 
 def user_function(setting: str, name: str) -> Callable | None:

@@ -119,8 +119,8 @@ def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
     for name, entries in content.items():
         check_choice("variants", name, known_names)
         if not (isinstance(entries, list) and entries and all(map(_is_entry, entries))):
-            allowed = f"expected a list of entries with {', '.join(sorted(REQUIRED_KEYS))}"
-            raise InputError("variants", name, allowed)
+            expected = f"expected a list of entries with {', '.join(sorted(REQUIRED_KEYS))}"
+            raise InputError("variants", name, expected)
     return content
 
 
@@ -226,8 +226,8 @@ def class_variant(results: str) -> None:
         content = json.loads(zlib.decompress(base64.b64decode("".join(results.split()), validate=True)))
         outcomes = {name: tuple(from_bytes(base64.b64decode(entry["outcomes"]))) for name, entry in content.items()}
     except (ValueError, zlib.error, TypeError, KeyError, AttributeError):
-        allowed = "copy this cell again from the notebook that was handed out"
-        raise InputError("results", None, allowed, problem="are not as they were handed out") from None
+        expected = "copy this cell again from the notebook that was handed out"
+        raise InputError("results", None, expected, problem="are not as they were handed out") from None
     for name, recorded_outcomes in outcomes.items():
         lesson = exercises.lesson_exercise(name)
         exercise = _as_variant(lesson, inspect.unwrap(lesson.function), content[name]["hints"])

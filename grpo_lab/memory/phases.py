@@ -11,7 +11,7 @@ import torch
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import Precision
-from grpo_lab.memory import parts
+from grpo_lab.memory import formulas
 from grpo_lab.models.shapes import ModelShape
 from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS
 from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
@@ -102,12 +102,12 @@ class RunSizes:
     @cached_property
     def gradient_bytes(self) -> int:
         """Bytes of the gradients of all weights, in the precision of the weights."""
-        return parts.weight_bytes(self.shape.parameters, self.weight_itemsize)
+        return formulas.weight_bytes(self.shape.parameters, self.weight_itemsize)
 
     @cached_property
     def embedding_bytes(self) -> int:
         """Bytes of the output embedding, V x D."""
-        return parts.weight_bytes(self.shape.vocabulary * self.shape.width, self.weight_itemsize)
+        return formulas.weight_bytes(self.shape.vocabulary * self.shape.width, self.weight_itemsize)
 
     @cached_property
     def head_gradient_bytes(self) -> int:
@@ -121,21 +121,22 @@ class RunSizes:
     def head_copy_bytes(self) -> int:
         """Bytes of the half-precision copy of the head that autocast makes."""
         head = self.shape.vocabulary * self.shape.width
-        return parts.weight_bytes(head, self.matmul_itemsize) if self.precision.autocast else 0
+        return formulas.weight_bytes(head, self.matmul_itemsize) if self.precision.autocast else 0
 
     @cached_property
     def layer_copy_bytes(self) -> int:
         """Bytes of the half-precision copies of the layers' linear maps that autocast makes."""
-        return parts.weight_bytes(self.shape.linear_parameters, self.matmul_itemsize) if self.precision.autocast else 0
+        linear = self.shape.linear_parameters
+        return formulas.weight_bytes(linear, self.matmul_itemsize) if self.precision.autocast else 0
 
     @cached_property
     def layer_activation_bytes(self) -> int:
         """Bytes that one layer keeps for the backward pass, with keys and values for each row that attends to them."""
         copies = 3 if self.precision.autocast else 0
-        token_bytes = parts.layer_token_bytes(self.shape, self.matmul_itemsize, self.weight_itemsize, copies=copies)
+        token_bytes = formulas.layer_token_bytes(self.shape, self.matmul_itemsize, self.weight_itemsize, copies=copies)
         completions = self.microbatch_size * self.row_length * self._key_copies(self.row_length - 1)
         columns = completions + self.num_prompts * self.prompt_length * self._key_copies(self.prompt_length)
-        cache = parts.cache_bytes(self.shape, columns, self.matmul_itemsize) // self.shape.layers
+        cache = formulas.cache_bytes(self.shape, columns, self.matmul_itemsize) // self.shape.layers
         return self.layer_tokens * token_bytes + cache + self._padding_bytes
 
     def _key_copies(self, length: int) -> int:
@@ -186,116 +187,119 @@ class RunSizes:
         return self.matmul_itemsize * (self.shape.query_width // self.shape.key_width) * entries
 
 
-def resident_bytes(run: RunSizes) -> BytesByPart:
+def resident_bytes(sizes: RunSizes) -> BytesByPart:
     """Return the bytes that stay allocated for the whole run: weights, Adam's moments and the reference model.
 
     Adam's moments have the precision of the weights, or 8 bits.
     """
-    weights = parts.weight_bytes(run.shape.parameters, run.weight_itemsize)
-    eight_bit = run.precision.optimizer == "adamw8bit"
-    adam_moments = sum(map(parts.adam_8bit_bytes, run.shape.parameter_sizes)) if eight_bit else 2 * weights
-    reference_device = run.config.ref_model_device
-    has_reference = run.config.needs_reference and (
-        reference_device is None or reference_device.split(":")[0] == run.device_type
+    weights = formulas.weight_bytes(sizes.shape.parameters, sizes.weight_itemsize)
+    eight_bit = sizes.precision.optimizer == "adamw8bit"
+    adam_moments = sum(map(formulas.adam_8bit_bytes, sizes.shape.parameter_sizes)) if eight_bit else 2 * weights
+    reference_device = sizes.config.ref_model_device
+    has_reference = sizes.config.needs_reference and (
+        reference_device is None or reference_device.split(":")[0] == sizes.device_type
     )
     return {"weights": weights, "Adam's moments": adam_moments, "reference": weights if has_reference else 0}
 
 
-def rollout_snapshots(run: RunSizes) -> list[BytesByPart]:
+def rollout_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of a rollout: the forward pass of the prompts, and a decoding step of all rows of a part."""
-    prompt_tokens = run.num_rollout_prompts * (run.prompt_length - 1)
+    prompt_tokens = sizes.num_rollout_prompts * (sizes.prompt_length - 1)
     # The prompts' cache is transformers'. Under autocast it is float32, like the rotated keys that it stores.
-    prompt_cache = parts.cache_bytes(run.shape, prompt_tokens, 4 if run.precision.autocast else run.matmul_itemsize)
-    working_memory = parts.forward_bytes(run.shape, prompt_tokens, run.matmul_itemsize, run.weight_itemsize)
+    cache_itemsize = 4 if sizes.precision.autocast else sizes.matmul_itemsize
+    prompt_cache_bytes = formulas.cache_bytes(sizes.shape, prompt_tokens, cache_itemsize)
+    working_memory = formulas.forward_bytes(sizes.shape, prompt_tokens, sizes.matmul_itemsize, sizes.weight_itemsize)
     prefill = {
-        "KV cache": prompt_cache,
-        "autocast cache": run.layer_copy_bytes,
-        "activations": working_memory + run.prefill_mask_bytes,
+        "KV cache": prompt_cache_bytes,
+        "autocast cache": sizes.layer_copy_bytes,
+        "activations": working_memory + sizes.prefill_mask_bytes,
     }
-    return [prefill, _decoding_step(run, prompt_cache)]
+    return [prefill, _decoding_step(sizes, prompt_cache_bytes)]
 
 
-def _decoding_step(run: RunSizes, prompt_cache: int) -> BytesByPart:
+def _decoding_step(sizes: RunSizes, prompt_cache_bytes: int) -> BytesByPart:
     """Return the snapshot of a decoding step, in which the prompts' own cache is still alive.
 
     Decoding uses a cache of fixed size, and on a GPU a captured graph.
-
-    prompt_cache: Bytes of the prompts' cache.
     """
-    rollout_rows = run.config.generation_batch_size
-    rows = rollout_rows // run.rollout_parts
-    if run.device_type == "cuda":
-        columns = fixed_columns(run.prompt_length, run.config.max_completion_length)
+    rollout_rows = sizes.config.generation_batch_size
+    rows = rollout_rows // sizes.rollout_parts
+    if sizes.device_type == "cuda":
+        columns = fixed_columns(sizes.prompt_length, sizes.config.max_completion_length)
         logits_per_row = CAPTURED_LOGITS
     else:
-        columns, logits_per_row = run.row_length, SAMPLING_TENSORS
-    noise_rows = rollout_rows if run.rollout_parts > 1 else 0  # each part draws the noise of all rows of the rollout
+        columns, logits_per_row = sizes.row_length, SAMPLING_TENSORS
+    noise_rows = rollout_rows if sizes.rollout_parts > 1 else 0  # each part draws the noise of all rows of the rollout
     return {
-        "KV cache": prompt_cache + parts.cache_bytes(run.shape, rows * columns, run.matmul_itemsize),
-        "sampling": 4 * (logits_per_row * rows + noise_rows) * run.shape.vocabulary,
+        "KV cache": prompt_cache_bytes + formulas.cache_bytes(sizes.shape, rows * columns, sizes.matmul_itemsize),
+        "sampling": 4 * (logits_per_row * rows + noise_rows) * sizes.shape.vocabulary,
         # Autocast keeps the copies that it made for the prompts until the rollout ends.
-        "autocast cache": 2 * run.layer_copy_bytes + run.head_copy_bytes,
+        "autocast cache": 2 * sizes.layer_copy_bytes + sizes.head_copy_bytes,
     }
 
 
-def logprob_snapshots(run: RunSizes) -> list[BytesByPart]:
+def logprob_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     """Return two snapshots of computing log-probabilities without gradient: in the layers, and in the head.
 
     They are computed under the reference, if it is on this device; and under the policy, if a step has several updates
     or a KL is logged that the loss does not contain.
     """
-    is_policy_scored = run.config.updates_per_step > 1 or (run.config.log_kl and run.config.beta == 0)
-    if not is_policy_scored and not resident_bytes(run)["reference"]:
+    is_policy_scored = sizes.config.updates_per_step > 1 or (sizes.config.log_kl and sizes.config.beta == 0)
+    if not is_policy_scored and not resident_bytes(sizes)["reference"]:
         return [{}]
-    copies = run.layer_copy_bytes if is_policy_scored else 0
-    working_memory = parts.forward_bytes(run.shape, run.layer_tokens, run.matmul_itemsize, run.weight_itemsize)
-    hidden = parts.weight_bytes((run.layer_tokens + run.head_tokens) * run.shape.width, run.weight_itemsize)
-    logits = parts.head_logprobs_bytes(run.shape, run.head_tokens, run.chunk_tokens, run.matmul_itemsize)
-    layers = {"activations": working_memory + run.mask_bytes, "autocast cache": copies}
-    return [layers, {"head": logits, "activations": hidden, "autocast cache": copies + run.head_copy_bytes}]
+    layer_copy_bytes = sizes.layer_copy_bytes if is_policy_scored else 0
+    shape, itemsize, weight_itemsize = sizes.shape, sizes.matmul_itemsize, sizes.weight_itemsize
+    working_memory = formulas.forward_bytes(shape, sizes.layer_tokens, itemsize, weight_itemsize)
+    hidden_bytes = formulas.weight_bytes((sizes.layer_tokens + sizes.head_tokens) * shape.width, weight_itemsize)
+    logits_bytes = formulas.head_logprobs_bytes(shape, sizes.head_tokens, sizes.chunk_tokens, itemsize)
+    in_layers = {"activations": working_memory + sizes.mask_bytes, "autocast cache": layer_copy_bytes}
+    copies = layer_copy_bytes + sizes.head_copy_bytes
+    return [in_layers, {"head": logits_bytes, "activations": hidden_bytes, "autocast cache": copies}]
 
 
-def update_snapshots(run: RunSizes) -> list[BytesByPart]:
+def update_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     """Return the snapshots of the first micro-batch of an update, and of a later one, if there is one.
 
     In a later micro-batch the gradients of the earlier ones are alive as well.
     """
-    snapshots = _microbatch_snapshots(run, 0)
-    if run.config.update_batch_size > run.microbatch_size:
-        snapshots += _microbatch_snapshots(run, run.gradient_bytes)
+    snapshots = _microbatch_snapshots(sizes, 0)
+    if sizes.config.update_batch_size > sizes.microbatch_size:
+        snapshots += _microbatch_snapshots(sizes, sizes.gradient_bytes)
     return snapshots
 
 
-def _microbatch_snapshots(run: RunSizes, gradients_before: int) -> list[BytesByPart]:
+def _microbatch_snapshots(sizes: RunSizes, gradients_before: int) -> list[BytesByPart]:
     """Return five snapshots of a micro-batch: the end of its forward pass, and four of its backward pass.
 
     Checkpointed layers keep only their input, and are computed again in the backward pass.
 
     gradients_before: Bytes of the gradients that earlier micro-batches left.
     """
-    checkpointing = run.config.gradient_checkpointing
-    layer_input = run.layer_tokens * run.weight_itemsize * run.shape.width
-    bytes_per_layer = layer_input if checkpointing else run.layer_activation_bytes
-    before_head = run.shape.layers * bytes_per_layer + run.mask_bytes
-    in_graph = before_head + run.head_activation_bytes
-    layer_copies = 0 if checkpointing else run.layer_copy_bytes
+    shape, checkpointing = sizes.shape, sizes.config.gradient_checkpointing
+    layer_input_bytes = sizes.layer_tokens * sizes.weight_itemsize * shape.width
+    bytes_per_layer = layer_input_bytes if checkpointing else sizes.layer_activation_bytes
+    before_head_bytes = shape.layers * bytes_per_layer + sizes.mask_bytes
+    in_graph_bytes = before_head_bytes + sizes.head_activation_bytes
+    kept_copy_bytes = 0 if checkpointing else sizes.layer_copy_bytes
     # The backward pass of a layer needs what the layer kept, and two gradients of the MLP's width.
-    one_layer = run.layer_activation_bytes + 2 * run.matmul_itemsize * run.shape.mlp_width * run.layer_tokens
-    all_layers = before_head + one_layer - (0 if checkpointing else run.layer_activation_bytes)
-    head_forward = parts.head_logprobs_bytes(run.shape, run.head_tokens, run.chunk_tokens, run.matmul_itemsize)
-    head_backward = parts.head_update_bytes(run.shape, run.head_tokens, run.chunk_tokens, run.weight_itemsize)
-    layer_gradients = run.gradient_bytes if gradients_before else run.gradient_bytes - run.embedding_bytes
-    last_gradients = _last_head_gradients(run, gradients_before)
+    mlp_gradient_bytes = sizes.matmul_itemsize * shape.mlp_width * sizes.layer_tokens
+    one_layer_bytes = sizes.layer_activation_bytes + 2 * mlp_gradient_bytes
+    all_layers_bytes = before_head_bytes + one_layer_bytes - (0 if checkpointing else sizes.layer_activation_bytes)
+    head_tokens, chunk_tokens = sizes.head_tokens, sizes.chunk_tokens
+    head_forward_bytes = formulas.head_logprobs_bytes(shape, head_tokens, chunk_tokens, sizes.matmul_itemsize)
+    head_backward_bytes = formulas.head_update_bytes(shape, head_tokens, chunk_tokens, sizes.weight_itemsize)
+    layer_gradient_bytes = sizes.gradient_bytes if gradients_before else sizes.gradient_bytes - sizes.embedding_bytes
+    last_gradient_bytes = _last_head_gradients(sizes, gradients_before)
     return [  # the end of the forward pass; in the backward pass the head, the last layer, the first one, and the end
-        _snapshot(gradients_before, in_graph, run.layer_copy_bytes + run.head_copy_bytes, head_forward),
-        _snapshot(gradients_before, in_graph, layer_copies + run.head_copy_bytes, head_backward),
-        _snapshot(gradients_before, all_layers, layer_copies, run.head_gradient_bytes),
-        _snapshot(layer_gradients, one_layer, 0, run.head_gradient_bytes),
-        _snapshot(run.gradient_bytes, 0, 0, last_gradients),  # in the input embedding
+        _snapshot(gradients_before, in_graph_bytes, sizes.layer_copy_bytes + sizes.head_copy_bytes, head_forward_bytes),
+        _snapshot(gradients_before, in_graph_bytes, kept_copy_bytes + sizes.head_copy_bytes, head_backward_bytes),
+        _snapshot(gradients_before, all_layers_bytes, kept_copy_bytes, sizes.head_gradient_bytes),
+        _snapshot(layer_gradient_bytes, one_layer_bytes, 0, sizes.head_gradient_bytes),
+        _snapshot(sizes.gradient_bytes, 0, 0, last_gradient_bytes),  # in the input embedding
     ]
 
 
-def _last_head_gradients(run: RunSizes, gradients_before: int) -> int:
+def _last_head_gradients(sizes: RunSizes, gradients_before: int) -> int:
     """Return the bytes of the head's gradients at the end of a backward pass, in addition to `gradients_before`.
 
     For tied embeddings, the input embedding's gradient is added to the head's. With chunks it is always added in place;
@@ -303,20 +307,20 @@ def _last_head_gradients(run: RunSizes, gradients_before: int) -> int:
     alive in addition to theirs, and a sum that is not made in place is alive as well.
     """
     if not gradients_before:
-        return run.head_gradient_bytes
-    adds_in_place = run.chunk_tokens is not None or adds_head_gradient_in_place(
-        run.shape.vocabulary, run.precision.autocast is not None
+        return sizes.head_gradient_bytes
+    adds_in_place = sizes.chunk_tokens is not None or adds_head_gradient_in_place(
+        sizes.shape.vocabulary, sizes.precision.autocast is not None
     )
-    has_separate_sum = run.shape.has_tied_head and not adds_in_place
+    has_separate_sum = sizes.shape.has_tied_head and not adds_in_place
     new_gradients = 2 if has_separate_sum else 1
-    return run.head_gradient_bytes + new_gradients * run.embedding_bytes
+    return sizes.head_gradient_bytes + new_gradients * sizes.embedding_bytes
 
 
 def _snapshot(gradients: int, activations: int, autocast_cache: int, head: int) -> BytesByPart:
     return {"gradients": gradients, "activations": activations, "autocast cache": autocast_cache, "head": head}
 
 
-def optimizer_snapshots(run: RunSizes) -> list[BytesByPart]:
+def optimizer_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     r"""Compute the snapshot of an optimizer step, with the optimizer's working memory for n weights.
 
     M = 28 \min(n, 2^{22}) \tag{8.11}
@@ -324,9 +328,9 @@ def optimizer_snapshots(run: RunSizes) -> list[BytesByPart]:
     This holds for 8-bit AdamW, which processes the weights in pieces of at most 2^22 numbers and needs seven float32
     tensors of the size of a piece. torch's fused AdamW needs no working memory.
     """
-    eight_bit = run.precision.optimizer == "adamw8bit"
-    working_memory = 28 * min(sum(run.shape.parameter_sizes), PIECE_SIZE) if eight_bit else 0  # scalar (8.11)
-    return [{"gradients": run.gradient_bytes, "Adam at work": working_memory}]
+    eight_bit = sizes.precision.optimizer == "adamw8bit"
+    working_memory = 28 * min(sum(sizes.shape.parameter_sizes), PIECE_SIZE) if eight_bit else 0  # scalar (8.11)
+    return [{"gradients": sizes.gradient_bytes, "Adam at work": working_memory}]
 
 
 # Functions that return the snapshots of each phase, by its name.

@@ -32,13 +32,13 @@ LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters
 class MemoryPlan:
     """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients"."""
 
-    run: RunSizes
+    sizes: RunSizes
 
     @cached_property
     def snapshots(self) -> dict[str, list[dict[str, int]]]:
         """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
-        always_alive = resident_bytes(self.run)
-        return {name: [always_alive | snapshot for snapshot in phase(self.run)] for name, phase in PHASES.items()}
+        always_alive = resident_bytes(self.sizes)
+        return {name: [always_alive | snapshot for snapshot in phase(self.sizes)] for name, phase in PHASES.items()}
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -68,7 +68,7 @@ class MemoryPlan:
 
     def with_changes(self, **changes) -> "MemoryPlan":
         """Return the plan of another run: `changes` are fields of `RunSizes`, such as `config` or `precision`."""
-        return MemoryPlan(replace(self.run, **changes))
+        return MemoryPlan(replace(self.sizes, **changes))
 
     def with_rollout_within(self, budget: int) -> "MemoryPlan":
         """Return this plan with the rollout split into the fewest parts with which it fits into `budget` bytes.
@@ -76,9 +76,9 @@ class MemoryPlan:
         The plan is returned unchanged if it fits with no number of parts, or if an environment replies, since
         `sample_sequences` then samples all episodes together.
         """
-        if self.run.has_environment:
+        if self.sizes.has_environment:
             return self
-        prompts = self.run.config.prompts_per_step
+        prompts = self.sizes.config.prompts_per_step
         for num_parts in range(1, prompts + 1):
             if prompts % num_parts:
                 continue
@@ -89,19 +89,20 @@ class MemoryPlan:
 
     def describe_candidate(self) -> str:
         """Return in a few words what distinguishes this plan from others of the same run (`all_candidates`)."""
-        layers = "layers computed again" if self.run.config.gradient_checkpointing else "all activations kept"
-        num_parts = self.run.rollout_parts
+        layers = "layers computed again" if self.sizes.config.gradient_checkpointing else "all activations kept"
+        num_parts = self.sizes.rollout_parts
         in_parts = f", rollout in {num_parts} parts" * (num_parts > 1)
-        return f"{self.run.precision.name}, {layers}, {self.run.microbatch_size} rows at a time{in_parts}"
+        return f"{self.sizes.precision.name}, {layers}, {self.sizes.microbatch_size} rows at a time{in_parts}"
 
     def __str__(self) -> str:
         """Return a table of the plan in GiB: a row for each part that takes memory, and the totals."""
-        run, config = self.run, self.run.config
+        run_sizes, config = self.sizes, self.sizes.config
         title = (
-            f"{run.shape.parameters:,} parameters, {run.precision}; "
+            f"{run_sizes.shape.parameters:,} parameters, {run_sizes.precision}; "
             f"{config.generation_batch_size} completions per step x "
-            f"({run.prompt_length} prompt + {config.max_completion_length} response) tokens, "
-            f"{run.microbatch_size} rows at a time{', layers checkpointed' if config.gradient_checkpointing else ''}"
+            f"({run_sizes.prompt_length} prompt + {config.max_completion_length} response) tokens, "
+            f"{run_sizes.microbatch_size} rows at a time"
+            f"{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
         names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
         sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
@@ -166,7 +167,7 @@ def all_candidates(
         precisions: Names in `PRECISIONS`, best first.
         fixed_settings: Names of settings that must not change.
     """
-    config, configured_size = memory_plan.run.config, memory_plan.run.microbatch_size
+    config, configured_size = memory_plan.sizes.config, memory_plan.sizes.microbatch_size
     checkpointing_choices = (
         (config.gradient_checkpointing,) if "gradient_checkpointing" in fixed_settings else (False, True)
     )
@@ -205,7 +206,7 @@ def choose_candidate(
     ]
     fitting = [candidate for candidate in candidates if candidate.fits(budget)]
     if fitting:  # candidates with smaller micro-batches than the chosen one are not shown
-        candidates = [plan for plan in candidates if plan.run.microbatch_size >= fitting[0].run.microbatch_size]
+        candidates = [plan for plan in candidates if plan.sizes.microbatch_size >= fitting[0].sizes.microbatch_size]
     table_rows = [
         [plan.describe_candidate(), f"{plan.peak / GIB:.2f}", "fits" if plan.fits(budget) else "-"]
         for plan in candidates
@@ -214,7 +215,7 @@ def choose_candidate(
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
     if fitting:
         return fitting[0], [*lines, f"chosen: {fitting[0].describe_candidate()}, the first that fits"]
-    config = memory_plan.run.config
+    config = memory_plan.sizes.config
     remedies = f"max_completion_length below {config.max_completion_length}, "
     remedies += f"generation_batch_size below {config.generation_batch_size}"
     remedies += ", ref_model_device cpu" * (config.needs_reference and config.ref_model_device is None)
@@ -267,7 +268,7 @@ def fit_to_memory(
     if device.type == "cpu":
         return _enlarge_microbatches(memory_plan, fixed_settings)
     chosen, lines = choose_candidate(memory_plan, torch.cuda.mem_get_info(device)[0], precisions, fixed_settings)
-    return chosen.run.config, [str(chosen), *lines]
+    return chosen.sizes.config, [str(chosen), *lines]
 
 
 def _are_microbatches_fixed(config: GRPOConfig, fixed_settings: Container[str]) -> bool:
@@ -285,7 +286,7 @@ def _enlarge_microbatches(memory_plan: MemoryPlan, fixed_settings: Container[str
 
     Nothing changes if the loss depends on the size of a micro-batch.
     """
-    config = memory_plan.run.config
+    config = memory_plan.sizes.config
     if _are_microbatches_fixed(config, fixed_settings) or config.max_completion_length >= SHORT_COMPLETION_TOKENS:
         return config, []
     long_completions = replace(config, max_completion_length=SHORT_COMPLETION_TOKENS)

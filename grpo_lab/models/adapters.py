@@ -47,8 +47,8 @@ def lora_config(model, settings: dict[str, Any]):
     if targets is not None and targets != [ALL_LINEAR]:
         names = _linear_names(model)
         if unknown := [target for target in targets if target not in names]:
-            allowed = f"expected {ALL_LINEAR} alone, or linear maps in the model's layers: {', '.join(names)}"
-            raise InputError("lora_target_modules", unknown[0], allowed)
+            expected = f"expected {ALL_LINEAR} alone, or linear maps in the model's layers: {', '.join(names)}"
+            raise InputError("lora_target_modules", unknown[0], expected)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=settings["lora_r"],
@@ -79,8 +79,8 @@ def add_lora(model, *, seed: int = 0, **settings: Any) -> None:
         try:
             model.add_adapter(config)
         except ValueError as error:
-            allowed = f"expected {ALL_LINEAR}, or some of {', '.join(_linear_names(model))}"
-            raise InputError("lora_target_modules", settings.get("lora_target_modules"), allowed) from error
+            expected = f"expected {ALL_LINEAR}, or some of {', '.join(_linear_names(model))}"
+            raise InputError("lora_target_modules", settings.get("lora_target_modules"), expected) from error
     config.base_model_name_or_path = base  # `add_adapter` has replaced it by the folder
     for parameter in model.parameters():
         if parameter.requires_grad:

@@ -14,7 +14,7 @@ from grpo_lab.rollout import compute_logprobs, evaluation_mode
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.fast_paths import context_length
-from grpo_lab.rollout.inputs import LogprobInputs, Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
 
 PROMPT_LENGTH, COMPLETION_LENGTH = 6, 3  # tokens of the longer one of two prompts; tokens of each completion
 # Largest allowed mean difference, in nats per token. In float32 it is ten times the largest difference of a token in a
@@ -64,7 +64,7 @@ def mean_difference(model) -> float:
     mask[0, :2] = False
     with evaluation_mode(model), restored_random_state(seed=0):
         sampling = SamplingParams(num_generations=2, max_completion_length=COMPLETION_LENGTH)
-        request = SamplingRequest(Prompts(ids, mask), sampling, eos_token_ids=(), pad_token_id=0)
+        request = SamplingRequest(EncodedPrompts(ids, mask), sampling, eos_token_ids=(), pad_token_id=0)
         sequences, sampled_logp, *_ = sample_sequences(model, request)
         completions = sequences[:, length:]
         prompt_of_row = torch.tensor([0, 0, 1, 1], device=ids.device)

@@ -125,7 +125,9 @@ def policy_loss(
         values = values + beta * kl  # B T (5.13)
         metrics["kl"] = kl
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
-    means = {name: _mean(metric.detach(), mask, name in over_rows) for name, metric in metrics.items()}
+    means = {
+        name: _mean_over_tokens_or_rows(metric.detach(), mask, name in over_rows) for name, metric in metrics.items()
+    }
     return loss, LossMetrics(means, over_rows)
 
 
@@ -169,7 +171,7 @@ def microbatch_loss(
     return loss, metrics
 
 
-def _mean(values: Tensor, mask: Tensor, is_per_row: bool) -> Float[Tensor, ""]:
+def _mean_over_tokens_or_rows(values: Tensor, mask: Tensor, is_per_row: bool) -> Float[Tensor, ""]:
     """Return the mean over the tokens of the mask, or over rows if there is one value per row, as in TRL."""
     return token_mean(values, torch.ones_like(values, dtype=torch.bool) if is_per_row else mask)
 

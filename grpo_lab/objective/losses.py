@@ -93,7 +93,7 @@ class Loss:
 
 
 # The following functions pass tensors of the batch and settings to the formulas in surrogates.py.
-def batch_clipped_surrogate(batch: LossBatch, settings: LossSettings) -> Tensor:
+def clipped_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return clipped_surrogate(
         batch.ratio,
         batch.advantages,
@@ -103,11 +103,11 @@ def batch_clipped_surrogate(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def batch_cispo_surrogate(batch: LossBatch, settings: LossSettings) -> Tensor:
+def cispo_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return cispo_surrogate(batch.ratio, batch.logp, batch.advantages, bound=settings.epsilon_high)
 
 
-def batch_sapo_surrogate(batch: LossBatch, settings: LossSettings) -> Tensor:
+def sapo_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return sapo_surrogate(
         batch.ratio,
         batch.advantages,
@@ -116,7 +116,7 @@ def batch_sapo_surrogate(batch: LossBatch, settings: LossSettings) -> Tensor:
     )
 
 
-def batch_vespo_surrogate(batch: LossBatch, settings: LossSettings) -> Tensor:
+def vespo_surrogate_of_batch(batch: LossBatch, settings: LossSettings) -> Tensor:
     return vespo_surrogate(
         batch.logp,
         batch.old_logp,
@@ -157,29 +157,29 @@ def check_cispo(settings: LossSettings) -> None:
 LEVEL_SETTING = "importance_sampling_level"
 CLIP_SETTINGS = ("epsilon", "epsilon_high", "delta", LEVEL_SETTING)
 # A loss with the clipped surrogate; `divided_by` is the only difference between such losses.
-clipped_entry = partial(
-    Loss, surrogate=batch_clipped_surrogate, reads=CLIP_SETTINGS, clip_metrics=ppo_clip_metrics, check=check_clipped
+clipped_loss = partial(
+    Loss, surrogate=clipped_surrogate_of_batch, reads=CLIP_SETTINGS, clip_metrics=ppo_clip_metrics, check=check_clipped
 )
 LOSSES = {
-    "grpo": clipped_entry(divided_by="completion_tokens"),
-    "bnpo": clipped_entry(divided_by="microbatch_tokens"),
-    "dr_grpo": clipped_entry(divided_by="max_completion_length"),
-    "dapo": clipped_entry(divided_by="update_tokens"),
+    "grpo": clipped_loss(divided_by="completion_tokens"),
+    "bnpo": clipped_loss(divided_by="microbatch_tokens"),
+    "dr_grpo": clipped_loss(divided_by="max_completion_length"),
+    "dapo": clipped_loss(divided_by="update_tokens"),
     "cispo": Loss(
-        surrogate=batch_cispo_surrogate,
+        surrogate=cispo_surrogate_of_batch,
         divided_by="update_tokens",
         reads=("epsilon_high", LEVEL_SETTING),
         clip_metrics=cispo_clip_metrics,
         check=check_cispo,
     ),
     "sapo": Loss(
-        surrogate=batch_sapo_surrogate,
+        surrogate=sapo_surrogate_of_batch,
         divided_by="completion_tokens",
         reads=("sapo_temperature_pos", "sapo_temperature_neg", LEVEL_SETTING),
     ),
-    "luspo": clipped_entry(divided_by="completions"),
+    "luspo": clipped_loss(divided_by="completions"),
     "vespo": Loss(
-        surrogate=batch_vespo_surrogate,
+        surrogate=vespo_surrogate_of_batch,
         divided_by="update_tokens",
         reads=("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
     ),

@@ -168,7 +168,7 @@ def _column_errors(names: Collection[str], rows: Sequence[Row], locations: Seque
                 check(row)
         except InputError as error:
             problem = error.details.partition("; ")[0].strip()
-            errors.append(InputError(f"{location}: {error.argument}", error.value, error.allowed, problem=problem))
+            errors.append(InputError(f"{location}: {error.argument}", error.value, error.expected, problem=problem))
     return errors
 
 

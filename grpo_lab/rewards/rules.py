@@ -131,8 +131,8 @@ def contains_reward(
     """
     check_number_setting("contains_reward: penalty_per_character", penalty_per_character)
     if not 0 <= penalty_per_character < math.inf:
-        allowed = "it must be finite, and at least 0"
-        raise InputError("contains_reward: penalty_per_character", penalty_per_character, allowed)
+        name = "contains_reward: penalty_per_character"
+        raise InputError(name, penalty_per_character, "it must be finite, and at least 0")
     rewards: list[float | None] = []
     for completion, expected in zip(completions, expected_texts("contains_reward", completions, answer), strict=True):
         text = completion_text(completion)

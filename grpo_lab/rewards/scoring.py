@@ -41,9 +41,9 @@ _MESSAGES_HINT = 'a completion is a list of messages here: completion[0]["conten
 class RewardError(RunError):
     """A reward function failed, or returned something that is not a reward; `name` is the name of the function."""
 
-    def __init__(self, name: str, problem: str, allowed: str = ""):
+    def __init__(self, name: str, problem: str, expected: str = ""):
         self.name = name
-        super().__init__(f"reward function {name!r}", name, allowed, problem=problem)
+        super().__init__(f"reward function {name!r}", name, expected, problem=problem)
 
 
 class Rewards(NamedTuple):

@@ -7,14 +7,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 
-class Prompts(NamedTuple):
+class EncodedPrompts(NamedTuple):
     """P prompts as token ids, padded on the left."""
 
     ids: Int[Tensor, "P L"]
     mask: Bool[Tensor, "P L"]  # False at padding
 
-    def to(self, device: torch.device | str) -> "Prompts":
-        return Prompts(self.ids.to(device), self.mask.to(device))
+    def to(self, device: torch.device | str) -> "EncodedPrompts":
+        return EncodedPrompts(self.ids.to(device), self.mask.to(device))
 
 
 class LogprobInputs(NamedTuple):

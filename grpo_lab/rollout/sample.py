@@ -12,7 +12,7 @@ from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.modes import evaluation_mode
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
 from grpo_lab.rollout.prompting.tags import TagKeepingTokenizer, thought_prefixes, with_thought_prefix
@@ -94,7 +94,7 @@ def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) ->
     )
 
 
-def make_sampling_request(model, tokenizer, encoded: Prompts, sampling: SamplingParams) -> SamplingRequest:
+def make_sampling_request(model, tokenizer, encoded: EncodedPrompts, sampling: SamplingParams) -> SamplingRequest:
     """Return the request for completions of encoded prompts, without an environment, on the model's device.
 
     Raises:

@@ -20,7 +20,7 @@ from grpo_lab.tasks.gsm8k import GSM8K_HUB_ID, gsm8k_problems
 from grpo_lab.tasks.gym import GYM_PREFIX, gym_problems, make_generator
 from grpo_lab.tasks.records import FILE_SUFFIXES, HUB_ID_PATTERN
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT, Row
-from grpo_lab.tasks.short import short_sums
+from grpo_lab.tasks.short_sums import short_sums
 from grpo_lab.tasks.user_data import UserData, read_user_data
 from grpo_lab.tasks.words import MAX_WORD_PROBLEMS, word_problems
 

@@ -37,14 +37,14 @@ class Replica(NamedTuple):
     """One copy of a model, which may be distributed over several GPUs.
 
     Attributes:
-        parameters: Number of parameters.
+        num_parameters: Number of parameters.
         cache_bytes: Bytes that one token takes in the KV cache.
-        gpus: Number of GPUs that share the copy.
+        num_gpus: Number of GPUs that share the copy.
     """
 
-    parameters: float
+    num_parameters: float
     cache_bytes: float
-    gpus: int
+    num_gpus: int
 
 
 def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
@@ -75,7 +75,12 @@ def straggler_bubble(lengths: Int[Tensor, " I"], slots: int) -> float:
 
 
 def decoding_seconds(
-    lengths: Int[Tensor, "R S"], prompt: int, parameters: float, cache_bytes: float, gpus: int = 1, gpu: Gpu = H100
+    lengths: Int[Tensor, "R S"],
+    prompt_length: int,
+    num_parameters: float,
+    cache_bytes: float,
+    num_gpus: int = 1,
+    gpu: Gpu = H100,
 ) -> Float[Tensor, " R"]:
     r"""Compute the seconds that each of R samplers needs for S rows that start together, if its GPUs reach their peaks.
 
@@ -88,10 +93,10 @@ def decoding_seconds(
 
     Args:
         lengths: n_i, the number of tokens of each completion.
-        prompt: L, the number of tokens of a prompt.
-        parameters: K, the number of parameters of the model.
-        cache_bytes: q, the bytes that one token takes in the KV cache (`grpo_lab.memory.parts.cache_bytes`).
-        gpus: c, the number of GPUs that share one replica of the model (tensor parallel).
+        prompt_length: L, the number of tokens of a prompt.
+        num_parameters: K, the number of parameters of the model.
+        cache_bytes: q, the bytes that one token takes in the KV cache (`grpo_lab.memory.formulas.cache_bytes`).
+        num_gpus: c, the number of GPUs that share one replica of the model (tensor parallel).
         gpu: The GPU, with F operations and M bytes of memory traffic per second.
 
     Returns:
@@ -100,9 +105,9 @@ def decoding_seconds(
     check_shapes(lengths=(lengths, "R S"))
     t = torch.arange(1, int(lengths.max()) + 1).expand(len(lengths), -1).contiguous()
     active_rows = lengths.shape[1] - torch.searchsorted(lengths.sort(-1).values, t)  # R T (10.3)
-    bytes_read = 2 * parameters * (active_rows > 0) + cache_bytes * active_rows * (prompt + t)  # R T (10.4)
-    arithmetic_seconds = 2.0 * parameters * active_rows / (gpus * gpu.flops)
-    seconds = torch.maximum(arithmetic_seconds, bytes_read / (gpus * gpu.memory_bandwidth)).sum(-1)  # R (10.5)
+    bytes_read = 2 * num_parameters * (active_rows > 0) + cache_bytes * active_rows * (prompt_length + t)  # R T (10.4)
+    arithmetic_seconds = 2.0 * num_parameters * active_rows / (num_gpus * gpu.flops)
+    seconds = torch.maximum(arithmetic_seconds, bytes_read / (num_gpus * gpu.memory_bandwidth)).sum(-1)  # R (10.5)
     return seconds
 
 
@@ -200,7 +205,7 @@ def truncate_weights(weights: Float[Tensor, "B #T"], cap: float = 3.0, mode: str
 
 
 def step_flops(
-    parameters: float, tokens: float, logprob_passes: int = 1, checkpointing: bool = True
+    num_parameters: float, tokens: float, logprob_passes: int = 1, checkpointing: bool = True
 ) -> dict[str, float]:
     r"""Count the floating-point operations of a GRPO step, without those of attention, which grow with the length.
 
@@ -209,7 +214,7 @@ def step_flops(
     C_{\mathrm{update}} = (6 + 2 x) \, K N \tag{10.16}
 
     Args:
-        parameters: K, the number of parameters that are used for a token.
+        num_parameters: K, the number of parameters that are used for a token.
         tokens: N, the number of tokens of all prompts and completions.
         logprob_passes: k, the number of forward passes that only compute log-probabilities, such as those of the old
             policy and of the reference.
@@ -220,9 +225,9 @@ def step_flops(
 
     Source: Kaplan et al. (2020), "Scaling Laws for Neural Language Models", section 2.1.
     """
-    sample = 2 * parameters * tokens  # scalar (10.14)
-    logprobs = 2 * parameters * tokens * logprob_passes  # scalar (10.15)
-    update = (6 + 2 * checkpointing) * parameters * tokens  # scalar (10.16)
+    sample = 2 * num_parameters * tokens  # scalar (10.14)
+    logprobs = 2 * num_parameters * tokens * logprob_passes  # scalar (10.15)
+    update = (6 + 2 * checkpointing) * num_parameters * tokens  # scalar (10.16)
     return {"sample": sample, "logprobs": logprobs, "update": update}
 
 
@@ -247,7 +252,7 @@ def completion_lengths(count: int, mean: float, longest: int, spread: float = 1.
 
 
 def peak_seconds(
-    replica: Replica, gpus: int, lengths: Int[Tensor, " I"], prompt: int, gpu: Gpu = H100
+    replica: Replica, num_gpus: int, lengths: Int[Tensor, " I"], prompt_length: int, gpu: Gpu = H100
 ) -> tuple[float, float]:
     """Compute the seconds of sampling and of training in a synchronous step, if all GPUs reach their peaks.
 
@@ -255,15 +260,15 @@ def peak_seconds(
     the training is divided evenly among the GPUs.
 
     Args:
-        gpus: Number of GPUs of all replicas together.
+        num_gpus: Number of GPUs of all replicas together.
         lengths: Number of tokens of each completion.
-        prompt: Number of tokens of a prompt.
+        prompt_length: Number of tokens of a prompt.
 
     Returns:
         The seconds of sampling, and those of the log-probabilities and the update together.
     """
-    rows = lengths.view(gpus // replica.gpus, -1)
-    sampling = decoding_seconds(rows, prompt, *replica, gpu=gpu).max().item()
-    tokens = float(lengths.sum()) + prompt * len(lengths)
-    flops = step_flops(replica.parameters, tokens)
-    return sampling, (flops["logprobs"] + flops["update"]) / (gpus * gpu.flops)
+    rows = lengths.view(num_gpus // replica.num_gpus, -1)
+    sampling = decoding_seconds(rows, prompt_length, *replica, gpu=gpu).max().item()
+    tokens = float(lengths.sum()) + prompt_length * len(lengths)
+    flops = step_flops(replica.num_parameters, tokens)
+    return sampling, (flops["logprobs"] + flops["update"]) / (num_gpus * gpu.flops)

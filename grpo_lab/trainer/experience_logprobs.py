@@ -16,7 +16,7 @@ from grpo_lab.trainer.experience import Experience
 
 
 def completion_logprobs(
-    model, experience: Experience, config: GRPOConfig, has_gradient: Bool[Tensor, " B"] | None = None
+    model, experience: Experience, config: GRPOConfig, needed_rows: Bool[Tensor, " B"] | None = None
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
     """Compute the log-probability and the entropy of each sampled token under the model, for all rows at once.
 
@@ -24,8 +24,7 @@ def completion_logprobs(
         model: The model that computes; the result has a gradient if gradients are enabled.
         experience: The B completions with their prompts.
         config: The settings of the run, from which temperature, precision and entropy coefficient are read.
-        has_gradient: True for each row to compute, which are those with a gradient; the others get 0. None: every row
-            with a token in the loss.
+        needed_rows: True for each row to compute; the others get 0. None: every row with a token in the loss.
 
     Returns:
         Log-probabilities and entropies in nats, on the device of the experience. Values outside the loss mask are
@@ -33,7 +32,7 @@ def completion_logprobs(
     """
     logp = torch.zeros(experience.loss_mask.shape, device=experience.loss_mask.device)
     entropy = torch.zeros_like(logp) if config.entropy_coef != 0 else None
-    row_index = (experience.loss_mask.any(-1) if has_gradient is None else has_gradient).nonzero()[:, 0]
+    row_index = (experience.loss_mask.any(-1) if needed_rows is None else needed_rows).nonzero()[:, 0]
     if len(row_index) == 0:
         return logp, entropy
     with autocast(model, config):
@@ -47,23 +46,23 @@ def completion_logprobs(
 
 @torch.no_grad()
 def logprobs_without_gradient(
-    model, experience: Experience, config: GRPOConfig, has_gradient: Bool[Tensor, " B"] | None = None
+    model, experience: Experience, config: GRPOConfig, needed_rows: Bool[Tensor, " B"] | None = None
 ) -> Float[Tensor, "B T"]:
     """Compute the log-probabilities of `completion_logprobs` without gradient, one micro-batch at a time.
 
     With an entropy coefficient, the entropies are computed and dropped: logits in chunks give log-probabilities that
     differ in their last bits with and without entropy, and these have to equal those of the update, for a ratio of 1.
     """
-    has_gradient = experience.loss_mask.any(-1) if has_gradient is None else has_gradient
-    order = cheapest_order(model, experience.rollout, has_gradient)
+    needed_rows = experience.loss_mask.any(-1) if needed_rows is None else needed_rows
+    order = cheapest_order(model, experience.rollout, needed_rows)
     parts = [
-        completion_logprobs(model, experience[rows], config, has_gradient[rows])[0]
+        completion_logprobs(model, experience[rows], config, needed_rows[rows])[0]
         for rows in order.split(config.microbatch_size)
     ]
     return torch.cat(parts)[order.argsort()]
 
 
-def cheapest_order(model, rollout: Rollout, has_gradient: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
+def cheapest_order(model, rollout: Rollout, needed_rows: Bool[Tensor, " B"]) -> Int[Tensor, " B"]:
     """Return an order of the rows in which the micro-batches compute few tokens.
 
     The rows of a prompt are adjacent: their shared prompt is computed once, and a micro-batch of whole groups holds no
@@ -72,14 +71,14 @@ def cheapest_order(model, rollout: Rollout, has_gradient: Bool[Tensor, " B"]) ->
     Args:
         model: The model that computes the log-probabilities.
         rollout: The B completions.
-        has_gradient: True for each row to compute; the other rows come last.
+        needed_rows: True for each row that is computed; the other rows come last.
     """
     # The longest rows come first, so that a run that needs too much memory fails at once and not after an hour.
-    order = (rollout.mask.sum(-1) * has_gradient).argsort(descending=True, stable=True)
+    order = (rollout.mask.sum(-1) * needed_rows).argsort(descending=True, stable=True)
     if not has_fast_path(model):
         return order
     prompts = rollout.prompt_of_row[order]
-    position = torch.arange(len(order), device=order.device).where(has_gradient[order], len(order))
+    position = torch.arange(len(order), device=order.device).where(needed_rows[order], len(order))
     first_position = torch.full((len(rollout.prompt_ids),), len(order), device=order.device)
     # The position of the first computed row of each prompt.
     first_position = first_position.scatter_reduce(0, prompts, position, "amin")

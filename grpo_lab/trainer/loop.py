@@ -120,9 +120,9 @@ def update(
         The mean metrics of the updates, by name.
     """
     clock = clock or Clock(model.device)
-    updates: list[dict] = []
-    on_policy_experience = experience
-    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
+    metrics_of_updates: list[dict] = []
+    given_experience = experience
+    has_gradient = experience.has_gradient(every_row=config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
@@ -131,16 +131,16 @@ def update(
         for rows in _rows_of_updates(len(experience), config):
             # In the first update the policy is still the one that sampled. Without `old_logp` its ratio is exactly 1;
             # with it, the ratio would be 1 only up to rounding.
-            is_first = not updates
-            batch = on_policy_experience[rows] if is_first else experience[rows]
+            is_first = not metrics_of_updates
+            batch = given_experience[rows] if is_first else experience[rows]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
-            updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
+            metrics_of_updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
     step_metrics = {
         "learning_rate": lr,
         "nonfinite_steps": optimizer.nonfinite_total,
         "rows_without_gradient": (~has_gradient).float().mean().item(),
     }
-    return merge_metrics(mean_of_updates(updates), step_metrics)
+    return merge_metrics(mean_of_updates(metrics_of_updates), step_metrics)
 
 
 def accumulate_gradient(
@@ -155,7 +155,7 @@ def accumulate_gradient(
     num_items = experience.loss_mask.sum()
     metrics = UpdateMetrics(num_items)
     loss_arguments = config.loss_arguments()
-    has_gradient = experience.rows_with_gradient(every_row=config.needs_every_row)
+    has_gradient = experience.has_gradient(every_row=config.needs_every_row)
     if experience.old_logp is not None:
         # The other rows get log-probabilities of 0 here, and so a ratio of 1 whatever `old_logp` the caller has put in.
         experience = replace(experience, old_logp=torch.where(has_gradient[:, None], experience.old_logp, 0))

@@ -39,7 +39,7 @@ from grpo_lab.rollout import (
 )
 from grpo_lab.tasks.gym import gym_problems
 from grpo_lab.tasks.rows import chat_messages
-from grpo_lab.tasks.short import short_sums
+from grpo_lab.tasks.short_sums import short_sums
 from grpo_lab.trainer import train
 from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience import Experience

@@ -61,12 +61,12 @@ def long_answers(tokens: int, rows: int) -> dict:
 def planned_bytes(mode: str, checkpointing: bool, **changes) -> int:
     """Return the planned peak of an update, in bytes beyond weights and moments."""
     memory_plan = make_plan(mode, checkpointing, **changes)
-    return memory_plan.totals["update"] - sum(resident_bytes(memory_plan.run).values())
+    return memory_plan.totals["update"] - sum(resident_bytes(memory_plan.sizes).values())
 
 
 def counted_bytes(mode: str, checkpointing: bool, lora: bool = False, **changes) -> int:
     """Return the peak bytes of two micro-batches on fake tensors; LoRA computes its products in bf16."""
-    config = make_plan(mode, checkpointing, **changes).run.config
+    config = make_plan(mode, checkpointing, **changes).sizes.config
     rows, T = config.microbatch_size, config.max_completion_length
     # Rows share nothing but the prompt of their group, which is the worst case that the plan assumes.
     prompts = torch.arange(max(rows // config.num_generations, 1) * PROMPT).view(-1, PROMPT)

@@ -12,7 +12,7 @@ from grpo_lab.bench.record import write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number_reward
-from grpo_lab.tasks.short import short_sums
+from grpo_lab.tasks.short_sums import short_sums
 from grpo_lab.trainer import train
 
 MICRO = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}

@@ -15,7 +15,7 @@ from grpo_lab.bench.record import describe_machine, write_json
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import last_number_reward
-from grpo_lab.tasks.short import short_sums
+from grpo_lab.tasks.short_sums import short_sums
 from grpo_lab.teaching.prefix_probability import prefix_probability
 from grpo_lab.trainer import train
 

@@ -60,7 +60,7 @@ METRICS += ("rewards/think_rate/mean", "completions/mean_length", "completions/c
 METRICS += ("frac_reward_zero_std", "sampling/logp_difference_max", "step_time", "time/rollout", "time/update", "loss")
 THOUGHT = re.compile(r"\s*<think>(?:(?!</think>).)*\d(?:(?!</think>).)*</think>\s*<answer>", re.DOTALL)  # has a digit
 EMPTY = "<think></think>\n<answer>"
-EDIT = 7  # added to the last number of a thought, to test whether the answer follows it
+ADDED_TO_NUMBER = 7  # added to the last number of a thought, to test whether the answer follows it
 
 
 def three_numbers(split: str, n: int | None = None, seed: int = 0) -> list[dict]:
@@ -122,25 +122,27 @@ class Arm:
 
 ZH, EN = rows_of_task("word-problems-zh"), rows_of_task("word-problems")
 COMMON = {"learning_rate": 3e-6, "num_generations": 8, "generation_batch_size": 64, "warmup_steps": 0}
-HALF = {"learning_rate": 1.5e-6}
+HALF_RATE = {"learning_rate": 1.5e-6}
 SUMS = {"rewards": ("last",), "weights": (1.0,), "steps": 24, "length": 12}
 ARMS = {
     "think": Arm("Chinese word problems; 1 for a right answer, 0.1 for the form", ZH),
-    "think, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, seeds=(0,)),
+    "think, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF_RATE, seeds=(0,)),
     "think, no format reward": Arm("only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), 16, seeds=(0,)),
     "think, entropy bonus": Arm("entropy_coef 0.01", ZH, change={"entropy_coef": 0.01}, seeds=(0,)),
     "think, opened": Arm("the prompt ends in <think>", ZH, answer_start="<think>"),
-    "think, opened, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF, answer_start="<think>", seeds=(0,)),
+    "think, opened, half the rate": Arm(
+        "learning rate 1.5e-6", ZH, change=HALF_RATE, answer_start="<think>", seeds=(0,)
+    ),
     "think, opened, no format reward": Arm(
         "only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), answer_start="<think>", seeds=(0,)
     ),
     "think, worked example": Arm("the prompt has a worked example", ZH, steps=20, example=True),
     "think, worked example, half the rate": Arm(
-        "learning rate 1.5e-6", ZH, steps=20, change=HALF, example=True, seeds=(0,)
+        "learning rate 1.5e-6", ZH, steps=20, change=HALF_RATE, example=True, seeds=(0,)
     ),
     "think, English": Arm("the same problems in English", EN, seeds=(0,)),
     "sums": Arm("three numbers of two digits, only the sum", three_numbers, **SUMS),
-    "sums, half the rate": Arm("learning rate 1.5e-6", three_numbers, **SUMS, change=HALF),
+    "sums, half the rate": Arm("learning rate 1.5e-6", three_numbers, **SUMS, change=HALF_RATE),
     "sums, room to write": Arm(
         "the prompt asks for the working", three_numbers_with_room, **SUMS | {"length": 64, "steps": 16}, seeds=(0,)
     ),
@@ -282,9 +284,9 @@ class PolicyMeasures:
 
 
 def _edited(thought: str) -> tuple[str, str]:
-    """Return the thought with EDIT added to its last number, and the new number."""
+    """Return the thought with ADDED_TO_NUMBER added to its last number, and the new number."""
     *_, last = re.finditer(r"\d+(?:\.\d+)?", thought)
-    value = float(last[0]) + EDIT
+    value = float(last[0]) + ADDED_TO_NUMBER
     number = str(int(value)) if value == int(value) else str(value)
     return thought[: last.start()] + number + thought[last.end() :], number
 

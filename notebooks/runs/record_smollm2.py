@@ -35,7 +35,7 @@ from grpo_lab.models import load_policy, pick_device
 from grpo_lab.rewards import contains_reward, last_number_reward
 from grpo_lab.rollout import evaluation_mode, sample_completions
 from grpo_lab.tasks.rows import chat_messages
-from grpo_lab.tasks.short import short_sum_row, short_sums
+from grpo_lab.tasks.short_sums import short_sum_row, short_sums
 from grpo_lab.teaching.general_questions import QUESTIONS
 from grpo_lab.trainer import train
 from grpo_lab.trainer.clock import Clock

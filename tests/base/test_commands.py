@@ -23,7 +23,7 @@ from grpo_lab.base.checks import InputError, InputFileError, check_positive
 from grpo_lab.base.commands import REPORT_BUG_HINT, TRACEBACK_HINT
 from grpo_lab.rewards.scoring import score_completions
 from tests.support.fork import in_a_fork
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 
 # Files that may raise other exceptions than InputError: those report an inconsistency of grpo_lab or an exercise, or no
 # user sees them.

@@ -13,7 +13,7 @@ import pytest
 from grpo_lab.__main__ import COMMANDS
 from grpo_lab.__main__ import main as grpo_lab_command
 from grpo_lab.models.folders import TINY
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.scripts import load_script
 
 LINES = Path(__file__).with_name("wrong_commands.txt").read_text(encoding="utf-8").splitlines()

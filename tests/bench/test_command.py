@@ -10,7 +10,7 @@ from grpo_lab.bench import __main__ as command
 from grpo_lab.bench import measure, tables
 from grpo_lab.models.folders import TINY
 from tests.support.bench_record import record
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.user_formulas import register_user_formula, user_function
 from grpo_lab.objective import LOSSES, Loss, divides_by_update_tokens, microbatch_loss, policy_loss
 from grpo_lab.trainer import train
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy, same_weights, weights
 

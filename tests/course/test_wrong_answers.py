@@ -122,7 +122,7 @@ def skips_above(most):
     return step_if_finite
 
 
-def loop(fixed=None, draw=None, zero="before", sign=-1, change_advantages=lambda A: A):
+def grpo_loop(fixed=None, draw=None, zero="before", sign=-1, change_advantages=lambda A: A):
     """Return a training loop. `fixed` has constants that replace the arguments of these names."""
 
     def learn_by_grpo(policy, optimizer, prompts, reward, rounds, P=16, G=8, inner=4, epsilon=0.2):
@@ -147,7 +147,9 @@ def loop(fixed=None, draw=None, zero="before", sign=-1, change_advantages=lambda
     return learn_by_grpo
 
 
-def player(sign=-1, order=torch.Tensor.repeat_interleave, stop=True, words=False, centre=True, greedy=False, zero=True):
+def guess_training(
+    sign=-1, order=torch.Tensor.repeat_interleave, stop=True, words=False, centre=True, greedy=False, zero=True
+):
     """Return a training loop for the game higher or lower that adds up log-probabilities during play."""
 
     def learn_by_playing(policy, optimizer, world, secrets, steps, num_generations=8):
@@ -188,16 +190,16 @@ def accuracy_of(before=lambda model: None, after=lambda model, mode: None):
     return held_out_accuracy
 
 
-def top_only(model, mode=False):
+def set_mode_of_top_only(model, mode=False):
     model.training = mode
 
 
-def children_only(model, mode=False):
+def set_mode_of_children_only(model, mode=False):
     for module in (model, *model.children()):
         module.training = mode
 
 
-def frozen(model):
+def freeze(model):
     model.eval()
     for parameter in model.parameters():
         parameter.requires_grad = False
@@ -208,23 +210,23 @@ def without_gradients(model):
     torch.set_grad_enabled(False)
 
 
-def without_the_old(model):
+def eval_and_zero_grad(model):
     model.eval()
     model.zero_grad()
 
 
-def unfrozen(model, mode):
+def unfreeze(model, mode):
     model.train(mode)
     for parameter in model.parameters():
         parameter.requires_grad = True
 
 
-def seeded(model):
+def seed_and_eval(model):
     torch.manual_seed(0)
     model.eval()
 
 
-def silent(policy):
+def callback_that_prints_nothing(policy):
     parameters = [p for name, p in policy.named_parameters() if "embed" not in name]
     start = [p.detach().float().clone() for p in parameters]
 
@@ -238,7 +240,7 @@ def silent(policy):
 
 
 def returning_nothing(policy):
-    measure = silent(policy)
+    measure = callback_that_prints_nothing(policy)
 
     def callback(step, metrics):
         if step == 1:
@@ -320,7 +322,7 @@ def batch_of(teaches, mean_of_all=True, limit=True, may_be_empty=True):
     return dynamic_sampling
 
 
-def paid(worth):
+def reward_by(worth):
     """Return a reward function whose reward for a completion is worth(text, expected)."""
 
     def design_reward(completions, answer, **kwargs):
@@ -388,14 +390,14 @@ WRONG = [
     ("group_advantages", no_spread_below(1e-5), ""),
     ("step_if_finite", skips_above(1e4), "large-norm-skipped"),
     ("step_if_finite", skips_above(1e6), "large-norm-skipped"),
-    ("held_out_accuracy", accuracy_of(seeded, lambda model, mode: model.train(mode)), "seeded"),
-    ("held_out_accuracy", accuracy_of(top_only, top_only), "top-module-only"),
-    ("held_out_accuracy", accuracy_of(children_only, lambda model, mode: model.train(mode)), ""),
-    ("held_out_accuracy", accuracy_of(lambda model: model.eval(), top_only), "modules-left-in-evaluation"),
+    ("held_out_accuracy", accuracy_of(seed_and_eval, lambda model, mode: model.train(mode)), "seeded"),
+    ("held_out_accuracy", accuracy_of(set_mode_of_top_only, set_mode_of_top_only), "top-module-only"),
+    ("held_out_accuracy", accuracy_of(set_mode_of_children_only, lambda model, mode: model.train(mode)), ""),
+    ("held_out_accuracy", accuracy_of(lambda model: model.eval(), set_mode_of_top_only), "modules-left-in-evaluation"),
     ("held_out_accuracy", accuracy_of(without_gradients, lambda model, mode: model.train(mode)), "gradients-off"),
-    ("held_out_accuracy", accuracy_of(without_the_old, lambda model, mode: model.train(mode)), "gradients-gone"),
-    ("held_out_accuracy", accuracy_of(frozen, lambda model, mode: model.train(mode)), "left-frozen"),
-    ("held_out_accuracy", accuracy_of(lambda model: model.eval(), unfrozen), "all-unfrozen"),
+    ("held_out_accuracy", accuracy_of(eval_and_zero_grad, lambda model, mode: model.train(mode)), "gradients-gone"),
+    ("held_out_accuracy", accuracy_of(freeze, lambda model, mode: model.train(mode)), "left-frozen"),
+    ("held_out_accuracy", accuracy_of(lambda model: model.eval(), unfreeze), "all-unfrozen"),
     ("sample_tokens", sampler(shift=-1), ""),
     ("sample_tokens", sampler(shift=1), ""),
     ("sample_tokens", sampler(mask_of=torch.ones_like), "padding-attended"),
@@ -406,19 +408,19 @@ WRONG = [
     ("dynamic_sampling", batch_of(lambda r: len(r) > 1 and bool(r.std() > 0.01)), ""),
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, mean_of_all=False), "mean-of-the-batch"),
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, limit=False), "batch-too-large"),
-    ("design_reward", paid(block_is), "length-for-nothing"),
+    ("design_reward", reward_by(block_is), "length-for-nothing"),
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1, may_be_empty=False), ""),
-    ("design_reward", paid(lambda y, a: 1.0), ""),
-    ("design_reward", paid(lambda y, a: 0.0), ""),
-    ("design_reward", paid(lambda y, a: -len(y)), ""),
-    ("design_reward", paid(lambda y, a: block_is(y, a) - len(y) / 1000), "wrong-ones-pay"),
-    ("design_reward", paid(lambda y, a: (a in y) * (1 - len(y) / 4000)), ""),
-    ("design_reward", paid(lambda y, a: block_is(y, a) * 0.1 + ("<think>" in y) * 1.0 - len(y) / 1e5), ""),
+    ("design_reward", reward_by(lambda y, a: 1.0), ""),
+    ("design_reward", reward_by(lambda y, a: 0.0), ""),
+    ("design_reward", reward_by(lambda y, a: -len(y)), ""),
+    ("design_reward", reward_by(lambda y, a: block_is(y, a) - len(y) / 1000), "wrong-ones-pay"),
+    ("design_reward", reward_by(lambda y, a: (a in y) * (1 - len(y) / 4000)), ""),
+    ("design_reward", reward_by(lambda y, a: block_is(y, a) * 0.1 + ("<think>" in y) * 1.0 - len(y) / 1e5), ""),
     ("name_fault", called_by(SYMPTOMS[:-1]), "accuracy-unread"),
     ("name_fault", called_by((*SYMPTOMS[:4], *SYMPTOMS[5:], "weights still")), "stillness-asked-last"),
     ("name_fault", called_by(()), ""),
     ("name_fault", called_by(SYMPTOMS[::-1]), ""),
-    ("first_step_movement", silent, "nothing-printed"),
+    ("first_step_movement", callback_that_prints_nothing, "nothing-printed"),
     ("first_step_movement", returning_nothing, "nothing-returned"),
     ("first_step_movement", lambda policy: None, "no-function"),
     ("first_step_movement", lambda policy: 0.5, "no-function"),
@@ -438,20 +440,20 @@ def first_position(logits):
 
 
 LOOPS = [
-    (loop({"P": 16}), "P-ignored"),
-    (loop({"G": 8}), "G-ignored"),
-    (loop({"epsilon": 0.2}), "epsilon-ignored"),
-    (loop(zero=""), "gradients-added"),
-    (loop(draw=first_position), "one-position"),
-    (loop(draw=lambda logits: logits[:, -1:].expand_as(logits)), ""),
-    (loop(sign=1), "ascends"),
-    (player(sign=1), "ascends"),
-    (player(order=lambda secrets, G: secrets.repeat(G)), "mixed-secrets"),
-    (player(stop=False), "behind-the-end"),
-    (player(words=True), "world-trained"),
-    (player(centre=False), "no-centre"),
-    (player(greedy=True), "likeliest-guess"),
-    (player(zero=False), "gradients-added"),
+    (grpo_loop({"P": 16}), "P-ignored"),
+    (grpo_loop({"G": 8}), "G-ignored"),
+    (grpo_loop({"epsilon": 0.2}), "epsilon-ignored"),
+    (grpo_loop(zero=""), "gradients-added"),
+    (grpo_loop(draw=first_position), "one-position"),
+    (grpo_loop(draw=lambda logits: logits[:, -1:].expand_as(logits)), ""),
+    (grpo_loop(sign=1), "ascends"),
+    (guess_training(sign=1), "ascends"),
+    (guess_training(order=lambda secrets, G: secrets.repeat(G)), "mixed-secrets"),
+    (guess_training(stop=False), "behind-the-end"),
+    (guess_training(words=True), "world-trained"),
+    (guess_training(centre=False), "no-centre"),
+    (guess_training(greedy=True), "likeliest-guess"),
+    (guess_training(zero=False), "gradients-added"),
 ]
 
 
@@ -484,7 +486,7 @@ def test_check_rejects_a_guess_that_is_not_drawn_from_the_policy_also_if_it_is_t
     reference, subject = inspect.unwrap(task.function), "whether the guesses are drawn from the policy"
     expected = outcome_of(reference, task, index, seed)
     assert expected.observed[subject] is True
-    for answer in (player(), *RIGHT_NB11["learn_by_playing"]):
+    for answer in (guess_training(), *RIGHT_NB11["learn_by_playing"]):
         assert equal_outcomes(outcome_of(answer, task, index, seed), expected, task)
     for description, column in WHERE.items():
         source = source_of(reference).replace("policy(tokens)[:, t])", f"policy(tokens)[:, {column}])")
@@ -493,19 +495,19 @@ def test_check_rejects_a_guess_that_is_not_drawn_from_the_policy_also_if_it_is_t
 
 
 RIGHT = [
-    ("learn_by_grpo", loop(zero="after")),
+    ("learn_by_grpo", grpo_loop(zero="after")),
     ("held_out_accuracy", accuracy_of(lambda model: model.eval(), lambda model, mode: model.train(mode))),
     ("step_if_finite", skips_above(math.inf)),
     ("sample_tokens", sampler()),
     ("dynamic_sampling", batch_of(lambda r: len(set(r.tolist())) > 1)),
-    ("design_reward", paid(lambda y, a: block_is(y, a) * (len(y) < 300))),
-    ("design_reward", paid(lambda y, a: block_is(y, a) / (1 + len(y) / 1000))),
-    ("design_reward", paid(lambda y, a: 100 * block_is(y, a) - 50 * (len(y) > 1000))),
+    ("design_reward", reward_by(lambda y, a: block_is(y, a) * (len(y) < 300))),
+    ("design_reward", reward_by(lambda y, a: block_is(y, a) / (1 + len(y) / 1000))),
+    ("design_reward", reward_by(lambda y, a: 100 * block_is(y, a) - 50 * (len(y) > 1000))),
     ("name_fault", called_by(SYMPTOMS)),
     ("accuracy_reward", accuracy()),
 ]
 RIGHT_SEEDS = (*SEEDS, 2, 3)
-LONG_TRAINING = [("learn_by_grpo", loop()), ("learn_by_playing", player())]
+LONG_TRAINING = [("learn_by_grpo", grpo_loop()), ("learn_by_playing", guess_training())]
 SLOW_RIGHT = [pytest.param(*case, seed, marks=pytest.mark.slow) for case in LONG_TRAINING for seed in RIGHT_SEEDS]
 
 

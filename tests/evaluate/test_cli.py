@@ -15,7 +15,7 @@ from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.tasks import addition_problems, addition_split, find_task, task_table
 from grpo_lab.train import main as train_main
 from grpo_lab.trainer import evaluation
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.tool_policy import make_tool_policy
 
 

@@ -6,7 +6,7 @@ import torch
 from grpo_lab.rollout.forward import packing
 from grpo_lab.rollout.forward.long_rows import VARLEN, kernel_of_long_rows
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import unequal_rows
 
@@ -44,5 +44,5 @@ def test_no_mask_of_a_long_row_is_in_memory():
     with torch.no_grad():
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        packing.packed_prompts(model, Prompts(ids, ids >= 0))
+        packing.packed_prompts(model, EncodedPrompts(ids, ids >= 0))
     assert torch.cuda.max_memory_allocated() - before < 2**30

@@ -17,7 +17,7 @@ from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
 from tests.support.few_fast import few_fast
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.small_policy import make_config, make_policy
 from tests.support.tool_policy import add, make_tool_policy
 

@@ -18,13 +18,20 @@ from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
 from grpo_lab.rollout.forward import model_logprobs, packing
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.allocations import peak_on_cpu
 from tests.support.fake_device import fake_gpu, fake_qwen2
 from tests.support.known_shape import random_policy
 from tests.support.peak import LiveStorages, peak_of_live_tensors
-from tests.support.steps import UNTIED, make_config, plan_step, planned_bytes, rollout_of, update_and_logprobs
+from tests.support.planned_steps import (
+    UNTIED,
+    config_of_sizes,
+    plan_step,
+    planned_bytes,
+    rollout_of,
+    update_and_logprobs,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +75,9 @@ def test_planned_peak_of_a_rollout_with_long_prompts(precision, L):
     """The mask grows with the square of the prompts' length, and with the query heads that share a key head."""
     model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * (L - 1)).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
-        counted = peak_of_live_tensors(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
-    memory_plan = plan_step("small", precision, make_config(T=16, G=4, B=8), L)
-    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.run).values())
+        counted = peak_of_live_tensors(lambda: packed_prompts(model, EncodedPrompts(ids, ids >= 0)))
+    memory_plan = plan_step("small", precision, config_of_sizes(T=16, G=4, B=8), L)
+    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.sizes).values())
     assert prompts == pytest.approx(counted, rel=0.05)
 
 
@@ -84,11 +91,11 @@ def test_planned_peak_of_rows_without_a_mask(precision, length, monkeypatch):
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     model, ids = random_policy("small", dtype=PRECISIONS[precision].weights), torch.arange(2 * length).view(2, -1)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, PRECISIONS[precision].autocast is not None):
-        counted = peak_of_live_tensors(lambda: packed_prompts(model, Prompts(ids, ids >= 0)))
-    config = make_config(T=length, G=4, B=4, b=4)
-    memory_plan = plan_step("small", precision, make_config(T=16, G=4, B=8), length + 1)
-    assert memory_plan.run.prefill_mask_bytes == memory_plan.with_changes(config=config).run.mask_bytes == 0
-    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.run).values())
+        counted = peak_of_live_tensors(lambda: packed_prompts(model, EncodedPrompts(ids, ids >= 0)))
+    config = config_of_sizes(T=length, G=4, B=4, b=4)
+    memory_plan = plan_step("small", precision, config_of_sizes(T=16, G=4, B=8), length + 1)
+    assert memory_plan.sizes.prefill_mask_bytes == memory_plan.with_changes(config=config).sizes.mask_bytes == 0
+    prompts = sum(memory_plan.snapshots["rollout"][0].values()) - sum(resident_bytes(memory_plan.sizes).values())
     assert prompts == pytest.approx(counted, rel=0.1)
     update, _ = update_and_logprobs("small", precision, config, L=48)
     memory_plan = plan_step("small", precision, config, L=48)
@@ -99,13 +106,15 @@ def test_planned_peak_of_rows_without_a_mask(precision, length, monkeypatch):
 def test_planned_peak_of_decoding_on_a_fake_gpu(precision, monkeypatch):
     """A step that is not captured needs four tensors of the size of the logits; a graph reserves six."""
     monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
-    config = make_config(T=500, G=8, B=64, b=8)
+    config = config_of_sizes(T=500, G=8, B=64, b=8)
     with fake_gpu():
         model = fake_qwen2(PRECISIONS[precision].weights)
         with LiveStorages() as live_storages:
             sampling = SamplingParams(8, 512)
             decoder = GraphDecoder(model, DecoderSpec(8, 768, sampling, (151643, 151645), 151643))
-            decoder.load(Prompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None)
+            decoder.begin_part(
+                EncodedPrompts(*(torch.zeros(8, 200, dtype=kind) for kind in (torch.long, torch.bool))), None
+            )
             decoder.step()
     rollout = plan_step("qwen2", precision, config, L=200, device_type="cuda").phases["rollout"]
     of_graph = 4 * 64 * 151_936 * (phases.CAPTURED_LOGITS - phases.SAMPLING_TENSORS)
@@ -140,7 +149,7 @@ def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, ch
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
     sizes = dict(sizes)
     L = sizes.pop("L")
-    config = make_config(gradient_checkpointing=checkpointing, num_iterations=2, **sizes)
+    config = config_of_sizes(gradient_checkpointing=checkpointing, num_iterations=2, **sizes)
     check_update_and_logprobs(device, shape, precision, config, L, monkeypatch)
 
 
@@ -152,7 +161,7 @@ def test_planned_peaks_of_an_update_and_of_logprobs(device, shape, precision, ch
 def test_planned_peak_of_an_update_dominated_by_logits(device, precision, at_once, monkeypatch):
     """The logits are made in chunks of 64 tokens (96 on a GPU), or all at once."""
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", at_once)
-    config = make_config(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
+    config = config_of_sizes(T=70, G=8, b=8, gradient_checkpointing=True, num_iterations=2)
     check_update_and_logprobs(device, "small", precision, config, 8, monkeypatch)
 
 
@@ -160,7 +169,7 @@ def test_planned_peak_of_an_update_dominated_by_logits(device, precision, at_onc
 def test_planned_peak_of_an_update_of_one_micro_batch_dominated_by_the_embedding(precision, monkeypatch):
     """At the end, two gradients of a tied embedding are alive but no sum, as one is added to the other in place."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
-    config = make_config(T=4, G=2, B=2, b=2)
+    config = config_of_sizes(T=4, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", precision, config, 4)
     assert planned_bytes(plan_step("wide", precision, config, 4), "update") == pytest.approx(
         peak_of_live_tensors(update), rel=0.02
@@ -172,7 +181,7 @@ def test_the_two_gradients_of_a_tied_embedding_are_added_in_place(T, monkeypatch
     """The peak counts every allocation of torch; the logits are made all at once, or in chunks."""
     monkeypatch.setitem(shapes.SHAPES, "wide", shapes.SHAPES["small"] | {"vocab_size": 20_000})
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 2**18)
-    config = make_config(T=T, G=2, B=2, b=2)
+    config = config_of_sizes(T=T, G=2, B=2, b=2)
     update, _ = update_and_logprobs("wide", "fp32", config, 4)
     update()
     assert planned_bytes(plan_step("wide", "fp32", config, 4), "update") == pytest.approx(peak_on_cpu(update), rel=0.1)
@@ -191,7 +200,7 @@ def check_update_and_logprobs(device, shape, precision, config, L, monkeypatch):
 def test_planned_peak_of_an_optimizer_step(precision):
     """The 8-bit optimizer makes tensors that no operation returns; as it works elementwise, a CPU needs the same."""
     model = random_policy("small", dtype=PRECISIONS[precision].weights)
-    optimizer = PolicyOptimizer(model, make_config(precision=precision))
+    optimizer = PolicyOptimizer(model, config_of_sizes(precision=precision))
 
     def step():
         for parameter in model.parameters():
@@ -200,4 +209,4 @@ def test_planned_peak_of_an_optimizer_step(precision):
 
     step()
     peak = (peak_on_cpu if precision == "bf16" else peak_of_live_tensors)(step)
-    assert planned_bytes(plan_step("small", precision, make_config()), "optimizer") == pytest.approx(peak, rel=0.02)
+    assert planned_bytes(plan_step("small", precision, config_of_sizes()), "optimizer") == pytest.approx(peak, rel=0.02)

@@ -17,7 +17,7 @@ from grpo_lab.memory import (
     MemoryPlan,
     all_candidates,
     choose_candidate,
-    parts,
+    formulas,
     phases,
     plan_memory,
     shape_of,
@@ -29,7 +29,7 @@ from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
 from grpo_lab.trainer import PolicyOptimizer
 from tests.support.known_shape import random_policy
-from tests.support.steps import UNTIED, make_config, plan_step
+from tests.support.planned_steps import UNTIED, config_of_sizes, plan_step
 
 
 @pytest.fixture(autouse=True)
@@ -42,10 +42,10 @@ def untied(monkeypatch):
 def test_weights_gradients_and_moments_are_those_of_real_tensors(precision, shape):
     model = random_policy(shape, dtype=PRECISIONS[precision].weights)
     parameters = list(model.parameters())
-    optimizer = PolicyOptimizer(model, make_config(precision=precision))
+    optimizer = PolicyOptimizer(model, config_of_sizes(precision=precision))
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    memory_plan = plan_step(shape, precision, make_config())
+    memory_plan = plan_step(shape, precision, config_of_sizes())
     part = memory_plan.phases["optimizer"]
     assert part["weights"] == sum(p.nbytes for p in parameters)
     assert part["gradients"] == sum(p.grad.nbytes for p in parameters)
@@ -61,16 +61,16 @@ def test_planned_bytes_of_the_cache_are_those_of_real_caches():
             model, cache = random_policy(shape, dtype=dtype), DynamicCache()
             model(torch.randint(2000, (3, 17)), past_key_values=cache, use_cache=True)
             real = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-            assert parts.cache_bytes(sizes, 3 * 17, dtype.itemsize) == real
+            assert formulas.cache_bytes(sizes, 3 * 17, dtype.itemsize) == real
             columns = fixed_columns(17, 60)
             fixed = InPlaceCache(model, 3, columns, torch.zeros(1, dtype=torch.long))
             real = sum(tensor.nbytes for tensor in (*fixed.keys, *fixed.values))
-            assert parts.cache_bytes(sizes, 3 * columns, dtype.itemsize) == real
+            assert formulas.cache_bytes(sizes, 3 * columns, dtype.itemsize) == real
 
 
 @pytest.mark.parametrize("settings", [{"beta": 0.1}, {"log_kl": True}], ids=str)
 def test_plan_counts_the_reference_by_its_device(settings):
-    config = make_config(**settings)
+    config = config_of_sizes(**settings)
     for device, expected in [(None, 1), ("cpu", 0), ("cuda:1", 1)]:
         with_reference = replace(config, ref_model_device=device)
         memory_plan = plan_memory(shape_config("small"), with_reference, prompt_length=16, precision="bf16")
@@ -78,7 +78,7 @@ def test_plan_counts_the_reference_by_its_device(settings):
         computed = "head" in memory_plan.phases["logprobs"] or "activations" in memory_plan.phases["logprobs"]
         assert computed == (bool(expected) or config.log_kl), "to measure the KL, the policy reads here too"
     assert plan_step("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
-    alone = plan_step("small", "bf16", make_config())
+    alone = plan_step("small", "bf16", config_of_sizes())
     assert not any(part["reference"] for part in alone.phases.values())
     assert alone.totals["logprobs"] == sum(resident_bytes(alone.run).values()), "nothing is computed apart"
 
@@ -86,11 +86,11 @@ def test_plan_counts_the_reference_by_its_device(settings):
 @cache
 def base() -> MemoryPlan:
     """The plan for Qwen2-0.5B, cached because finding its sizes takes time."""
-    return plan_memory(shape_config("qwen2"), make_config(), prompt_length=256, precision="fp32")
+    return plan_memory(shape_config("qwen2"), config_of_sizes(), prompt_length=256, precision="fp32")
 
 
 def qwen(precision="bf16", **changes) -> MemoryPlan:
-    return base().with_changes(config=make_config(T=512, G=8, **changes), precision=PRECISIONS[precision])
+    return base().with_changes(config=config_of_sizes(T=512, G=8, **changes), precision=PRECISIONS[precision])
 
 
 def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
@@ -103,12 +103,12 @@ def test_full_parameter_training_of_qwen2_fits_into_five_and_a_half_gib():
 def test_each_candidate_has_its_own_plan_and_the_first_that_fits_is_chosen():
     memory_plan = qwen("fp32-master", beta=0.04)
     candidates = list(all_candidates(memory_plan, GPU_PRECISIONS[True]))
-    assert [plan.run.precision.name for plan in candidates[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
-    assert [plan.run.config.gradient_checkpointing for plan in candidates[:4]] == [False, True] * 2
-    assert [plan.run.microbatch_size for plan in candidates] == [8] * 4 + [4, 2, 1]
+    assert [plan.sizes.precision.name for plan in candidates[:4]] == ["fp32-master"] * 2 + ["bf16"] * 2
+    assert [plan.sizes.config.gradient_checkpointing for plan in candidates[:4]] == [False, True] * 2
+    assert [plan.sizes.microbatch_size for plan in candidates] == [8] * 4 + [4, 2, 1]
     for plan in candidates:
-        config = plan.run.config
-        assert config.precision == plan.run.precision.name and config.update_batch_size == 8
+        config = plan.sizes.config
+        assert config.precision == plan.sizes.precision.name and config.update_batch_size == 8
         assert base().with_changes(config=config, precision=PRECISIONS[config.precision]).peak == plan.peak
     for budget in (40, 20, 12, 6, 4):
         chosen, lines = choose_candidate(memory_plan, budget * GIB, GPU_PRECISIONS[True])
@@ -119,28 +119,28 @@ def test_each_candidate_has_its_own_plan_and_the_first_that_fits_is_chosen():
 
 
 def test_no_candidate_changes_the_micro_batch_of_a_loss_that_depends_on_it():
-    sizes = [plan.run.microbatch_size for plan in all_candidates(qwen(loss_type="bnpo"), GPU_PRECISIONS[True])]
+    sizes = [plan.sizes.microbatch_size for plan in all_candidates(qwen(loss_type="bnpo"), GPU_PRECISIONS[True])]
     assert sizes == [8] * 4
 
 
 def test_a_rollout_that_does_not_fit_is_planned_in_parts():
-    config = make_config(T=256, G=16, B=4096, b=4096, gradient_checkpointing=True)
+    config = config_of_sizes(T=256, G=16, B=4096, b=4096, gradient_checkpointing=True)
     config = replace(config, per_device_train_batch_size=16, gradient_accumulation_steps=256)
     memory_plan = plan_step("qwen2", "bf16", config, 256, "cuda")
     chosen, lines = choose_candidate(memory_plan, 24 * GIB, ("bf16",))
-    num_parts = chosen.run.rollout_parts
+    num_parts = chosen.sizes.rollout_parts
     assert memory_plan.totals["rollout"] > 40 * GIB and chosen.fits(24 * GIB)
     assert 256 % num_parts == 0 and num_parts > 1
     assert not chosen.with_changes(rollout_parts=num_parts // 2).fits(24 * GIB), "no finer than it has to be"
     assert f"rollout in {num_parts} parts, the first that fits" in lines[-1]
     with_environment = memory_plan.with_changes(has_environment=True)
     chosen, lines = choose_candidate(with_environment, 24 * GIB, ("bf16",))
-    assert chosen.run.rollout_parts == 1 and lines[-1].startswith("none of them fits"), "episodes are sampled at once"
+    assert chosen.sizes.rollout_parts == 1 and lines[-1].startswith("none of them fits"), "episodes are sampled at once"
     assert choose_candidate(with_environment, 200 * GIB, ("bf16",))[1][-1].startswith("chosen: bf16")
 
 
 def peak_of(precision, checkpointing, prompts, rows, L, T, beta=0.0):
-    config = make_config(T=T, G=4, B=4 * prompts, b=4 * prompts, gradient_checkpointing=checkpointing, beta=beta)
+    config = config_of_sizes(T=T, G=4, B=4 * prompts, b=4 * prompts, gradient_checkpointing=checkpointing, beta=beta)
     config = replace(config, per_device_train_batch_size=rows, gradient_accumulation_steps=4 * prompts // rows)
     return base().with_changes(config=config, precision=PRECISIONS[precision], prompt_length=L).peak
 

@@ -17,10 +17,10 @@ from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder
 from grpo_lab.rollout.forward.fast_paths import FAST_FAMILIES, has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from tests.support.architectures import ARCHITECTURES, WINDOW, make_architecture
+from tests.support.fake_cuda_graph import Tape, without_capture
 from tests.support.sampling import logprobs_of, sample, tokens_of
-from tests.support.tape import Tape, without_capture
 
 PROMPTS = [
     [{"role": "user", "content": "1+1=?0123"}],
@@ -90,7 +90,9 @@ def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkey
     with torch.no_grad():
         decoder = GraphDecoder(model, DecoderSpec(2, 64, SamplingParams(2, 8), (3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
-        decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
+        decoder.begin_part(
+            EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0))
+        )
         with Tape() as tape:
             decoder.step()
     assert tape.read_tensors

@@ -24,7 +24,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.models.folders import find_folder
 from grpo_lab.models.packaged import SMOLLM2, converted_folder
 from grpo_lab.rewards import last_number_reward
-from grpo_lab.tasks.short import short_sums
+from grpo_lab.tasks.short_sums import short_sums
 from grpo_lab.trainer import train
 from tests.support.file_faults import Killed
 from tests.support.model_files import digest, file_states

@@ -12,7 +12,7 @@ import torch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.tasks import addition_problems
 from grpo_lab.trainer.collecting import make_experience
-from tests.support.family import FAMILY
+from tests.support.loss_family_record import FAMILY
 from tests.support.sampling import sample
 from tests.support.scripts import load_script
 from tests.support.small_policy import make_policy

@@ -35,7 +35,7 @@ from grpo_lab import train
 from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.objective import policy_loss
-from tests.config.test_config import test_loss_result_depends_on_exactly_the_settings_it_reads
+from tests.config.test_settings import test_loss_result_depends_on_exactly_the_settings_it_reads
 from tests.trainer.test_loop_step import test_micro_batch_size_changes_no_gradient_except_with_bnpo
 
 ones = torch.ones(1, 2)

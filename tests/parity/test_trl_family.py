@@ -11,7 +11,7 @@ from grpo_lab.objective import policy_loss
 from tests.parity.engines import VERSIONS as INSTALLED
 from tests.parity.engines import require_engine, trl_loss
 from tests.support.agreement import assert_agree, draw, draw_batch
-from tests.support.family import FAMILY, VERSIONS
+from tests.support.loss_family_record import FAMILY, VERSIONS
 
 trl = require_engine("trl")
 P, G, T = 3, 4, 7

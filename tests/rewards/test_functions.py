@@ -16,7 +16,7 @@ from grpo_lab.rewards import (
 )
 from grpo_lab.rewards.functions import check_signatures
 from grpo_lab.rewards.gym import gym_reward
-from tests.support.scored import GOOD, constant_reward, score
+from tests.support.constant_rewards import GOOD, constant_reward, score
 
 
 def test_a_signature_that_does_not_fit_is_explained():

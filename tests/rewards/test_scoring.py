@@ -25,7 +25,7 @@ from grpo_lab.rewards import (
 )
 from grpo_lab.rewards.scoring import RewardError
 from tests.support.agreement import many_examples
-from tests.support.scored import GOOD, constant_reward, score
+from tests.support.constant_rewards import GOOD, constant_reward, score
 
 values = st.one_of(st.none(), st.floats(-10, 10, width=32), st.integers(-3, 3), st.booleans())
 

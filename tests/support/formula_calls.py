@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grpo_lab.objective import LOSS_TYPES
 from grpo_lab.toys.guess import GuessPolicy, GuessWorld
-from tests.support.steps import make_config, plan_step
+from tests.support.planned_steps import config_of_sizes, plan_step
 
 POLICY = GuessPolicy(GuessWorld(3, 2))
 SIZES = (3, 5, 7, 11, 13, 17)
@@ -38,7 +38,7 @@ CALLS = {
     "realised_share": [{"learning_rate": 1e-3, "steps": 2, "precision": "fp32"}],
     "pass_at_k": [{"n": 5, "c": 2, "k": 2}],
     "adam_8bit_bytes": [{"size": 2**20}],
-    "optimizer_snapshots": [{"run": plan_step("small", mode, make_config()).run} for mode in ("fp32", "bf16")],
+    "optimizer_snapshots": [{"sizes": plan_step("small", mode, config_of_sizes()).sizes} for mode in ("fp32", "bf16")],
     "format_reward": [COMPLETIONS],
     **{f"{kind}_reward": [COMPLETIONS | ANSWERS] for kind in ("accuracy", "contains", "graded", "math", "number")},
     "gigpo_advantages": [{"scale": "group"}],

@@ -9,7 +9,7 @@ CONFIG = {
     "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
 }  # fmt: skip
 LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules": ["q_proj", "down_proj"]}
-ENGINE_ARGUMENTS_BY_WAY = {
+ENGINE_ARGUMENTS = {
     "DDP": {"fsdp": False, "lora": None},
     "FSDP2": {"fsdp": True, "lora": None},
     "LoRA": {"fsdp": False, "lora": LORA},

@@ -141,7 +141,7 @@ def test_drawn_lengths_may_have_a_small_mean(mean):
 
 def test_a_step_at_the_peaks_ends_with_the_slowest_replica():
     gpu, lengths = Gpu(flops=100.0, memory_bandwidth=10.0), torch.tensor([1, 2, 3, 7])
-    sampling, learning = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt=2, gpu=gpu)
+    sampling, learning = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt_length=2, gpu=gpu)
     slowest = decoding_seconds(torch.tensor([[3, 7]]), 2, 5.0, 1.0, 2, gpu).item()
     assert sampling == pytest.approx(slowest)
     # For each token, 2 K operations for the log-probabilities and 8 K for the update.

@@ -15,7 +15,7 @@ from grpo_lab.train import checks
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import checks as run_checks
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.small_policy import ROWS, make_config, make_policy
 from tests.support.tool_policy import make_tool_policy
 

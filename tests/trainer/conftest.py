@@ -33,7 +33,7 @@ def whole_run(tmp_path_factory):
 
 
 @pytest.fixture
-def shapes(monkeypatch):
+def logprob_call_shapes(monkeypatch):
     """A list of (columns of the prompts, rows, columns of the completions) for each call of `compute_logprobs`."""
     sizes, compute_logprobs = [], experience_logprobs.compute_logprobs
 

@@ -48,7 +48,7 @@ SETTINGS_OF_UPDATES = (
 )
 
 
-@pytest.mark.parametrize(("settings", "rows"), few_fast([(each,) for each in SETTINGS_OF_UPDATES], (16, 3)))
+@pytest.mark.parametrize(("settings", "rows"), few_fast([(case,) for case in SETTINGS_OF_UPDATES], (16, 3)))
 def test_an_update_is_what_a_loop_over_the_policys_tokens_gives(settings, rows):
     """The oracle reads each row alone and without padding, in float64; the micro-batches have different sizes."""
     model, experience, config = experience_of_episodes(**settings)

@@ -7,8 +7,8 @@ from tests.support.small_policy import ragged_experience
 
 def test_rows_have_a_gradient_by_their_advantage_and_their_tokens():
     experience = ragged_experience([2, 0, 3, 1], inactive=(2,))
-    assert experience.rows_with_gradient(every_row=False).tolist() == [True, False, False, True]
-    assert experience.rows_with_gradient(every_row=True).tolist() == [True, False, True, True]
+    assert experience.has_gradient(every_row=False).tolist() == [True, False, False, True]
+    assert experience.has_gradient(every_row=True).tolist() == [True, False, True, True]
 
 
 def test_a_selection_of_rows_selects_every_field():

@@ -21,7 +21,7 @@ from grpo_lab.trainer.collecting import collect
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
 from grpo_lab.trainer.loop import accumulate_gradient
 from grpo_lab.trainer.optim import PolicyOptimizer
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.resuming import SETTINGS_WITH_EVERY_PART, assert_same_end, file_names
 from tests.support.small_policy import (
     ROWS,

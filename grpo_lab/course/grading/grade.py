@@ -148,8 +148,8 @@ class ClassGrades:
             InputError: If the earlier grading was by other formulas.
         """
         if earlier.class_fingerprint != self.class_fingerprint:
-            allowed = "give the secret of the earlier grading, or another folder with --output"
-            raise InputError("variant", None, allowed, problem="differs from that of the earlier grading")
+            expected = "give the secret of the earlier grading, or another folder with --output"
+            raise InputError("variant", None, expected, problem="differs from that of the earlier grading")
 
         def student_id(graded: GradedSubmission) -> tuple[str, str]:
             return graded.submission.student, graded.submission.platform_id

@@ -23,7 +23,7 @@ from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies, decoding_mode
 from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, entropy_of, warp
 from grpo_lab.rollout.decoding.turns import NOT_FORCED, EpisodeTokens
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,10 @@ class Decoder:
         """Say that all parts of a rollout are drawn; a subclass may then free the decoder that it has kept."""
 
     @torch.no_grad()
-    def load(self, prompts: Prompts, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, first_row: int = 0) -> None:
-        """Begin a rollout with these prompts.
+    def begin_part(
+        self, prompts: EncodedPrompts, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, first_row: int = 0
+    ) -> None:
+        """Begin a rollout, or a part of one, with these prompts.
 
         Args:
             prompts: The prompts, P of them.
@@ -140,7 +142,7 @@ class Decoder:
 
     @torch.no_grad()
     def reuse(self, episode_tokens: EpisodeTokens | None = None) -> None:
-        """Prepare another rollout in the same memory with the model's current weights; call `load` afterwards."""
+        """Prepare another rollout in the same memory with the model's current weights; call `begin_part` afterwards."""
         self.episode_tokens = episode_tokens
         for name, weight in self.autocast_weights.items():
             weight.copy_(self.model.get_parameter(name))

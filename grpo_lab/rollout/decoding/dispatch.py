@@ -17,7 +17,7 @@ from grpo_lab.rollout.decoding.graph_decoder import GraphDecoder, reusable_bytes
 from grpo_lab.rollout.decoding.sampling_request import Samples, SamplingRequest
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 
 DECODERS = {"cpu": CpuDecoder, "cuda": GraphDecoder}  # device type to decoder; other types take `Decoder`
 
@@ -85,7 +85,7 @@ def _sample_part(model, request: SamplingRequest, num_rollout_rows: int | None =
     """
     num_prompts, prompt_length = request.prompts.ids.shape
     # One forward pass reads all tokens of the prompts but the last. If every prompt is one token long, there are none.
-    all_but_last = Prompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
+    all_but_last = EncodedPrompts(request.prompts.ids[:, :-1], request.prompts.mask[:, :-1])
     prompt_cache = packed_prompts(model, all_but_last) if all_but_last.mask.any() else None
     decoder_class = _decoder_class(model)
     num_columns = decoder_class.columns_for(prompt_length, request.sampling.max_completion_length)
@@ -93,7 +93,7 @@ def _sample_part(model, request: SamplingRequest, num_rollout_rows: int | None =
         num_prompts, num_columns, request.sampling, request.eos_token_ids, request.pad_token_id, num_rollout_rows
     )
     with decoder_class.for_rollout(model, spec, request.episode_tokens) as decoder:
-        decoder.load(request.prompts, prompt_cache, first_row)
+        decoder.begin_part(request.prompts, prompt_cache, first_row)
         steps = decoder.run(request.sampling.max_completion_length)
         samples = decoder.read_samples(prompt_length, steps)
         del decoder  # while this variable exists, the memory of the decoder cannot be freed

@@ -27,7 +27,7 @@ from grpo_lab.rollout.decoding.sampling_request import Samples
 from grpo_lab.rollout.decoding.turns import EpisodeTokens
 from grpo_lab.rollout.forward.attention import attention_dtype
 
-CAPACITY_STEP = 64  # the number of columns of the cache is a multiple of this: then kernels take a mask without a copy
+COLUMN_MULTIPLE = 64  # the cache has a multiple of this number of columns: then kernels take a mask without a copy
 STEPS_PER_CHECK = 16  # steps between two checks whether all rows have ended; for each check the host waits for the GPU
 WARM_UP_STEPS = 3  # steps before the capture: libraries initialise themselves at first use, which no graph can record
 
@@ -205,7 +205,7 @@ def fixed_columns(prompt_length: int, completion_length: int) -> int:
 
     S = 64 \left\lceil \frac{L + T}{64} \right\rceil \tag{8.19}
     """
-    return CAPACITY_STEP * -(-(prompt_length + completion_length) // CAPACITY_STEP)  # scalar (8.19)
+    return COLUMN_MULTIPLE * -(-(prompt_length + completion_length) // COLUMN_MULTIPLE)  # scalar (8.19)
 
 
 @cache

@@ -15,7 +15,7 @@ from transformers.generation import (
 
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding.turns import EpisodeTokens
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 
 NOT_FINITE = (
     "the model's logits are not finite, so nothing can be sampled: its weights are damaged, or have grown beyond all "
@@ -27,7 +27,7 @@ NOT_FINITE = (
 class SamplingRequest:
     """A request to draw G completions of each of P prompts."""
 
-    prompts: Prompts
+    prompts: EncodedPrompts
     sampling: SamplingParams
     eos_token_ids: tuple[int, ...]  # the tokens that end a completion
     pad_token_id: int  # fills a row after its end
@@ -43,7 +43,7 @@ class SamplingRequest:
         """Split the request into `num_parts` requests for equally many consecutive prompts; `num_parts` divides P."""
         assert len(self.prompts.ids) % num_parts == 0, f"{num_parts} parts of {len(self.prompts.ids)} prompts"
         prompts = zip(self.prompts.ids.chunk(num_parts), self.prompts.mask.chunk(num_parts), strict=True)
-        return [replace(self, prompts=Prompts(ids, mask)) for ids, mask in prompts]
+        return [replace(self, prompts=EncodedPrompts(ids, mask)) for ids, mask in prompts]
 
 
 class Samples(NamedTuple):

@@ -63,10 +63,10 @@ class Environment:
         """The functions and the settings of the environment, which a resumed run compares with those it began with."""
         raise NotImplementedError
 
-    def with_max_turns(self, max_turns: int) -> "Environment":
-        """Return the environment with this maximum number of turns; one without such a limit refuses it."""
+    def with_max_tool_calling_iterations(self, limit: int) -> "Environment":
+        """Return the environment with this maximum number of turns to which it replies; one without it refuses."""
         expected = "leave it out: this environment has no limit of turns that could be set"
-        raise InputError("max_tool_calling_iterations", max_turns - 1, expected)
+        raise InputError("max_tool_calling_iterations", limit, expected)
 
     def with_tool_timeout(self, tool_timeout: float) -> "Environment":
         """Return the environment with this limit of a call in seconds; one without such a limit refuses it."""

@@ -15,7 +15,7 @@ from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import Samples
 from grpo_lab.rollout.decoding.turns import EpisodeTokens, StopStrings, Turn
 from grpo_lab.rollout.forward.modes import evaluation_mode
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.rollout.prompting.tags import texts_for_rewards
 from grpo_lab.rollout.rollout import Episode, Rollout
 from grpo_lab.rollout.sample import make_sampling_request
@@ -25,7 +25,7 @@ from grpo_lab.rollout.sample import make_sampling_request
 def sample_turns(
     model,
     tokenizer,
-    encoded: Prompts,
+    encoded: EncodedPrompts,
     sampling: SamplingParams,
     reply: Callable[[list[Turn]], Sequence[list[int] | None]],
     *,
@@ -56,7 +56,7 @@ def sample_turns(
 
 
 def _rollout_of_episodes(
-    prompts: Prompts, episode_tokens: EpisodeTokens, samples: Samples, texts: list[str], pad_token_id: int
+    prompts: EncodedPrompts, episode_tokens: EpisodeTokens, samples: Samples, texts: list[str], pad_token_id: int
 ) -> Rollout:
     """Return the rollout of episodes that have ended; the G episodes of a prompt are adjacent.
 

@@ -54,7 +54,7 @@ def make_environment(
     if limit is not None:
         if environment is None:
             raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
-        environment = environment.with_max_turns(limit + 1)
+        environment = environment.with_max_tool_calling_iterations(limit)
     if tool_timeout is not None:
         if environment is None:
             raise InputError("tool_timeout", tool_timeout, "leave it out: there are no tools")

@@ -27,9 +27,9 @@ class TextEnvironment(Environment):
     stop_strings: Sequence[str] = ()
     max_turns: int | None = None
 
-    def with_max_turns(self, max_turns: int) -> "TextEnvironment":
-        """Return the environment with this maximum number of turns."""
-        return replace(self, max_turns=max_turns)
+    def with_max_tool_calling_iterations(self, limit: int) -> "TextEnvironment":
+        """Return the environment with this maximum number of turns to which it replies; one more turn may follow."""
+        return replace(self, max_turns=limit + 1)
 
     def sample(
         self, model, tokenizer, rows: list[dict], sampling: SamplingParams, *, record_turns: bool = False

@@ -19,7 +19,7 @@ from transformers import AttentionInterface, DynamicCache
 
 from grpo_lab.rollout.forward.attention import additive_mask, attention_dtype, gather_tokens, use_attention
 from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, long_rows
-from grpo_lab.rollout.inputs import LogprobInputs, Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
 
 PACKED_ATTENTION = "grpo_lab_packed"  # the name of `attend_packed` in transformers' registry
 
@@ -57,7 +57,7 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     return hidden, predictor_index
 
 
-def packed_prompts(model, prompts: Prompts) -> tuple[DynamicCache, Int[Tensor, "P L"]]:
+def packed_prompts(model, prompts: EncodedPrompts) -> tuple[DynamicCache, Int[Tensor, "P L"]]:
     """Compute the keys and values of prompts, computing each common prefix only once.
 
     Returns:

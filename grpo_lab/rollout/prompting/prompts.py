@@ -3,14 +3,14 @@
 import torch
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.tasks import Rows
 
 MAX_MEASURED_PROMPTS = 200  # number of prompts that are encoded to find the longest one
 
 
-def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> Prompts:
+def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) -> EncodedPrompts:
     """Encode prompts as token ids and mask, padded on the left.
 
     Args:
@@ -29,7 +29,7 @@ def encode_prompts(tokenizer, prompts: list, tools: list[dict] | None = None) ->
     pad = pad_token_id(tokenizer)
     prompt_ids = torch.tensor([[pad] * (length - len(row)) + row for row in ids])
     prompt_mask = torch.tensor([[False] * (length - len(row)) + [True] * len(row) for row in ids])
-    return Prompts(prompt_ids, prompt_mask)
+    return EncodedPrompts(prompt_ids, prompt_mask)
 
 
 def longest_prompt(tokenizer, rows: Rows, tools: list[dict] | None = None) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 
 # An opening or a closing tag: its bracket, the slash of a closing tag, and its name with the closing bracket.
 _TAG = re.compile(r"(<)(/?)([A-Za-z_][\w:-]*>)|(\[)(/?)(THINK\])|(◁)(/?)(\w+▷)")
@@ -31,7 +31,7 @@ def thought_prefix(tokenizer, prompt_ids: list[int]) -> str:
     return match[0] if match else ""
 
 
-def thought_prefixes(tokenizer, prompts: Prompts) -> list[str]:
+def thought_prefixes(tokenizer, prompts: EncodedPrompts) -> list[str]:
     """Return the `thought_prefix` of each prompt."""
     return [thought_prefix(tokenizer, ids[is_token].tolist()) for ids, is_token in zip(*prompts, strict=True)]
 
@@ -82,7 +82,7 @@ class TagKeepingTokenizer:
 
 
 def texts_for_rewards(
-    tokenizer, completion_ids: list[list[int]], prompts: Prompts, eos_token_ids: Iterable[int]
+    tokenizer, completion_ids: list[list[int]], prompts: EncodedPrompts, eos_token_ids: Iterable[int]
 ) -> list[str]:
     """Return the text of each completion as the rewards see it.
 

@@ -19,7 +19,7 @@ from grpo_lab.rollout.decoding.gpu_memory import fewest_parts, free_gpu_bytes, p
 from grpo_lab.rollout.decoding.graph_decoder import exponential_race, fixed_columns
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest, entropy_of
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from tests.support.few_fast import few_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.small_policy import make_exact, make_policy
@@ -140,7 +140,7 @@ def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkey
     assert max(read) == len(rows) and torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize(("settings", "pad_is_end"), few_fast([(each,) for each in SETTINGS], (False, True)), ids=str)
+@pytest.mark.parametrize(("settings", "pad_is_end"), few_fast([(case,) for case in SETTINGS], (False, True)), ids=str)
 def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
     model, tokenizer = make_policy(pad_is_end=pad_is_end)
     (dynamic, static), (after_dynamic, after_static) = sample_by_both(model, tokenizer, generations=20, **settings)
@@ -224,7 +224,7 @@ def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypa
 
 def test_parts_of_a_request_have_equally_many_prompts():
     ids = torch.arange(12).view(6, 2)
-    request = SamplingRequest(Prompts(ids, ids >= 0), SamplingParams(2, 3), (3,), 3)
+    request = SamplingRequest(EncodedPrompts(ids, ids >= 0), SamplingParams(2, 3), (3,), 3)
     parts = request.in_parts(3)
     assert [len(part.prompts.ids) for part in parts] == [2, 2, 2]
     assert torch.equal(torch.cat([part.prompts.ids for part in parts]), ids)

@@ -1,6 +1,7 @@
 """The conditions for capturing the decoding step as a CUDA graph, checked without a GPU.
 
-The step is recorded and repeated on the CPU (support/tape.py), and run on a fake GPU (support/fake_device.py).
+The step is recorded and repeated on the CPU (support/fake_cuda_graph.py), and run on a
+fake GPU (support/fake_device.py).
 """
 
 import weakref
@@ -14,8 +15,9 @@ from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
 from grpo_lab.rollout.decoding.graph_decoder import DecoderPool, GraphDecoder
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.trainer import train
+from tests.support.fake_cuda_graph import Tape, address, capture_on_the_cpu, refuse_synchronization, without_capture
 from tests.support.fake_device import fake_gpu, fake_qwen2
 from tests.support.peak import tensors
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, sample
@@ -28,7 +30,6 @@ from tests.support.small_policy import (
     weights,
     without_times,
 )
-from tests.support.tape import Tape, address, capture_on_the_cpu, refuse_synchronization, without_capture
 
 PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
 
@@ -67,7 +68,9 @@ def test_steps_between_two_checks_for_the_end_change_no_completion(length, every
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = GraphDecoder(model, DecoderSpec(prompts, 64, SamplingParams(2, 8, **settings), (3, 4), 3))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    decoder.load(Prompts(ids, ids > 0), packed_prompts(model, Prompts(ids[:, :-1], ids[:, :-1] > 0)))
+    decoder.begin_part(
+        EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0))
+    )
     return decoder
 
 
@@ -185,7 +188,7 @@ def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
         sampling = SamplingParams(rows // 8, 512, **settings)
         decoder = GraphDecoder(model, DecoderSpec(8, capacity, sampling, (151643, 151645), 151643))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        decoder.load(Prompts(ids, ids == 0), None)
+        decoder.begin_part(EncodedPrompts(ids, ids == 0), None)
         with OnTheGPU():
             decoder.step()
     return decoder

@@ -12,10 +12,10 @@ from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.trainer.collecting import make_experience
 from grpo_lab.trainer.experience_logprobs import completion_logprobs, logprobs_without_gradient
 from grpo_lab.trainer.metrics import rollout_metrics
+from tests.support.fake_cuda_graph import capture_on_the_cpu
 from tests.support.few_fast import few_fast
 from tests.support.sampling import PROMPTS, logprobs_of, next_logits, sample, tokens_of
 from tests.support.small_policy import END, make_config, make_exact, make_policy
-from tests.support.tape import capture_on_the_cpu
 from tests.support.text_episodes import STOP_STRINGS, reply_by_length
 
 G, T = 8, 24

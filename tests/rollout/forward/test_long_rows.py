@@ -19,7 +19,7 @@ from grpo_lab.rollout.forward.long_rows import (
 )
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from grpo_lab.rollout.forward.packing import packed_prompts
-from grpo_lab.rollout.inputs import Prompts
+from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.trainer.run.checks import check_run_inputs
 from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.few_fast import few_fast
@@ -88,7 +88,7 @@ def test_long_rows_without_a_mask_equal_the_masked_way_with_gradients(way, check
 @pytest.mark.parametrize("way", WAYS)
 def test_the_keys_of_long_prompts_equal_those_of_the_masked_way(way, monkeypatch):
     model = random_policy("small", dtype=torch.float64)
-    prompts = Prompts(unequal_rows().prompt_ids, unequal_rows().prompt_mask)
+    prompts = EncodedPrompts(unequal_rows().prompt_ids, unequal_rows().prompt_mask)
     with torch.no_grad():
         expected, index = packed_prompts(model, prompts)
         monkeypatch.setattr(packing, "LONGEST_MASKED", 2)

@@ -22,7 +22,7 @@ from tests.parity.engines import require_engine
 from tests.support.replay import train_and_record
 from tests.support.small_policy import make_config, make_policy, save_policy
 from tests.support.torchrun import ROOT, end_of_errors, torchrun
-from tests.support.two_processes import CONFIG, ENGINE_ARGUMENTS_BY_WAY, FUNCTIONS, LORA, ROWS
+from tests.support.two_processes import CONFIG, ENGINE_ARGUMENTS, FUNCTIONS, LORA, ROWS
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gloo between processes: tried on Linux")
 
@@ -46,29 +46,29 @@ def ours(request, tmp_path_factory):
 @pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize(
-    ("way", "ours"),
-    [(way, ENGINE_ARGUMENTS_BY_WAY[way]["lora"]) for way in ENGINE_ARGUMENTS_BY_WAY],
+    ("setup", "ours"),
+    [(setup, ENGINE_ARGUMENTS[setup]["lora"]) for setup in ENGINE_ARGUMENTS],
     indirect=["ours"],
-    ids=ENGINE_ARGUMENTS_BY_WAY,
+    ids=ENGINE_ARGUMENTS,
 )
-def test_on_two_processes_the_same_completions_make_the_same_run(way, ours, tmp_path):
+def test_on_two_processes_the_same_completions_make_the_same_run(setup, ours, tmp_path):
     lora, folder, history, updates, model = ours
     for name in ("base", "rollouts.json"):
         (tmp_path / name).symlink_to(folder / name)
-    done = torchrun(str(ROOT / "tests/train/engines/on_processes.py"), str(tmp_path), way)
+    done = torchrun(str(ROOT / "tests/train/engines/on_processes.py"), str(tmp_path), setup)
     assert done.returncode == 0, end_of_errors(done)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     total = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert len(updates) == len(ranks[0]["updates"]) == 6
     for number, (first, second, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
-        assert (first["numbers"] < 0.6 * total) == ENGINE_ARGUMENTS_BY_WAY[way]["fsdp"], (
+        assert (first["numbers"] < 0.6 * total) == ENGINE_ARGUMENTS[setup]["fsdp"], (
             "in pieces, a process holds about half"
         )
         assert all(all(map(torch.equal, first[key], second[key])) for key in ("gradients", "weights"))
         # Adam also makes a full step for a gradient that is a rounding error, so weights differ after the first update.
         atol = 3e-7 if number == 0 else 3e-5
         torch.testing.assert_close(first["gradients"], expected["gradients"], rtol=1e-3, atol=atol)
-    if ENGINE_ARGUMENTS_BY_WAY[way]["fsdp"]:
+    if ENGINE_ARGUMENTS[setup]["fsdp"]:
         assert ranks[0]["known"] > 0 and ranks[1]["known"] != ranks[0]["known"], "the first process alone read them"
     trained, _ = load_policy(tmp_path / "out", precision="fp32")  # one process reads the model that two have written
     ids = torch.arange(12)[None]
@@ -101,11 +101,13 @@ OPTIONS = {"DDP": [], "FSDP2": ["--fsdp"], "LoRA": ["--use_peft"], "FSDP2 and Lo
 
 @pytest.mark.slow
 @on_linux
-@pytest.mark.parametrize("way", ["FSDP2 and LoRA"])  # includes the other ways; the parameters ("way", OPTIONS) run all
-def test_a_run_with_a_killed_process_ends_with_a_message_and_resumes(way, tmp_path):
+@pytest.mark.parametrize(
+    "setup", ["FSDP2 and LoRA"]
+)  # includes the other setups; the parameters ("setup", OPTIONS) run all
+def test_a_run_with_a_killed_process_ends_with_a_message_and_resumes(setup, tmp_path):
     require_engine("trl")
     (tmp_path / "dying.py").write_text(DYING)
-    run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *OPTIONS[way]]
+    run = ["-m", "grpo_lab.train", "--output_dir", "out", *QUICK, *REWARD, *OPTIONS[setup]]
     died = torchrun(*run, cwd=tmp_path, DIES="4")
     assert died.returncode == 1 and "Signal 9 (SIGKILL)" in died.stderr, end_of_errors(died)
     assert "Stopped: one of the 2 processes is gone. 'out/checkpoint-2' is saved. Go on with\n  " in died.stderr

@@ -16,7 +16,7 @@ from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import train
 from grpo_lab.trainer.run.folder import RunFolder
 from tests.parity.engines import require_engine
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.replay import replay_on_trl, train_and_record
 from tests.support.resuming import file_names, metrics_in
 from tests.support.small_policy import letter_reward, make_config, same_weights, weights, without_times

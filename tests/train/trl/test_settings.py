@@ -16,7 +16,7 @@ from grpo_lab.train.trl import settings as trl_settings
 from grpo_lab.train.trl.entry import Handling
 from grpo_lab.train.trl.table import settings_handled
 from tests.parity.engines import require_engine
-from tests.support.refused import refusal_of
+from tests.support.refusals import refusal_of
 from tests.support.small_policy import letter_reward, make_config
 from tests.support.trl_differences import MEANINGS
 

@@ -88,12 +88,12 @@ class ToolEnvironment(Environment):
         self.has_reward = callable(getattr(self.environment_class, "get_reward", None))
         self.has_state = callable(getattr(self.environment_class, "get_state", None))
 
-    def with_max_turns(self, max_turns: int) -> "ToolEnvironment":
-        """Return the environment with this maximum number of turns, one more than those with calls."""
-        if self.max_tool_calling_iterations == max_turns - 1:
+    def with_max_tool_calling_iterations(self, limit: int) -> "ToolEnvironment":
+        """Return the environment with this maximum number of turns with calls; one more turn may follow."""
+        if self.max_tool_calling_iterations == limit:
             return self
         limited = copy.copy(self)
-        limited.max_tool_calling_iterations = max_turns - 1
+        limited.max_tool_calling_iterations = limit
         return limited
 
     def with_tool_timeout(self, tool_timeout: float) -> "ToolEnvironment":

@@ -1,4 +1,4 @@
-"""The table of the advantages, with one entry for each value of the setting `advantage`."""
+"""The table of the estimators of advantages, with one entry for each value of the setting `advantage`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class RewardBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Advantage:
+class AdvantageEstimator:
     """An entry of `ADVANTAGES`: how a run with `advantage = NAME` computes advantages, and what that needs.
 
     Args:
@@ -50,31 +50,31 @@ class Advantage:
 
 
 # The following functions pass tensors of the batch and settings to the formulas in formulas.py and turns.py.
-def batch_group_advantages(batch: RewardBatch, config: Any) -> Tensor:
+def group_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     return group_advantages_where_rewarded(batch.rewards, batch.has_reward, config.scale_rewards)
 
 
-def batch_rloo_advantages(batch: RewardBatch, config: Any) -> Tensor:
+def rloo_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(rloo_advantages, batch.has_reward, batch.rewards)
 
 
-def batch_best_of_group(batch: RewardBatch, config: Any) -> Tensor:
+def best_of_group_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(best_of_group, batch.has_reward, batch.rewards)
 
 
-def batch_rewards_as_advantages(batch: RewardBatch, config: Any) -> Tensor:
+def rewards_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     return torch.where(batch.has_reward, batch.rewards, 0)
 
 
-def batch_turn_advantages(batch: RewardBatch, config: Any) -> Tensor:
+def turn_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask)
 
 
-def batch_state_advantages(batch: RewardBatch, config: Any) -> Tensor:
+def state_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
 
 
-def batch_gigpo_advantages(batch: RewardBatch, config: Any) -> Tensor:
+def gigpo_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     compute = partial(gigpo_advantages, scale=config.scale_rewards)
     return advantages_where_rewarded(compute, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
 
@@ -85,13 +85,13 @@ def check_gigpo(config: Any) -> None:
 
 
 ADVANTAGES = {
-    "group": Advantage(batch_group_advantages, reads=("scale_rewards",)),
-    "rloo": Advantage(batch_rloo_advantages),
-    "best_of_group": Advantage(batch_best_of_group),
-    "none": Advantage(batch_rewards_as_advantages, smallest_group=1),
-    "turn": Advantage(batch_turn_advantages, per_turn=True),
-    "state": Advantage(batch_state_advantages, per_turn=True, reads_states=True),
-    "gigpo": Advantage(
-        batch_gigpo_advantages, reads=("scale_rewards",), per_turn=True, reads_states=True, check=check_gigpo
+    "group": AdvantageEstimator(group_advantages_of_batch, reads=("scale_rewards",)),
+    "rloo": AdvantageEstimator(rloo_advantages_of_batch),
+    "best_of_group": AdvantageEstimator(best_of_group_of_batch),
+    "none": AdvantageEstimator(rewards_of_batch, smallest_group=1),
+    "turn": AdvantageEstimator(turn_advantages_of_batch, per_turn=True),
+    "state": AdvantageEstimator(state_advantages_of_batch, per_turn=True, reads_states=True),
+    "gigpo": AdvantageEstimator(
+        gigpo_advantages_of_batch, reads=("scale_rewards",), per_turn=True, reads_states=True, check=check_gigpo
     ),
 }

@@ -23,7 +23,7 @@ UNTIED = shapes.SHAPES["small"] | {
 }
 
 
-def make_config(T=48, G=4, B=8, b=8, **others):
+def config_of_sizes(T=48, G=4, B=8, b=8, **others):
     sizes = {"per_device_train_batch_size": b, "gradient_accumulation_steps": B // b, "disable_tqdm": True}
     return GRPOConfig(num_generations=G, generation_batch_size=B, max_completion_length=T, **(sizes | others))
 
@@ -36,7 +36,7 @@ def plan_step(shape, precision, config, L=16, device_type="cpu", **others) -> Me
 
 def planned_bytes(memory_plan: MemoryPlan, phase: str) -> int:
     """Return the planned bytes of a phase beyond those before the step."""
-    return memory_plan.totals[phase] - sum(resident_bytes(memory_plan.run).values())
+    return memory_plan.totals[phase] - sum(resident_bytes(memory_plan.sizes).values())
 
 
 def policy(shape, precision, config):
@@ -74,7 +74,7 @@ def rollout_of(precision, T, B):
     model.generation_config.eos_token_id = None
     set_origin(model, precision=precision)
     prompts = ["a" * (30 - number % 2) for number in range(B // 8)]
-    config = make_config(T=T, G=8, B=B, b=B)
+    config = config_of_sizes(T=T, G=8, B=B, b=B)
 
     def rollout():
         with autocast(model, config):

@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_lab import tasks
-from grpo_lab.tasks.short import short_sum_row, short_sum_split, short_sums
+from grpo_lab.tasks.short_sums import short_sum_row, short_sum_split, short_sums
 from tests.support.rows import question_of
 
 
