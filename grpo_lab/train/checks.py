@@ -15,8 +15,8 @@ from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
-from grpo_lab.train.engines.processes import is_main
 from grpo_lab.train.plan import RunPlan
+from grpo_lab.train.processes import is_main
 from grpo_lab.trainer.run.checks import RunCheck, input_checks
 from grpo_lab.trainer.run.folder import check_folder
 from grpo_lab.trainer.run.trackers import check_trackers

@@ -16,7 +16,7 @@ from grpo_lab.config.defaults import default_settings, describe_defaults, is_tin
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.engine import Engine
-from grpo_lab.train.engines.options import make_engine
+from grpo_lab.train.engines.factory import make_engine
 
 if TYPE_CHECKING:  # needs transformers
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
