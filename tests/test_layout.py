@@ -127,7 +127,7 @@ TRAINER = (
     "run",
     "loop",
 )
-TRAIN = ("processes", "trl", "engines", "options", "plan", "checks", "cli")
+TRAIN = ("processes", "trl", "engines", "options", "plan", "checks", "dry_run", "cli")
 
 ROOMS = {"rollout": ROLLOUT, "trainer": TRAINER, "train": TRAIN}
 
