@@ -127,9 +127,12 @@ TRAINER = (
     "run",
     "loop",
 )
+TRAIN = ("processes", "trl", "engines", "options", "plan", "checks", "dry_run", "cli")
+
+ROOMS = {"rollout": ROLLOUT, "trainer": TRAINER, "train": TRAIN}
 
 
-@pytest.mark.parametrize(("part", "rooms"), [("rollout", ROLLOUT), ("trainer", TRAINER)], ids=["rollout", "trainer"])
+@pytest.mark.parametrize(("part", "rooms"), ROOMS.items(), ids=ROOMS)
 def test_the_rooms_of_a_part_import_one_way(part, rooms):
     assert top(PACKAGE / part) == set(rooms)
     for number, room in enumerate(rooms, 1):

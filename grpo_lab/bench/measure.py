@@ -1,8 +1,8 @@
 """The measurements: a whole run, by our own loop or by TRL; or a step of our own loop, phase by phase.
 
 Each measurement runs in its own process. Two runs are comparable because the engines give both the same model,
-precision, order of problems and learning rate at each update, and time the steps in the same way (tests/train/engines).
-The engines differ in what they do inside a step.
+precision, order of problems and learning rate at each update, and time the steps in the same way (tests/train). The
+engines differ in what they do inside a step.
 """
 
 import platform

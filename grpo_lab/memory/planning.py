@@ -26,6 +26,7 @@ from grpo_lab.rollout.prompting.prompts import longest_prompt
 
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
 LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters, which needs more memory than LoRA"
+OTHER_ENGINE_NOT_PLANNED = "memory: not planned; the plan is for our own loop, not for --engine trl"
 
 
 @dataclass(frozen=True)

@@ -1,46 +1,17 @@
-"""The checks of a run before its model is loaded, and the report of `--dry_run`."""
-
-import itertools
-import sys
-from collections.abc import Iterable, Iterator
+"""The checks of a run before its model is loaded, which a dry run makes too."""
 
 import torch
 from transformers import AutoModelForCausalLM
 
-from grpo_lab.base.checks import InputError
-from grpo_lab.base.commands import user_error_lines
-from grpo_lab.base.language import counted
-from grpo_lab.config.precision import pick_precision
-from grpo_lab.memory.planning import LORA_NOT_PLANNED, plan_memory
 from grpo_lab.models.adapters import lora_config
-from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
-from grpo_lab.rollout.prompting.templates import render_prompt
-from grpo_lab.train.engines.processes import is_main
 from grpo_lab.train.plan import RunPlan
+from grpo_lab.train.processes import is_main
 from grpo_lab.trainer.run.checks import RunCheck, input_checks
 from grpo_lab.trainer.run.folder import check_folder
 from grpo_lab.trainer.run.trackers import check_trackers
 
-NOT_TRIED = "loading the weights, sampling, calling a reward function or a tool, logging in to a tracker"
 
-
-def check_plan(plan: RunPlan, problems: list[str] | None = None) -> list[str]:
-    """Make all checks of a run before its weights are loaded, and return what they check, in words.
-
-    problems: A list to which the error of each check that fails is added, as one line. None: the first error is raised.
-    """
-    checks = plan_checks(plan)
-    for check in checks:
-        try:
-            check.function()
-        except (InputError, OSError) as error:
-            if problems is None:
-                raise
-            problems += user_error_lines(error)
-    return [check.description for check in checks]
-
-
-def plan_checks(plan: RunPlan) -> list[RunCheck]:
+def checks_of_plan(plan: RunPlan) -> list[RunCheck]:
     """Return the checks of a run in their order: those of its engine and its folder, its inputs, and its adapter."""
     checks = [
         RunCheck("settings that this engine can train with", lambda: plan.engine.check(plan.config, plan.environment)),
@@ -48,36 +19,10 @@ def plan_checks(plan: RunPlan) -> list[RunCheck]:
         RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
         *input_checks(plan.inputs),
     ]
-    if plan.engine.lora is not None:
-        checks.append(RunCheck("layers for LoRA", lambda: check_adapter(plan)))
+    lora = plan.engine.lora
+    if lora is not None:
+        checks.append(RunCheck("layers for LoRA", lambda: check_adapter(plan, lora)))
     return checks
-
-
-def report_dry_run(plan: RunPlan, lines: Iterable[str]) -> int:
-    """Print the report of a dry run, and return the exit code: 1 if a problem was found, else 0.
-
-    lines: Lines at the beginning of the report. An InputError while they are made is reported as a problem.
-    """
-    problems: list[str] = []
-    checked = check_plan(plan, problems)
-    try:
-        for line in itertools.chain(lines, plan_lines(plan)):
-            print(line)
-    except InputError as error:
-        problems += user_error_lines(error)
-    # The check of the prompts and the plan both find a prompt that the chat template refuses; it is reported once.
-    problems = list(dict.fromkeys(problems))
-    count = f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}"
-    print(*(f"problem: {line}" for line in problems), f"dry run: {count} found", sep="\n")
-    print(f"  checked: {'; '.join(checked)}\n  not tried: {NOT_TRIED}")
-    return int(bool(problems))
-
-
-def report_invalid_options(error: InputError) -> int:
-    """Print each of the errors because of which there is no plan to check, and return 2, the code of wrong input."""
-    print(*(f"problem: {line}" for line in user_error_lines(error)), sep="\n", file=sys.stderr)
-    print("dry run: nothing else was checked, since these come first", file=sys.stderr)
-    return 2
 
 
 def check_output_folder(plan: RunPlan) -> None:
@@ -92,55 +37,8 @@ def check_tracker_packages(plan: RunPlan) -> None:
         check_trackers(plan.config)
 
 
-def check_adapter(plan: RunPlan) -> None:
+def check_adapter(plan: RunPlan, lora: dict) -> None:
     """Raise InputError if the model does not have the layers that LoRA is to adapt, without reading its weights."""
-    if plan.engine.lora is None:
-        return
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(plan.model_config)
-    lora_config(model, plan.engine.lora)
-
-
-def plan_lines(plan: RunPlan) -> Iterator[str]:
-    """Yield lines on a run: its steps and updates, its memory by phase, and the first prompt as the model sees it.
-
-    The plan is fitted to memory as at the start of the run.
-    """
-    precision = plan.precision
-    plan, fitting_lines = plan.fitted_to_memory()
-    device, rows, config, tokenizer = plan.device, plan.rows, plan.config, plan.tokenizer
-    environment = plan.environment
-    schemas = None if environment is None else environment.schemas
-    is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
-    if not is_planned_for_gpu:
-        yield from fitting_lines
-    yield (
-        f"{config.max_steps:,} steps of {config.prompts_per_step} problems x {config.num_generations} completions, "
-        f"{counted(config.updates_per_step, 'update')} each, {config.microbatch_size} completions at a time; "
-        f"to {config.output_dir}"
-    )
-    if is_planned_for_gpu:
-        yield from fitting_lines
-    elif plan.engine.lora is not None:
-        yield LORA_NOT_PLANNED
-    else:
-        loaded_precision = pick_precision(device, plan.num_parameters, precision)
-        try:
-            yield str(
-                plan_memory(
-                    plan.model_config,
-                    config,
-                    prompt_length=longest_prompt(tokenizer, rows, schemas),
-                    precision=loaded_precision.name,
-                    device_type=device.type,
-                    has_environment=plan.environment is not None,
-                )
-            )
-        except InputError as error:  # the run can train an architecture whose memory cannot be planned
-            yield f"memory: not planned, since {error}"
-    prompt = rows[0]["prompt"]
-    has_instances = environment is not None and environment.has_instances
-    appended_later = ", to which reset may append" * has_instances
-    tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
-    yield f"the first prompt as the model sees it{appended_later}, {tokens} tokens:"
-    yield from (f"  {line}" for line in render_prompt(tokenizer, prompt, tools=schemas).splitlines())
+    lora_config(model, lora)

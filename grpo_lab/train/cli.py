@@ -12,18 +12,21 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS
 from grpo_lab.file_trust import options_naming_code
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
-from grpo_lab.train.engines.processes import process_set_up
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
+from grpo_lab.train.processes import process_set_up
 
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
-    with process_set_up():  # reading a file for TRL prints a table
+    with (
+        process_set_up()
+    ):  # before the options are read, since reading a file for TRL prints, and one process may print
         options, changes = read_options_and_changes(arguments)
         is_dry_run = options.pop("dry_run", False)
-        from grpo_lab.train.checks import check_plan, report_dry_run, report_invalid_options
+        from grpo_lab.train.checks import checks_of_plan
+        from grpo_lab.train.dry_run import report_dry_run, report_invalid_options
 
         try:
             plan = make_plan(options)
@@ -33,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int | None:
             raise
         if is_dry_run:
             return report_dry_run(plan, _opening_lines(plan, changes))
-        check_plan(plan)
+        for check in checks_of_plan(plan):
+            check.function()
         print(*_opening_lines(plan, changes), sep="\n")
         _train(plan)
     return None
@@ -96,8 +100,8 @@ def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
 def _evaluation_command(plan: RunPlan) -> str:
     """Return the command that evaluates the trained model, quoted for this machine's shell."""
     words = [*command_name("evaluate").split(), "--model", str(plan.config.output_dir)]
-    first = ("task", *DATA_OPTION_NAMES, "reward_funcs", "system_prompt", "max_completion_length")
-    for name in dict.fromkeys((*first, *EVALUATE_OPTION_DEFAULTS)):
+    first_names = ("task", *DATA_OPTION_NAMES, "reward_funcs", "system_prompt", "max_completion_length")
+    for name in dict.fromkeys((*first_names, *EVALUATE_OPTION_DEFAULTS)):
         value = plan.options.get(name)
         if value is None or value == EVALUATE_OPTION_DEFAULTS.get(name):
             continue

@@ -16,7 +16,7 @@ from grpo_lab.config.defaults import default_settings, describe_defaults, is_tin
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
 from grpo_lab.tasks import Rows
 from grpo_lab.train.engines.engine import Engine
-from grpo_lab.train.engines.options import make_engine
+from grpo_lab.train.engines.factory import make_engine
 
 if TYPE_CHECKING:  # needs transformers
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -92,20 +92,27 @@ class RunPlan:
         task_lines = self.task_spec.description_lines(self.rows)
         return [*self.step_notes, *task_lines, describe_defaults(self.defaults, self.num_parameters)]
 
+    @property
+    def reason_memory_not_planned(self) -> str | None:
+        """A line that says why the memory of the run is not planned; None if it is."""
+        from grpo_lab.memory.planning import LORA_NOT_PLANNED, OTHER_ENGINE_NOT_PLANNED
+
+        if self.engine.lora is not None:
+            return LORA_NOT_PLANNED
+        return None if self.engine.can_fit_memory else OTHER_ENGINE_NOT_PLANNED
+
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
         """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
 
         On a GPU this chooses the precision, gradient checkpointing and the micro-batch size, on a CPU the micro-batch
         size. A run of a tiny model, with LoRA or on TRL is not changed.
         """
-        from grpo_lab.memory.planning import LORA_NOT_PLANNED, fit_to_memory
+        from grpo_lab.memory.planning import fit_to_memory
 
         if self.has_tiny_model:
             return self, []
-        if self.engine.lora is not None:
-            return self, [LORA_NOT_PLANNED] if self.device.type == "cuda" else []
-        if not self.engine.can_fit_memory:
-            return self, []
+        if (reason := self.reason_memory_not_planned) is not None:
+            return self, [reason] if self.device.type == "cuda" else []
         config, lines = fit_to_memory(
             self.model_config, self.tokenizer, self.rows, self.config, self.device, self.options, self.environment
         )

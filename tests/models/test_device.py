@@ -20,7 +20,7 @@ from grpo_lab.models.device import (
 )
 from grpo_lab.models.folders import count_parameters
 from grpo_lab.train import make_plan
-from grpo_lab.train.checks import plan_lines
+from grpo_lab.train.dry_run import dry_run_lines
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from tests.support.small_policy import make_policy
 
@@ -145,4 +145,4 @@ def test_a_real_model_on_a_cpu_lets_the_process_keep_freed_memory(tiny_below, ca
 def test_a_dry_run_of_a_tiny_model_on_a_gpu_plans_its_memory_in_the_precision_that_it_is_loaded_in(fake_gpu):
     plan = make_plan({"model": "tiny", "output_dir": "out", "max_steps": 1})
     on_gpu = replace(plan, device=fake_gpu(bf16=True))
-    assert "parameters, fp32;" in "\n".join(plan_lines(on_gpu))
+    assert "parameters, fp32;" in "\n".join(dry_run_lines(on_gpu))

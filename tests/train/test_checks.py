@@ -11,7 +11,7 @@ from grpo_lab.models import without_weights
 from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environment
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
-from grpo_lab.train import checks
+from grpo_lab.train import checks, dry_run
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import checks as run_checks
@@ -61,14 +61,15 @@ def called_checks(plan, monkeypatch) -> list[str]:
     with monkeypatch.context() as patches:
         for owner, name in CHECKS:
             patches.setattr(owner, name, lambda *_, name=name: called.append(name))
-        checks.check_plan(plan)
+        for check in checks.checks_of_plan(plan):
+            check.function()
     return called
 
 
 def test_checks_of_a_run_are_those_listed_in_this_test_file(arguments, monkeypatch):
     plan = plan_of(arguments)
     assert called_checks(plan, monkeypatch) == [name for _, name in CHECKS]
-    assert len(checks.plan_checks(plan)) == len(CHECKS)
+    assert len(checks.checks_of_plan(plan)) == len(CHECKS)
     without_lora = plan_of([argument for argument in arguments if argument != "--use_peft"])
     assert called_checks(without_lora, monkeypatch) == [name for _, name in CHECKS[:-1]]
 
@@ -102,10 +103,10 @@ def test_a_dry_run_opens_the_configuration_and_the_tokenizer_once(arguments, mon
 
 def test_a_run_makes_no_check_that_a_dry_run_does_not_make(arguments, monkeypatch):
     """Without the common checks, a run in which each of them fails begins to load its model."""
-    monkeypatch.setattr(checks, "check_plan", lambda plan, problems=None: [])
+    monkeypatch.setattr(checks, "checks_of_plan", lambda plan: [])
 
     def fail(*_):
-        pytest.fail("a check was called outside of check_plan")
+        pytest.fail("a check was called outside of checks_of_plan")
 
     for owner, name in CHECKS:
         monkeypatch.setattr(owner, name, fail)
@@ -114,16 +115,30 @@ def test_a_run_makes_no_check_that_a_dry_run_does_not_make(arguments, monkeypatc
         train_command.main.__wrapped__([*arguments, *faults])
 
 
-def test_all_problems_are_collected_and_the_first_one_is_raised_without_a_list(arguments, tmp_path):
+def test_a_dry_run_reports_all_problems_and_a_run_the_first(arguments, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/metrics.jsonl").write_text("mine", encoding="utf-8")
-    plan = plan_of([*arguments, "--max_completion_length", "9999", "--lora_target_modules", "foo_proj"])
-    problems: list[str] = []
-    assert checks.check_plan(plan, problems) == [check.description for check in checks.plan_checks(plan)]
+    faults = ["--max_completion_length", "9999", "--lora_target_modules", "foo_proj"]
+    plan = plan_of([*arguments, *faults])
+    assert dry_run.report_dry_run(plan, []) == 1
+    output = capsys.readouterr().out
+    problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert ["output_dir" in problems[0], "dataset row 0" in problems[1], "foo_proj" in problems[2]] == [True] * 3
     assert len(problems) == 3
+    assert f"checked: {'; '.join(check.description for check in checks.checks_of_plan(plan))}\n" in output
     with pytest.raises(FileExistsError, match="output_dir"):
-        checks.check_plan(plan)
+        train_command.main.__wrapped__([*arguments, *faults])
+
+
+def test_a_dry_run_plans_no_memory_for_another_engine(checkpoint_name, tmp_path, capsys):
+    pytest.importorskip("trl")
+    words = ["--model", checkpoint_name, "--output_dir", str(tmp_path / "out"), "--dry_run"]
+    assert train_command.main([*words, "--engine", "trl"]) == 0
+    output = capsys.readouterr().out
+    assert "memory: not planned; the plan is for our own loop, not for --engine trl\n" in output
+    assert "peak: " not in output
+    assert train_command.main(words) == 0
+    assert "peak: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("owner", "name"), INPUT_CHECKS)
@@ -269,7 +284,8 @@ def test_a_run_makes_its_environment_once(tool_arguments, monkeypatch):
     plan = plan_of(words)
     instances = sys.modules[plan.environment.environment_class.__module__].MADE
     assert len(instances) == 1 and environments == [plan.environment]
-    checks.check_plan(plan)
+    for check in checks.checks_of_plan(plan):
+        check.function()
     assert len(instances) == 1
     instances.clear()
     environments.clear()

@@ -8,7 +8,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import pick_precision, possible_precisions
-from grpo_lab.train.engines.processes import world_size
+from grpo_lab.train.processes import world_size
 from grpo_lab.train.trl.settings import check_environment, check_settings, differences_table
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class TrlEngine:
             from grpo_lab.models import load_policy
 
             return load_policy(name, precision=precision)
-        from grpo_lab.train.engines.fsdp import load_once
+        from grpo_lab.train.trl.fsdp import load_once
 
         assert precision is not None  # see `precision`
         return load_once(name, precision)

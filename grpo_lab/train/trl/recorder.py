@@ -8,7 +8,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers import TrainerCallback
 
-from grpo_lab.train.engines.processes import is_main
+from grpo_lab.train.processes import is_main
 from grpo_lab.train.trl.trainer import Trainer
 from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.reports import completion_record, none_if_nan

@@ -27,8 +27,8 @@ from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
 from grpo_lab.tasks import Rows
-from grpo_lab.train.engines.fsdp import GatheredModel
-from grpo_lab.train.engines.processes import is_main, stop_if_a_process_is_gone, world_size
+from grpo_lab.train.processes import is_main, stop_if_a_process_is_gone, world_size
+from grpo_lab.train.trl.fsdp import GatheredModel
 from grpo_lab.train.trl.recorder import StepRecorder
 from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
 from grpo_lab.train.trl.trainer import Trainer, make_trainer

@@ -13,7 +13,7 @@ from grpo_lab.base.parser import as_option_text
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.objective import LOSSES, LossSettings
-from grpo_lab.train.engines.processes import world_size
+from grpo_lab.train.processes import world_size
 from grpo_lab.train.trl.entry import Handling, Unit
 from grpo_lab.train.trl.table import TRL_SETTINGS, loss_refusal, settings_counted_in, settings_handled
 

@@ -15,7 +15,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import option_actions
 from grpo_lab.config.lora import LORA_DEFAULTS
 from grpo_lab.train.engines.engine import OurEngine
-from grpo_lab.train.engines.options import make_engine
+from grpo_lab.train.engines.factory import make_engine
 from grpo_lab.train.plan import convert_to_steps
 from grpo_lab.train.trl import translation
 from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, is_from_trl, translate
@@ -136,7 +136,7 @@ def test_translation_notes_classify_each_name():
 
 
 def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_lab.train.engines.options.find_spec", lambda name: name)
+    monkeypatch.setattr("grpo_lab.train.engines.factory.find_spec", lambda name: name)
     dump = trls(tmp_path).to_dict() | {"fsdp": "full_shard auto_wrap"}
     off = translate(dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTIONS, {"task": "sums"})
     assert not off.problems and make_engine(off.options) == OurEngine()

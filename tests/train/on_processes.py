@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from grpo_lab.models import load_policy
-from grpo_lab.train.engines.fsdp import load_once
+from grpo_lab.train.trl.fsdp import load_once
 from tests.support.replay import replay_on_trl
 from tests.support.small_policy import make_config
 from tests.support.two_processes import CONFIG, ENGINE_ARGUMENTS, FUNCTIONS, ROWS

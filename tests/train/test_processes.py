@@ -14,8 +14,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
 from grpo_lab.train import cli
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
-from grpo_lab.train.engines.options import make_engine
-from grpo_lab.train.engines.processes import stop_if_a_process_is_gone
+from grpo_lab.train.engines.factory import make_engine
+from grpo_lab.train.processes import stop_if_a_process_is_gone
 from grpo_lab.train.trl.settings import batch_settings_per_process, differences_table
 from grpo_lab.trainer.run.stopping import RESUME_HINT
 from tests.parity.engines import require_engine
@@ -55,7 +55,7 @@ def test_on_two_processes_the_same_completions_make_the_same_run(setup, ours, tm
     lora, folder, history, updates, model = ours
     for name in ("base", "rollouts.json"):
         (tmp_path / name).symlink_to(folder / name)
-    done = torchrun(str(ROOT / "tests/train/engines/on_processes.py"), str(tmp_path), setup)
+    done = torchrun(str(ROOT / "tests/train/on_processes.py"), str(tmp_path), setup)
     assert done.returncode == 0, end_of_errors(done)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     total = sum(p.numel() for p in model.parameters() if p.requires_grad)

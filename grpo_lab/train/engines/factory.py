@@ -7,7 +7,7 @@ from grpo_lab.base.option import typed_option
 from grpo_lab.command_options import NEEDED_OPTIONS, OURS, TRL, VLLM_OPTIONS
 from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
 from grpo_lab.train.engines.engine import Engine, OurEngine, TrlEngine
-from grpo_lab.train.engines.processes import world_size
+from grpo_lab.train.processes import world_size
 
 
 def make_engine(options: dict) -> Engine:

@@ -12,7 +12,7 @@ from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.folders import base_model_folder
 from grpo_lab.models.loading import load_component, load_tokenizer, make_savable
-from grpo_lab.train.engines.processes import is_main
+from grpo_lab.train.processes import is_main
 
 
 def load_once(name: str, precision: str):
