@@ -59,11 +59,11 @@ def multiply(number: int) -> int:
 def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(checkpoint_name, monkeypatch):
     handed_on = {}
 
-    class Recorder(trl_trainer.Trainer):
+    class Recorder(trl_trainer.TrlTrainer):
         def __init__(self, **settings):
             handed_on.update(settings)
 
-    monkeypatch.setattr(trl_trainer, "Trainer", Recorder)
+    monkeypatch.setattr(trl_trainer, "TrlTrainer", Recorder)
     rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(checkpoint_name)
