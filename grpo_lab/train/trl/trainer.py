@@ -181,7 +181,7 @@ def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable |
     def reset(self, row: int, **_):
         return environment_class.reset(self, **rows[row])
 
-    numbered_class = type(environment_class.__name__, (environment_class,), {"reset": reset})
+    numbered_class = type(environment_class.__name__, (environment_class,), {"__slots__": (), "reset": reset})
 
     def make_numbered_environment():
         environment = factory()

@@ -162,13 +162,19 @@ class Run:
         return fingerprints(self.inputs) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
-        """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
+        """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step.
+
+        Raises:
+            RunError: if the run has a folder and a step ends unrecorded, since it would be missing in the files.
+        """
         session = self._require_session()
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * SEED_STRIDE + step)
             session.log.start_step()
             self._current_step = step
             yield step
+            if self.folder is not None and self._current_step is not None:
+                raise RunError(f"step {step} was not recorded; expected `run.record(step, metrics)` in each step")
             session.stop_if_requested(step + 1, self._save)
 
     def data_rows_of_step(self, step: int) -> list[dict]:
