@@ -64,7 +64,8 @@ def stop_if_a_process_is_gone(describe_saved: Callable[[], str] | None, resume_h
     try:
         yield
     except InputError:
-        raise  # such as a RunError for a wrong reward: this process has failed, and not another one
+        # Such as a RunError for a wrong reward: this process has failed, and not another one.
+        raise
     except RuntimeError:
         # A collective operation fails if another process has ended. Then torchrun also ends this process, within the
         # time waited here, which raises Stopped. Any other error is raised after it.
