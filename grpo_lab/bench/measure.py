@@ -31,6 +31,7 @@ from grpo_lab.tasks import TASKS, Row
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.clock import Clock
+from grpo_lab.trainer.run.inputs import RunInputs
 
 EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards differ
 # Number of times that all weights, or as many numbers, are read or written. A backward pass accesses the weights once
@@ -54,7 +55,7 @@ def measure_run(spec: dict) -> dict:
     """
     engine = OurEngine() if spec["trainer"] == "ours" else TrlEngine()
     cpu_times = [time.process_time()]  # CPU time, which other processes change little
-    steps = engine.run(*_run_arguments(spec), callback=lambda *_: cpu_times.append(time.process_time()))
+    steps = engine.run(RunInputs(*_run_arguments(spec)), callback=lambda *_: cpu_times.append(time.process_time()))
     return {
         "seconds": list(accumulate(step["step_time"] for step in steps)),
         "cpu_seconds": [end - cpu_times[0] for end in cpu_times[1:]],

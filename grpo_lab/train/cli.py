@@ -6,6 +6,7 @@ for a wrong option appear at once.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from grpo_lab.base import Stopped, command, command_name, shell_line
 from grpo_lab.base.checks import InputError
@@ -53,11 +54,8 @@ def _train(plan: RunPlan) -> None:
     model, tokenizer = plan.engine.load(plan.options["model"], plan.precision)
     one_thread_if_tiny(model)
     with _naming_the_resuming_command(plan):
-        history = plan.engine.run(
-            model, tokenizer, plan.rows, plan.task_spec.reward_funcs, plan.config,
-            eval_dataset=plan.eval_rows, environment=plan.environment, saved_options=plan.saved_options,
-            passed_input_checks=True,
-        )  # fmt: skip
+        inputs = replace(plan.inputs, model=model, tokenizer=tokenizer)
+        history = plan.engine.run(inputs, saved_options=plan.saved_options)
     print(*_closing_lines(history, plan), sep="\n")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from grpo_lab.base import Stopped
+from grpo_lab.base.checks import InputError
 
 # Time to wait for torchrun to end the remaining processes of a run. It looks for failed processes ten times a second.
 GRACE_SECONDS = 10
@@ -62,6 +63,9 @@ def stop_if_a_process_is_gone(describe_saved: Callable[[], str] | None, resume_h
     handler = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except InputError:
+        # Such as a RunError for a wrong reward: this process has failed, and not another one.
+        raise
     except RuntimeError:
         # A collective operation fails if another process has ended. Then torchrun also ends this process, within the
         # time waited here, which raises Stopped. Any other error is raised after it.

@@ -1,6 +1,6 @@
 """The training loop: sample, reward, compute advantages and log-probabilities, update.
 
-Read `train` first; the statements of its loop are the phases of notebook 07.
+Read `train_run` first; the statements of its loop are the phases of notebook 07.
 
 Without a KL term or an entropy bonus, a row whose advantage is zero has no gradient. The loop skips such rows, and
 still counts them in every denominator. Each step has its own random stream, seeded by the seed of the run and the step.
@@ -42,7 +42,6 @@ def train(
     environment_factory: Callable | None = None,
     environment: Environment | None = None,
     saved_options: dict | None = None,
-    passed_input_checks: bool = False,
 ) -> list[dict]:
     """Train the model in place with GRPO.
 
@@ -62,7 +61,6 @@ def train(
             and `environment_factory`.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
-        passed_input_checks: Whether the inputs have been checked already, as in `Run`.
 
     Returns:
         One dict of metrics per step, mostly under TRL's names; metrics.jsonl holds the same.
@@ -80,12 +78,17 @@ def train(
         tools=tools, environment_factory=environment_factory, environment=environment,
         max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.changed_tool_timeout,
     )  # fmt: skip
-    if reward_funcs is None and not (environment is not None and environment.has_reward):
-        raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
-    with Run(
-        model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options,
-        passed_input_checks=passed_input_checks,
-    ) as run:  # fmt: skip
+    _check_has_reward(reward_funcs, environment)
+    run = Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options)
+    return train_run(run, callback)
+
+
+def train_run(run: Run, callback: Callable[[int, dict], None] | None = None) -> list[dict]:
+    """Make all steps of a run; the arguments in `run`, the callback and the result are those of `train`."""
+    model, tokenizer, reward_funcs, config = run.model, run.tokenizer, run.reward_funcs, run.config
+    environment = run.environment
+    _check_has_reward(reward_funcs, environment)
+    with run:
         for step in run.steps():
             clock = Clock(model.device)
             rows = run.data_rows_of_step(step)
@@ -103,6 +106,11 @@ def train(
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.totals), callback)
     return run.history
+
+
+def _check_has_reward(reward_funcs: Callable | list[Callable] | None, environment: Environment | None) -> None:
+    if reward_funcs is None and not (environment is not None and environment.has_reward):
+        raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
 
 
 def update(

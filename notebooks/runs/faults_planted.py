@@ -164,14 +164,14 @@ def patch_loss(change: Callable) -> Patch:
 
 
 def patch_trl_loss(change_inputs: Callable = dict, change: Callable = lambda loss: loss):
-    from grpo_lab.train.trl.trainer import Trainer
+    from grpo_lab.train.trl.trainer import TrlTrainer
 
-    original = Trainer._compute_loss
+    original = TrlTrainer._compute_loss
 
     def changed(self, model, inputs):
         return change(original(self, model, change_inputs(inputs)))
 
-    return patch.object(Trainer, "_compute_loss", changed)
+    return patch.object(TrlTrainer, "_compute_loss", changed)
 
 
 def patch_trl_trainer(change: Callable):

@@ -80,7 +80,7 @@ def test_plan_counts_the_reference_by_its_device(settings):
     assert plan_step("small", "bf16", config).phases["rollout"]["reference"] > 0, "here the CPU is the device"
     alone = plan_step("small", "bf16", config_of_sizes())
     assert not any(part["reference"] for part in alone.phases.values())
-    assert alone.totals["logprobs"] == sum(resident_bytes(alone.run).values()), "nothing is computed apart"
+    assert alone.totals["logprobs"] == sum(resident_bytes(alone.sizes).values()), "nothing is computed apart"
 
 
 @cache

@@ -15,6 +15,7 @@ from grpo_lab.train import checks, dry_run
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import checks as run_checks
+from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import ROWS, make_config, make_policy
 from tests.support.tool_policy import make_tool_policy
@@ -149,7 +150,7 @@ def test_a_run_of_a_script_makes_every_check_of_its_inputs(owner, name, monkeypa
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(InputError, match=f"^{name} is 7; planted"):
         Run(*make_policy(), ROWS, None, make_config())
-    Run(*make_policy(), ROWS, None, make_config(), passed_input_checks=True)
+    Run.from_inputs(RunInputs(*make_policy(), ROWS, None, make_config()))
 
 
 @pytest.mark.parametrize("wrong", [["--temperature", "-1", "--epsilon", "2"], ["--save_steps", "-1", "--top_p", "7"]])

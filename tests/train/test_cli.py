@@ -12,7 +12,7 @@ import torch
 from accelerate import tracking
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_lab import evaluate, models, trainer
+from grpo_lab import evaluate, models
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
 from grpo_lab.base.setting import union_members
@@ -24,6 +24,7 @@ from grpo_lab.tasks import addition_problems, find_task, task_table
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.tasks.task_table import NUM_TRAINING_SUMS
 from grpo_lab.teaching.sums_run import SUMS_REWARDS, SUMS_WEIGHTS
+from grpo_lab.train.engines.engine import OurEngine
 from tests.support.refusals import refusal_of
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import make_policy, same_weights, weights
@@ -136,16 +137,16 @@ class TrainCalled(Exception):
 
 
 def arguments_of_train(monkeypatch, *arguments) -> tuple:
-    def stop(*positional, **keywords):
-        raise TrainCalled(positional, keywords)
+    def stop(engine, inputs, **keywords):
+        raise TrainCalled(inputs, keywords)
 
-    monkeypatch.setattr(trainer, "train", stop)
+    monkeypatch.setattr(OurEngine, "run", stop)
     # The small model's context is shorter than the completions of some tasks.
     monkeypatch.setattr("grpo_lab.trainer.run.checks.check_prompts_of_run", lambda inputs: None)
     with pytest.raises(TrainCalled) as caught:
         train_command.main.__wrapped__(list(arguments))
-    (_, _, rows, reward_funcs, config), keywords = caught.value.args
-    return rows, reward_funcs, config, keywords
+    inputs, keywords = caught.value.args
+    return inputs, keywords
 
 
 def test_a_task_brings_rows_rewards_and_lengths(checkpoint_name, workdir, monkeypatch):
@@ -158,11 +159,12 @@ def test_a_task_brings_rows_rewards_and_lengths(checkpoint_name, workdir, monkey
         (["--system_prompt", "Count."], ["accuracy_reward", "think_rate"], [1.0, 0.0], ["system", "user"], 64),
     ]:
         training = arguments_of_train(monkeypatch, "--model", checkpoint_name, "--output_dir", "out", *arguments)
-        rows, reward_funcs, config, keywords = training
+        inputs, keywords = training
+        rows, reward_funcs, config = inputs.dataset, inputs.reward_funcs, inputs.config
         assert [function.__name__ for function in reward_funcs] == names and config.reward_weights == weighted
         assert [message["role"] for message in rows[0]["prompt"]] == roles
-        assert keywords.keys() == {"eval_dataset", "environment", "saved_options", "passed_input_checks"}
-        assert keywords["eval_dataset"] is None and keywords["environment"] is None
+        assert keywords.keys() == {"saved_options"}
+        assert inputs.eval_dataset is None and inputs.environment is None
         assert (
             keywords["saved_options"]["model"] == checkpoint_name
             and not keywords["saved_options"].keys() & SETTINGS.keys()
@@ -172,13 +174,13 @@ def test_a_task_brings_rows_rewards_and_lengths(checkpoint_name, workdir, monkey
 
 def test_held_out_rows_go_to_the_training_where_it_evaluates_itself(checkpoint_name, workdir, monkeypatch, capsys):
     arguments = ["--model", checkpoint_name, "--output_dir", "out", "--eval_steps", "5"]
-    rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments)
-    held_out = keywords["eval_dataset"]
+    inputs, _ = arguments_of_train(monkeypatch, *arguments)
+    held_out = inputs.eval_dataset
     assert len(held_out) == train_command.MAX_EVAL_PROBLEMS
     assert held_out == addition_problems("test", train_command.MAX_EVAL_PROBLEMS, 1)
-    rows, _, _, keywords = arguments_of_train(monkeypatch, *arguments, "--task", "mine.jsonl")
-    assert {row["answer"] for row in rows} & {row["answer"] for row in keywords["eval_dataset"]} == set()
-    assert len(rows) + len(keywords["eval_dataset"]) == 60
+    inputs, _ = arguments_of_train(monkeypatch, *arguments, "--task", "mine.jsonl")
+    assert {row["answer"] for row in inputs.dataset} & {row["answer"] for row in inputs.eval_dataset} == set()
+    assert len(inputs.dataset) + len(inputs.eval_dataset) == 60
     arguments_of_train(monkeypatch, *arguments, "--task", "chat")
     assert "task chat: no problem is held out; the evaluations see those of the training" in capsys.readouterr().out
 
@@ -454,7 +456,7 @@ def test_a_stopped_command_prints_the_whole_command_that_resumes_it(checkpoint_n
     arguments = ["--model", checkpoint_name, "--output_dir", "out dir", *SHORT_RUN]
     rewards = ["--task", "mine.jsonl", "--reward_funcs", "my_rewards:length", "math"]
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "train", interrupt)
+        patch.setattr(OurEngine, "run", interrupt)
         for words, again in (([], ""), (rewards, " --reward_funcs my_rewards:length math")):
             assert train_command.main([*arguments, *words]) == 130
             error = capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from grpo_lab.base import Stopped
+from grpo_lab.base.checks import RunError
 from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
 from grpo_lab.models import add_lora, load_policy
@@ -133,6 +134,16 @@ def test_stop_if_a_process_is_gone_ends_with_the_hint_on_resuming(describe_saved
     hint = RESUME_HINT if describe_saved else None
     assert (stop.value.message, stop.value.exit_code, stop.value.resume_hint) == (message, 143, hint)
     assert signal.getsignal(signal.SIGTERM) == previous
+
+
+@pytest.mark.parametrize(("error", "waits"), [(RunError("wrong reward"), False), (RuntimeError("gloo"), True)])
+def test_only_an_error_of_a_collective_operation_waits_for_torchrun(error, waits, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    seconds: list[float] = []
+    monkeypatch.setattr("grpo_lab.train.processes.time.sleep", seconds.append)
+    with pytest.raises(type(error), match=str(error)), stop_if_a_process_is_gone(None, RESUME_HINT):
+        raise error
+    assert bool(seconds) == waits
 
 
 def test_the_command_names_the_command_that_goes_on_after_a_lost_process():

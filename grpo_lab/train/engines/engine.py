@@ -1,6 +1,6 @@
 """The two engines that can train a run: this package's own loop and TRL's."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +13,7 @@ from grpo_lab.train.trl.settings import check_environment, check_settings, diffe
 
 if TYPE_CHECKING:
     from grpo_lab.rollout.environments.environment import Environment
+    from grpo_lab.trainer.run.inputs import RunInputs
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,22 @@ class OurEngine:
         keep_freed_memory_unless_tiny(model)
         return model, tokenizer
 
-    def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
-        """Train the model; arguments and result are those of `grpo_lab.trainer.train`."""
-        from grpo_lab.trainer import train
+    def run(
+        self,
+        inputs: "RunInputs",
+        *,
+        saved_options: dict | None = None,
+        callback: Callable[[int, dict], None] | None = None,
+    ) -> list[dict]:
+        """Train the model in `inputs`, which passed `input_checks`; the rest is as in `grpo_lab.trainer.train`."""
+        from grpo_lab.trainer.loop import train_run
+        from grpo_lab.trainer.run import Run
 
         if self.lora is not None:
             from grpo_lab.models import add_lora
 
-            add_lora(model, seed=config.seed, **self.lora)
-        return train(model, tokenizer, dataset, reward_funcs, config, **keywords)
+            add_lora(inputs.model, seed=inputs.config.seed, **self.lora)
+        return train_run(Run.from_inputs(inputs, saved_options), callback)
 
 
 @dataclass(frozen=True)
@@ -116,12 +124,22 @@ class TrlEngine:
         assert precision is not None  # see `precision`
         return load_once(name, precision)
 
-    def run(self, model, tokenizer, dataset, reward_funcs, config: GRPOConfig, **keywords) -> list[dict]:
-        """Train the model; arguments and result are those of `grpo_lab.trainer.train`."""
-        from grpo_lab.train.trl.run import train
+    def run(
+        self,
+        inputs: "RunInputs",
+        *,
+        saved_options: dict | None = None,
+        callback: Callable[[int, dict], None] | None = None,
+    ) -> list[dict]:
+        """Train the model in `inputs`, which passed `input_checks`; the rest is as in `grpo_lab.trainer.train`."""
+        from grpo_lab.train.trl.run import check_inputs_in_main_process, train_checked
+        from grpo_lab.trainer.run.checks import check_loaded_inputs
 
-        keywords |= {"lora": self.lora, "fsdp": self.fsdp, "vllm": self.vllm}
-        return train(model, tokenizer, dataset, reward_funcs, config, **keywords)
+        self.check(inputs.config, inputs.environment)
+        check_inputs_in_main_process(inputs, check_loaded_inputs)
+        return train_checked(
+            inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options
+        )
 
 
 Engine = OurEngine | TrlEngine

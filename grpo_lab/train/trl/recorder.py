@@ -9,7 +9,7 @@ from accelerate import PartialState
 from transformers import TrainerCallback
 
 from grpo_lab.train.processes import is_main
-from grpo_lab.train.trl.trainer import Trainer
+from grpo_lab.train.trl.trainer import TrlTrainer
 from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.reports import completion_record, none_if_nan
 from grpo_lab.trainer.run.session import Session
@@ -30,7 +30,7 @@ class StepRecorder(TrainerCallback):
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: TrlTrainer,
         evaluate: Callable[..., dict] | None,
         session: Session,
         callback: Callable[[int, dict], None] | None,
@@ -76,7 +76,7 @@ class StepRecorder(TrainerCallback):
         return state.global_step // self.trainer.run_config.updates_per_step
 
 
-def completion_records_of_trainer(trainer: Trainer, step: int) -> list[dict]:
+def completion_records_of_trainer(trainer: TrlTrainer, step: int) -> list[dict]:
     """Return a record of each completion in the last rollout of all processes, in the form of our own loop.
 
     TRL keeps an episode with tools as messages. These become "turns", and a tool call is written as JSON.

@@ -21,8 +21,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import disable_dropout
+from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
-from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.environments.tools.dialogue import Dialogue
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
@@ -31,14 +31,14 @@ from grpo_lab.train.processes import is_main, stop_if_a_process_is_gone, world_s
 from grpo_lab.train.trl.fsdp import GatheredModel
 from grpo_lab.train.trl.recorder import StepRecorder
 from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
-from grpo_lab.train.trl.trainer import Trainer, make_trainer
+from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.run.checks import check_run_inputs
 from grpo_lab.trainer.run.fingerprints import fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.run.inputs import RunInputs
-from grpo_lab.trainer.run.session import run_session
+from grpo_lab.trainer.run.session import open_session
 from grpo_lab.trainer.run.stopping import RESUME_HINT
 
 
@@ -58,7 +58,6 @@ def train(
     environment_factory: Callable | None = None,
     environment=None,
     saved_options: dict | None = None,
-    passed_input_checks: bool = False,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
 
@@ -81,10 +80,24 @@ def train(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    check_inputs(inputs, passed_input_checks)
-    rows = [row for step in range(config.max_steps) for row in inputs.data_rows_of_step(step)]
-    check_prompts_for_trl(inputs, rows)
-    config = _config_of_process(model, config)
+    check_inputs_in_main_process(inputs, check_run_inputs)
+    return train_checked(inputs, callback, lora=lora, fsdp=fsdp, vllm=vllm, saved_options=saved_options)
+
+
+def train_checked(
+    inputs: RunInputs,
+    callback: Callable[[int, dict], None] | None = None,
+    *,
+    lora: dict | None = None,
+    fsdp: bool = False,
+    vllm: dict | None = None,
+    saved_options: dict | None = None,
+) -> list[dict]:
+    """Train the model in `inputs`, which are checked; the other arguments and the result are those of `train`."""
+    model, tokenizer, environment = inputs.model, inputs.tokenizer, inputs.environment
+    rows_of_all_steps = [row for step in range(inputs.config.max_steps) for row in inputs.data_rows_of_step(step)]
+    check_prompts_for_trl(inputs, rows_of_all_steps)
+    config = _config_of_process(model, inputs.config)
     engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
     folder = None
@@ -92,13 +105,13 @@ def train(
         folder = RunFolder(config, saved_options | config.as_dict() | engine_settings)
     disable_dropout(model)
     adapter = None if lora is None else lora_config(model, lora)
-    session_of_run = run_session(
+    session_of_run = open_session(
         model, tokenizer, config, folder, partial(_open_folder, inputs=inputs, engine_settings=engine_settings),
         saved_options=saved_options, in_training_mode=model.training, catches_signals=world_size() == 1,
-        model_to_save=lambda: GatheredModel(model) if fsdp else model,  # in all processes, since each sends its part
+        get_trained_model=lambda: GatheredModel(model) if fsdp else model,  # in all processes: each sends its part
     )  # fmt: skip
     with session_of_run as session, response_template_of_our_loop(tokenizer, environment):
-        trainer_inputs = replace(inputs, dataset=rows, config=config)
+        trainer_inputs = replace(inputs, dataset=rows_of_all_steps, config=config)
         trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
         evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
         # Only the first process has opened the folder; the others get the step and the history from it.
@@ -157,7 +170,7 @@ def _run_steps(recorder: StepRecorder, steps_done: int) -> None:
     recorder.session.stop_if_requested(len(recorder.log.history))
 
 
-def _restore_model(trainer: Trainer, model, adapter) -> None:
+def _restore_model(trainer: TrlTrainer, model, adapter) -> None:
     """Restore the model's own `forward`, and register the adapter in the form in which transformers keeps adapters."""
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if adapter is not None:
@@ -166,7 +179,7 @@ def _restore_model(trainer: Trainer, model, adapter) -> None:
 
 
 @contextmanager
-def response_template_of_our_loop(tokenizer, environment: ToolEnvironment | None) -> Iterator[None]:
+def response_template_of_our_loop(tokenizer, environment: Environment | None) -> Iterator[None]:
     """Give the tokenizer the response template by which our own loop parses tool calls, inside the `with` block."""
     old_template = getattr(tokenizer, "response_template", None)
     if environment is not None and environment.schemas:
@@ -177,27 +190,28 @@ def response_template_of_our_loop(tokenizer, environment: ToolEnvironment | None
         tokenizer.response_template = old_template
 
 
-def check_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> None:
-    """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs."""
+def check_inputs_in_main_process(inputs: RunInputs, check: Callable[[RunInputs], None]) -> None:
+    """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs.
+
+    check: `check_run_inputs`, or `check_loaded_inputs` for inputs that passed `input_checks`.
+    """
     if is_main():
         config = inputs.config.with_changes(output_dir=None, resume_from_checkpoint=False)
-        check_run_inputs(replace(inputs, config=config), passed_input_checks)
+        check(replace(inputs, config=config))
 
 
-def check_prompts_for_trl(inputs: RunInputs, rows: list[dict]) -> None:
+def check_prompts_for_trl(inputs: RunInputs, rows_of_all_steps: list[dict]) -> None:
     """Raise InputError for prompts that TRL would render otherwise than our own loop, or that it does not mix.
 
     It mixes no strings and lists of messages. A line is printed if the prompts contain the date of the day.
-
-    rows: The problems of all steps.
     """
     end_tokens = end_token_ids(inputs.model, inputs.tokenizer)
-    quirks = find_prompt_quirks(inputs.tokenizer, (row["prompt"] for row in rows), end_tokens)
+    quirks = find_prompt_quirks(inputs.tokenizer, (row["prompt"] for row in rows_of_all_steps), end_tokens)
     if unmended_quirk := next((quirks[name] for name in PROMPT_QUIRKS if name in quirks), None):
         reason = f"is trl, which makes its own prompts, and {unmended_quirk.split(':')[0]}"
         raise InputError("engine", "trl", "train with grpo_lab's own loop, which mends that", problem=reason)
     if "time" in quirks:
         print("prompts: TRL makes its own, with the date of the day on which it runs")
-    if len({isinstance(row["prompt"], str) for row in rows}) > 1:
+    if len({isinstance(row["prompt"], str) for row in rows_of_all_steps}) > 1:
         expected = "expected strings alone or messages alone, with --engine trl"
         raise InputError("dataset", inputs.dataset, expected, problem="has prompts of two kinds")

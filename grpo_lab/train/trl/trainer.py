@@ -32,7 +32,7 @@ from grpo_lab.trainer.run.folder.run_folder import output_path
 from grpo_lab.trainer.run.inputs import RunInputs
 
 
-def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "Trainer":
+def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "TrlTrainer":
     """Return TRL's trainer for a run, which takes the rows of the dataset in their order.
 
     Args:
@@ -54,7 +54,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
     if vllm and args.vllm_mode == "colocate" and use_cpu:
         raise InputError("vllm_mode", "colocate", "expected an NVIDIA GPU, which this machine does not have, or server")
     torch.manual_seed(config.seed)  # for the adapter's first weights; TRL sets its own seed after them
-    return Trainer(
+    return TrlTrainer(
         run_config=config,
         model=model,
         reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
@@ -67,7 +67,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
     )
 
 
-class TrainerArguments(trl.GRPOConfig):
+class TrlArguments(trl.GRPOConfig):
     """TRL's configuration with a CPU that has no index, since torch.load loads nothing to the device "cpu:0".
 
     transformers gives the CPU this index on several processes.
@@ -79,7 +79,7 @@ class TrainerArguments(trl.GRPOConfig):
         return torch.device("cpu") if device.type == "cpu" else device
 
 
-class Trainer(trl.GRPOTrainer):
+class TrlTrainer(trl.GRPOTrainer):
     """TRL's trainer with the weight decay (on every parameter) and the learning rates of this package.
 
     run_config: The configuration of the run in this package; the other arguments are those of TRL's trainer.
@@ -127,7 +127,7 @@ class Trainer(trl.GRPOTrainer):
 
 def trl_config(
     config: GRPOConfig, use_cpu: bool, sharded_classes: Iterable[str] = (), vllm: dict | None = None
-) -> TrainerArguments:
+) -> TrlArguments:
     """Return TRL's configuration of a run, which counts updates where ours counts steps.
 
     Args:
@@ -148,7 +148,7 @@ def trl_config(
         # Only the first process has the policy's weights (`load_once`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(sharded_classes), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
-    return TrainerArguments(
+    return TrlArguments(
         **settings,
         logging_steps=config.updates_per_step,  # the metrics of each step
         bf16="bf16" in flags,
@@ -181,7 +181,7 @@ def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable |
     def reset(self, row: int, **_):
         return environment_class.reset(self, **rows[row])
 
-    numbered_class = type(environment_class.__name__, (environment_class,), {"reset": reset})
+    numbered_class = type(environment_class.__name__, (environment_class,), {"__slots__": (), "reset": reset})
 
     def make_numbered_environment():
         environment = factory()

@@ -35,21 +35,36 @@ class RunCheck(NamedTuple):
     function: Callable[[], None]
 
 
-def check_run_inputs(inputs: RunInputs, passed_input_checks: bool = False) -> None:
+def check_run_inputs(inputs: RunInputs) -> None:
     """Raise InputError for the first wrong or unfitting argument of `Run`; print two properties of valid ones.
 
-    The properties are how the chat template changes the prompts, and which implementation of attention computes rows
-    that are too long for a mask.
-
-    passed_input_checks: Whether the inputs have passed `input_checks` already, before the weights were loaded.
+    The properties are those of `check_loaded_inputs`.
     """
-    model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
-    check_types(model, tokenizer, config)
+    _check_types_and_rows(inputs)
+    for check in input_checks(inputs):
+        check.function()
+    _check_model(inputs)
+
+
+def check_loaded_inputs(inputs: RunInputs) -> None:
+    """Make the checks of `check_run_inputs` that remain after `input_checks`; print two properties of valid inputs.
+
+    A command passes `input_checks` before it loads the weights. The properties are how the chat template changes the prompts, and which implementation of
+    attention computes rows that are too long for a mask.
+    """
+    _check_types_and_rows(inputs)
+    _check_model(inputs)
+
+
+def _check_types_and_rows(inputs: RunInputs) -> None:
+    check_types(inputs.model, inputs.tokenizer, inputs.config)
     for name, rows in inputs.datasets.items():
         check_dataset(rows, name)
-    if not passed_input_checks:
-        for check in input_checks(inputs):
-            check.function()
+
+
+def _check_model(inputs: RunInputs) -> None:
+    """Make the checks that need the weights, and print two properties of the inputs."""
+    model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     if has_adapter(model):
         check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     ensure_checked(model)

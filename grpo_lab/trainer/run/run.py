@@ -25,12 +25,12 @@ from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.rewarding import all_reward_functions
-from grpo_lab.trainer.run.checks import check_run_inputs
+from grpo_lab.trainer.run.checks import check_loaded_inputs, check_run_inputs
 from grpo_lab.trainer.run.fingerprints import fingerprints, formula_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import completion_records
-from grpo_lab.trainer.run.session import Session, run_session
+from grpo_lab.trainer.run.session import Session, open_session
 
 
 class Run:
@@ -51,8 +51,6 @@ class Run:
             completion alone.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
-        passed_input_checks: Whether the inputs have passed `input_checks` already, as those of a command have before
-            the weights are loaded. They are then not checked a second time.
     """
 
     def __init__(
@@ -65,19 +63,34 @@ class Run:
         eval_dataset: Rows | None = None,
         environment: Environment | None = None,
         saved_options: dict | None = None,
-        *,
-        passed_input_checks: bool = False,
     ):
         check_is_environment(environment)
-        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-        check_run_inputs(self.inputs, passed_input_checks=passed_input_checks)
+        inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+        check_run_inputs(inputs)
+        self._set_up(inputs, saved_options)
+
+    @classmethod
+    def from_inputs(cls, inputs: RunInputs, saved_options: dict | None = None) -> "Run":
+        """Return the run of a command, whose inputs passed `input_checks` before the weights were loaded.
+
+        saved_options: As in `Run`.
+        """
+        check_loaded_inputs(inputs)
+        run = cls.__new__(cls)
+        run._set_up(inputs, saved_options)
+        return run
+
+    def _set_up(self, inputs: RunInputs, saved_options: dict | None) -> None:
+        """Set the attributes of a new run, whose inputs are checked."""
+        model, config = inputs.model, inputs.config
+        self.inputs = inputs
         self.saved_options = saved_options or {}
         disable_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
         self.first_step = 0
         self.history: list[dict] = []
-        self._stack = ExitStack()  # contexts that the `with` block holds open
+        self._open_contexts = ExitStack()  # those that the `with` block holds open
         self._session: Session | None = None  # None before and after the `with` block
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         self._step_rows: tuple[int, list[dict]] | None = None  # index and rows of the step that was read last
@@ -118,24 +131,24 @@ class Run:
     def __enter__(self):
         """Open the session, with gradient checkpointing if it is on, and with one decoder for all rollouts."""
         checkpointing = self.config.gradient_checkpointing
-        session = run_session(
+        session = open_session(
             self.model, self.tokenizer, self.config, self.folder, self._open_folder, saved_options=self.saved_options,
-            in_training_mode=checkpointing, model_to_save=lambda: self.model,
+            in_training_mode=checkpointing, get_trained_model=lambda: self.model,
         )  # fmt: skip
         with ExitStack() as stack:
             opened = stack.enter_context(session)
             if checkpointing:
                 stack.enter_context(checkpointed_layers(self.model))
             stack.enter_context(shared_decoder())
-            self._stack = stack.pop_all()
+            self._open_contexts = stack.pop_all()
         self._session, self.first_step, self.history = opened, opened.first_step, opened.log.history
         return self
 
     def __exit__(self, *error):
         self._session = None
-        self._stack.__exit__(*error)
+        self._open_contexts.__exit__(*error)
 
-    def _open_session(self) -> Session:
+    def _require_session(self) -> Session:
         """Return the session; raise RunError outside of the `with` block."""
         if self._session is None:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
@@ -149,19 +162,25 @@ class Run:
         return fingerprints(self.inputs) | formula_fingerprints(self.config)
 
     def steps(self) -> Iterator[int]:
-        """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step."""
-        session = self._open_session()
+        """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step.
+
+        Raises:
+            RunError: if the run has a folder and a step ends unrecorded, since it would be missing in the files.
+        """
+        session = self._require_session()
         for step in range(self.first_step, self.config.max_steps):
             torch.manual_seed(self.config.seed * SEED_STRIDE + step)
             session.log.start_step()
             self._current_step = step
             yield step
+            if self.folder is not None and self._current_step is not None:
+                raise RunError(f"step {step} was not recorded; expected `run.record(step, metrics)` in each step")
             session.stop_if_requested(step + 1, self._save)
 
     def data_rows_of_step(self, step: int) -> list[dict]:
-        """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch.
+        """Return the rows of a step, which `RunInputs.data_rows_of_step` reads; they are kept until the next step.
 
-        The rows of the last step asked for are kept, so a data set whose rows change at each access is read only once.
+        So a data set whose rows change at each access is read only once.
 
         step: Index of the step, counted from 0.
         """
@@ -218,7 +237,7 @@ class Run:
             names = reward_names(functions) if functions else []  # none if the caller's loop computes the rewards
             rows = self.data_rows_of_step(step)
             records = completion_records(completed_steps, rows, experience, names, self.tokenizer)
-            self._open_session().log.write_completions(records)
+            self._require_session().log.write_completions(records)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
         """Write the metrics of a step; before that evaluate, and after it save a checkpoint, if they are due.
@@ -232,7 +251,7 @@ class Run:
         if step != self._current_step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is the current one")
         completed_steps = step + 1
-        session = self._open_session()
+        session = self._require_session()
         metrics = merge_metrics(plain_numbers(metrics), self._evaluate(completed_steps))
         if metrics.get("num_tokens") is not None:
             metrics["num_tokens"] += self._tokens_so_far()

@@ -30,7 +30,7 @@ class Session:
     stopping: StopSignals
 
     def stop_if_requested(self, completed_steps: int, save: Callable[[int], None] | None = None) -> None:
-        """Raise Stopped if a signal was received and steps remain; after the last step, `run_session` does so.
+        """Raise Stopped if a signal was received and steps remain; after the last step, `open_session` does so.
 
         save: Function of the number of completed steps that saves them first. None: they are saved already.
         """
@@ -42,7 +42,7 @@ class Session:
 
 
 @contextmanager
-def run_session(
+def open_session(
     model,
     tokenizer,
     config: GRPOConfig,
@@ -51,7 +51,7 @@ def run_session(
     *,
     saved_options: dict,
     in_training_mode: bool,
-    model_to_save: Callable[[], Any],
+    get_trained_model: Callable[[], Any],
     catches_signals: bool = True,
 ) -> Iterator[Session]:
     """Lock the folder, load the checkpoint, catch signals, open the reports; at the end, save the trained model.
@@ -65,7 +65,7 @@ def run_session(
         open_folder: Function that opens the locked folder and returns the number of completed steps and their metrics.
         saved_options: Options of the command that are saved with the settings.
         in_training_mode: Whether the steps are computed with the model in training mode.
-        model_to_save: Function that returns the trained model, as `RunFolder.save_model` takes it. It is called in
+        get_trained_model: Function that returns the trained model, as `RunFolder.save_model` takes it. It is called in
             every process after the last step, also without a folder.
         catches_signals: Whether the first Ctrl-C or SIGTERM lets the current step end.
 
@@ -85,7 +85,7 @@ def run_session(
             ):
                 yield Session(first_step, StepLog(config, history, folder, reports), stopping)
             # The folder is still locked here, and a first signal does not interrupt the writing.
-            trained_model = model_to_save()
+            trained_model = get_trained_model()
             if folder is not None:
                 folder.save_model(trained_model, tokenizer)
             if stopping.requested:

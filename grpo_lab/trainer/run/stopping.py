@@ -48,11 +48,13 @@ class StopSignals:
     def stop(self, moment: str) -> None:
         """Raise Stopped, with the signal, the moment in the run, and what is saved."""
         outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
-        go_on = None
+        resume_hint = None
         if self._describe_saved is not None:
-            outcome, go_on = self._describe_saved(), RESUME_HINT
+            outcome, resume_hint = self._describe_saved(), RESUME_HINT
         assert self.last_signal is not None  # without a signal there is nothing to stop for
-        raise Stopped(f"Stopped {moment} by {SIGNALS[self.last_signal]}. {outcome}", 128 + self.last_signal, go_on)
+        raise Stopped(
+            f"Stopped {moment} by {SIGNALS[self.last_signal]}. {outcome}", 128 + self.last_signal, resume_hint
+        )
 
     def _handle_signal(self, received: int, frame) -> None:
         is_second, last_signal = self.requested, signal.Signals(received)

@@ -15,6 +15,7 @@ from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.train.trl import settings as trl_settings
 from grpo_lab.train.trl.entry import Handling
 from grpo_lab.train.trl.table import settings_handled
+from grpo_lab.trainer.run.inputs import RunInputs
 from tests.parity.engines import require_engine
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import letter_reward, make_config
@@ -136,7 +137,7 @@ def test_vllm_options_reach_trl_or_are_refused(monkeypatch, checkpoint_name):
         with pytest.raises(
             ValueError, match="vllm_mode is 'colocate'; expected an NVIDIA GPU, which this machine does"
         ):
-            engine.run(*load_policy(checkpoint_name), ROWS, letter_reward, config=make_config())
+            engine.run(RunInputs(*load_policy(checkpoint_name), ROWS, letter_reward, make_config()))
 
 
 def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_path):

@@ -1,6 +1,6 @@
 """Tests that TRL's trainer gets the rows, rewards, tools and environments of a run, and samples neutrally."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -59,11 +59,11 @@ def multiply(number: int) -> int:
 def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(checkpoint_name, monkeypatch):
     handed_on = {}
 
-    class Recorder(trl_trainer.Trainer):
+    class Recorder(trl_trainer.TrlTrainer):
         def __init__(self, **settings):
             handed_on.update(settings)
 
-    monkeypatch.setattr(trl_trainer, "Trainer", Recorder)
+    monkeypatch.setattr(trl_trainer, "TrlTrainer", Recorder)
     rows = [row | {"answer": {number, number + 1}} for number, row in enumerate(ROWS)]  # Arrow has no sets
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(checkpoint_name)
@@ -78,6 +78,26 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ch
     with pytest.raises(ValueError, match="eval_steps is 1; leave it out with --engine trl, tools or an environ"):
         config = make_config(eval_steps=1)
         trl_run.train(model, tokenizer, ROWS, letter_reward, config, eval_dataset=ROWS, environment_factory=Counter)
+
+
+def test_an_environment_with_slots_sees_our_row():
+    @dataclass(slots=True)
+    class Slotted:
+        """An environment that keeps the row of its reset."""
+
+        seen: str = ""
+
+        def reset(self, prompt, **_):
+            self.seen = prompt
+
+        def look(self) -> str:
+            """Look around."""
+            return self.seen
+
+    factory = trl_trainer.environments_for_trl(ToolEnvironment(environment_factory=Slotted), ROWS)
+    environment = factory()
+    environment.reset(row=1)
+    assert environment.seen == ROWS[1]["prompt"]
 
 
 def test_no_environment_is_made_before_trl_asks_for_one():
