@@ -49,8 +49,8 @@ def check_run_inputs(inputs: RunInputs) -> None:
 def check_loaded_inputs(inputs: RunInputs) -> None:
     """Make the checks of `check_run_inputs` that remain after `input_checks`; print two properties of valid inputs.
 
-    A command passes `input_checks` before it loads the weights. The properties are how the chat template changes the prompts, and which implementation of
-    attention computes rows that are too long for a mask.
+    A command passes `input_checks` before it loads the weights. The properties are how the chat template changes the
+    prompts, and which implementation of attention computes rows that are too long for a mask.
     """
     _check_types_and_rows(inputs)
     _check_model(inputs)
