@@ -90,7 +90,7 @@ class Run:
         self.reference = _make_reference(model, config) if config.needs_reference else None
         self.first_step = 0
         self.history: list[dict] = []
-        self._open_contexts = ExitStack()  # those that the `with` block holds open
+        self._open_contexts = ExitStack()  # held open by the `with` block
         self._session: Session | None = None  # None before and after the `with` block
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
         self._step_rows: tuple[int, list[dict]] | None = None  # index and rows of the step that was read last
