@@ -14,7 +14,7 @@ class Status(StrEnum):
 
 
 class Fault(StrEnum):
-    """What keeps an answer from being judged by its numbers."""
+    """The reason why an answer is not judged by its numbers."""
 
     NONE = ""
     # The function was not run, or was stopped.
@@ -36,7 +36,7 @@ class Fault(StrEnum):
 
 
 class PartKind(StrEnum):
-    """What a part of a verdict shows."""
+    """The content of a part of a verdict."""
 
     SENTENCES = "say"
     VALUES = "values"  # lines in fixed width under a title

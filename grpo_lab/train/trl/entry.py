@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Handling(enum.Enum):
-    """What `--engine trl` does with a setting."""
+    """The way in which `--engine trl` treats a setting."""
 
     UNCHANGED = enum.auto()  # TRL receives the value under the same name
     TRANSLATED = enum.auto()  # TRL receives another value, or this package does itself what the setting says

@@ -17,7 +17,7 @@ from grpo_lab.trainer.run.stopping import StopSignals
 
 @dataclass(frozen=True)
 class Session:
-    """What an open run consists of, apart from its inputs.
+    """The parts of an open run, apart from its inputs.
 
     Attributes:
         first_step: Index of the first step to compute; 0 unless the run is resumed.
