@@ -18,7 +18,8 @@ def advantages_where_rewarded(
 ) -> Float[Tensor, "P G ..."]:
     """Compute the advantages of each group from its completions with a reward; the others get an advantage of zero.
 
-    A group with fewer than two rewards has no baseline, and all its advantages are zero.
+    A group with fewer than two rewards has no baseline, and all its advantages are zero; a group of one completion (G =
+    1) has none anyway, and is computed if it has a reward.
 
     Args:
         compute: Function of the rewards and the other inputs that returns advantages of the same shape as the rewards,
@@ -31,7 +32,7 @@ def advantages_where_rewarded(
         return compute(rewards, *other_inputs)
     advantages = torch.zeros_like(rewards)
     for p, group_has_reward in enumerate(has_reward):
-        if group_has_reward.sum() > 1:
+        if group_has_reward.sum() >= min(2, len(group_has_reward)):
             inputs = (
                 None if values is None else values[p, group_has_reward][None] for values in (rewards, *other_inputs)
             )

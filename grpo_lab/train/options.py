@@ -83,11 +83,11 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
         origin = f"is {run_folder!r}, begun by a script"
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", problem=origin)
     saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
-    for name in sorted(typed.keys() - {"model", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
-        if typed[name] != saved.get(name):
-            expected = (
-                f"expected {saved.get(name)!r}, as in the run in {run_folder!r}; the options that may change are "
-            )
+    specs = COMMAND_OPTIONS | SETTINGS
+    for name in sorted(typed.keys() - {"model", "dry_run", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
+        value_of_run = saved.get(name, specs[name].default)
+        if typed[name] != value_of_run:
+            expected = f"expected {value_of_run!r}, as in the run in {run_folder!r}; the options that may change are "
             raise InputError(name, typed[name], expected + ", ".join(CHANGEABLE_OPTIONS))
     return saved
 

@@ -29,6 +29,12 @@ def test_a_completion_without_reward_has_advantage_zero_and_enters_no_baseline()
     assert states_seen == [None, None], "of the two groups in which two or more are known"
 
 
+def test_a_group_of_one_completion_is_computed_although_another_group_has_no_reward():
+    rewards = torch.tensor([[1.0], [0.0], [math.nan]])
+    advantages = advantages_where_rewarded(lambda r: r - 0.5, ~rewards.isnan(), rewards)
+    assert advantages.tolist() == [[0.5], [-0.5], [0.0]]
+
+
 def test_batch_deviation_is_that_of_the_rewards_that_apply():
     rewards = torch.tensor([[1.0, 0.0, math.nan], [10.0, math.nan, 0.0]], dtype=torch.float64)
     expected = [value / (np.std([1, 0, 10, 0], ddof=1) + 1e-4) for value in (0.5, -0.5, 0.0, 5.0, 0.0, -5.0)]

@@ -287,6 +287,11 @@ def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, c
         assert message in refusal_of(train_command.main, "--resume_from_checkpoint", *words)
     assert "output_dir 'out' holds a run already" in refusal_of(train_command.main, "--config", "out", *own)
     resumed_with = ["--max_steps", "3", "--eval_steps", "1", "--beta", "0", "--reward_funcs", "my_rewards:length"]
+    defaults = ["--engine", "grpo_lab", "--lora_r", "16"]  # a typed default is no change
+    options = train_command.read_options(["--resume_from_checkpoint", "out", *resumed_with, *defaults])
+    assert options["engine"] == "grpo_lab" and options["max_steps"] == 3
+    assert train_command.main(["--resume_from_checkpoint", "out", *resumed_with, "--dry_run"]) == 0
+    assert "dry run: no problems found" in capsys.readouterr().out
     assert train_command.main(["--resume_from_checkpoint", "out/", *resumed_with]) == 0
     assert "Resumed at step 2 of 3 from 'out/checkpoint-2'" in capsys.readouterr().out
     resumed, uninterrupted = (AutoModelForCausalLM.from_pretrained(name) for name in ("out", "whole"))

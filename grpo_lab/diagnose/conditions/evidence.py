@@ -4,6 +4,7 @@ Most conditions do not look at single steps. They compare the means over the fir
 steps, and a change counts if it exceeds the noise between steps.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,9 @@ def reward_mean_metrics(log: Log) -> list[str]:
     If none of them has a number in `MIN_STEPS` steps, return ["reward"].
     """
     names = [name for name in log.metric_names() if name.startswith("rewards/") and name.endswith("/mean")]
-    weights = log.settings.get("reward_weights") or [1.0] * len(names)
-    counted = [name for name, weight in zip(names, weights, strict=False) if weight]
+    weights = log.settings.get("reward_weights") or []
+    # The reward of an environment, the last metric, has no weight of its own; it counts once.
+    counted = [name for name, weight in itertools.zip_longest(names, weights[: len(names)], fillvalue=1.0) if weight]
     return [name for name in counted if len(log.points(name)[1]) >= MIN_STEPS] or ["reward"]
 
 

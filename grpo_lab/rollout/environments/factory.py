@@ -50,6 +50,9 @@ def make_environment(
         timeout = TOOL_TIMEOUT if tool_timeout is None else tool_timeout
         return ToolEnvironment(tools, environment_factory, limit, timeout)
     if task is not None and task.respond is not None:
+        if environment is not None:
+            problem = "is given for a task that has an environment of its own"
+            raise InputError("environment", environment, "leave it out, or take another task", problem=problem)
         environment = TextEnvironment(task.respond, task.stop_strings)
     if limit is not None:
         if environment is None:

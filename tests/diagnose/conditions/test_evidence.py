@@ -61,6 +61,13 @@ def test_components_are_the_rewards_with_a_weight_and_enough_steps():
     assert reward_mean_metrics(log_of(reward=[1.0] * 8)) == ["reward"]
 
 
+def test_the_reward_of_an_environment_counts_beside_weighted_reward_functions():
+    metrics = {"rewards/f/mean": [1.0] * 8, "rewards/Environment/mean": [0.1] * 8}
+    log = log_of({"reward_weights": [1.0]}, reward=[1.1] * 8, **metrics)
+    assert reward_mean_metrics(log) == [*metrics]
+    assert not is_solved(log)
+
+
 @pytest.mark.parametrize(
     ("settings", "updates"),
     [

@@ -74,6 +74,10 @@ def test_an_environment_object_is_taken_as_it_is_but_for_its_limits():
             {"task": CALCULATOR, "environment_factory": World},
             "environment is given for a task that has an environment of its own; leave it out, or take another task",
         ),
+        (
+            {"task": CALCULATOR, "environment": TEXTS},
+            "environment is given for a task that has an environment of its own; leave it out, or take another task",
+        ),
         ({"environment": TEXTS, "tools": [add]}, "environment is given, too; expected either it or tools"),
         (
             {"environment": TEXTS, "environment_factory": World},
