@@ -4,7 +4,6 @@ Most conditions do not look at single steps. They compare the means over the fir
 steps, and a change counts if it exceeds the noise between steps.
 """
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +51,9 @@ def reward_mean_metrics(log: Log) -> list[str]:
     """
     names = [name for name in log.metric_names() if name.startswith("rewards/") and name.endswith("/mean")]
     weights = log.settings.get("reward_weights") or []
-    # The reward of an environment, the last metric, has no weight of its own; it counts once.
-    counted = [name for name, weight in itertools.zip_longest(names, weights[: len(names)], fillvalue=1.0) if weight]
+    # The reward of an environment, which is the last one, has no weight in the settings; it counts once.
+    weights = [*weights, *[1.0] * (len(names) - len(weights))]
+    counted = [name for name, weight in zip(names, weights, strict=False) if weight]
     return [name for name in counted if len(log.points(name)[1]) >= MIN_STEPS] or ["reward"]
 
 

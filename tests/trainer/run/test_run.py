@@ -327,11 +327,11 @@ def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
 
 def test_a_step_that_is_not_recorded_ends_the_run_without_a_model(tmp_path):
     config = make_config(output_dir=str(tmp_path), max_steps=2)
-    made = []
+    begun_steps = []
     message = "^step 0 was not recorded; expected `run.record"
     with pytest.raises(RunError, match=message), Run(*make_policy(), ROWS, None, config) as run:
-        made += run.steps()
-    assert made == [0] and not list(tmp_path.glob("*.safetensors"))
+        begun_steps += run.steps()
+    assert begun_steps == [0] and not list(tmp_path.glob("*.safetensors"))
 
 
 def test_an_own_loop_records_its_metrics_and_adds_up_tokens(tmp_path, capsys):
