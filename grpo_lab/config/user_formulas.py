@@ -43,7 +43,7 @@ def register_user_formula(setting: str, name: str) -> None:
 
     An advantage is a function of `rewards` (P, G), which are finite, and of settings of the run. It returns advantages
     (P, G). If a reward does not apply to some completions, the function is called for each group alone, with the
-    rewards that apply.
+    rewards that apply; a group of several completions with fewer than two rewards gets zeros.
 
     Args:
         setting: "loss_type" or "advantage".

@@ -290,12 +290,14 @@ def _microbatch_snapshots(sizes: RunSizes, gradients_before: int) -> list[BytesB
     head_backward_bytes = formulas.head_update_bytes(shape, head_tokens, chunk_tokens, sizes.weight_itemsize)
     layer_gradient_bytes = sizes.gradient_bytes if gradients_before else sizes.gradient_bytes - sizes.embedding_bytes
     last_gradient_bytes = _last_head_gradients(sizes, gradients_before)
-    return [  # the end of the forward pass; in the backward pass the head, the last layer, the first one, and the end
+    return [
+        # the end of the forward pass
         _snapshot(gradients_before, in_graph_bytes, sizes.layer_copy_bytes + sizes.head_copy_bytes, head_forward_bytes),
+        # the backward pass: in the head, in the last layer, in the first layer, and in the input embedding
         _snapshot(gradients_before, in_graph_bytes, kept_copy_bytes + sizes.head_copy_bytes, head_backward_bytes),
         _snapshot(gradients_before, all_layers_bytes, kept_copy_bytes, sizes.head_gradient_bytes),
         _snapshot(layer_gradient_bytes, one_layer_bytes, 0, sizes.head_gradient_bytes),
-        _snapshot(sizes.gradient_bytes, 0, 0, last_gradient_bytes),  # in the input embedding
+        _snapshot(sizes.gradient_bytes, 0, 0, last_gradient_bytes),
     ]
 
 

@@ -21,9 +21,8 @@ from grpo_lab.train.processes import process_set_up
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
-    with (
-        process_set_up()
-    ):  # before the options are read, since reading a file for TRL prints, and one process may print
+    # Before the options are read: reading a file for TRL prints, and only one process may print.
+    with process_set_up():
         options, changes = read_options_and_changes(arguments)
         is_dry_run = options.pop("dry_run", False)
         from grpo_lab.train.checks import checks_of_plan

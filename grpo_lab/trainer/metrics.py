@@ -46,7 +46,7 @@ class _MicrobatchMetrics(NamedTuple):
     loss: Float[Tensor, ""]
     max_logp_difference: Float[Tensor, ""]  # largest difference from the sampler's log-probabilities
     differing_and_all_tokens: Int[Tensor, "2"]  # numbers of tokens that differ by more than LOGP_TOLERANCE, and of all
-    trained_and_all_reply_tokens: Int[Tensor, "2"] | None  # number of reply tokens in the loss, and of all reply tokens
+    trained_and_all_reply_tokens: Int[Tensor, "2"] | None  # reply tokens in the loss, and all; None: no environment
 
 
 class UpdateMetrics:

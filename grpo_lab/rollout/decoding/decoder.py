@@ -190,7 +190,8 @@ class Decoder:
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row from the distribution after its prefix.
 
-        This class always draws a whole rollout; only the subclass for a GPU is asked for a part (`num_rollout_rows`).
+        This class always draws a whole rollout. A part (`num_rollout_rows`) is asked for on a GPU alone; `CpuDecoder`
+        can draw one too, so that a test without a GPU compares the parts with the whole.
         """
         if pi.isnan().any():
             raise RunError(NOT_FINITE)

@@ -33,7 +33,7 @@ def make_environment(
             `GRPOConfig.changed_tool_timeout`.
 
     Raises:
-        InputError: if the task or `environment` is an environment and there are tools or a factory, too; if
+        InputError: if there are two environments: of the task, `environment`, or one of tools or a factory; if
             `environment` is no `Environment`; or for a limit that no environment reads.
     """
     check_is_environment(environment)

@@ -142,7 +142,7 @@ def attend_by_row(
         inputs = [pad(row_query, (0, 0, 0, 0, num_missing, 0)), row_key, row_value]
         if query.is_cuda:  # the kernels of a GPU that take no mask do not repeat keys themselves
             inputs[1:] = [x.repeat_interleave(heads_per_key, 1) for x in inputs[1:]]
-        q, k, v = (x.transpose(0, 1)[None] for x in inputs)  # 1 H S W
+        q, k, v = (x.transpose(0, 1)[None] for x in inputs)  # 1 H S D_h; key and value have K heads on a CPU
         out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=not query.is_cuda)
         outputs.append(out[0].transpose(0, 1)[num_missing:])
     return torch.cat(outputs)

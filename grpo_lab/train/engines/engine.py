@@ -46,7 +46,7 @@ class OurEngine:
         return _most_exact_precision(config, device, num_parameters)
 
     def differences(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
-        """Yield nothing: this engine changes no settings that the user should hear of."""
+        """Yield nothing: other engines are compared with our own loop, so it has no differences."""
         yield from ()
 
     def load(self, name: str, precision: str | None):
@@ -121,7 +121,7 @@ class TrlEngine:
             return load_policy(name, precision=precision)
         from grpo_lab.train.trl.fsdp import load_once
 
-        assert precision is not None  # see `precision`
+        assert precision is not None  # `precision` returns one with FSDP2
         return load_once(name, precision)
 
     def run(

@@ -30,8 +30,8 @@ class PolicyOptimizer:
             self.adamw = EightBitAdamW(self.parameters, settings, self.precision.stochastic_rounding)
         else:
             self.adamw = TorchAdamW(self.parameters, settings)
-        # The loss scale of fp16; it is 1 in the others. It starts lower than torch's 2^16, whose overflows would cost
-        # the first rollouts, and doubles after 100 updates instead of 2000, which few runs have.
+        # The loss scale of fp16; it is 1 in the others. torch starts at 2^16 and doubles every 2000 updates. Here it is
+        # 2^12, so that no first rollout is lost to an overflow, and 100, since few runs have 2000 updates.
         device, is_scaling = self.parameters[0].device, self.precision.loss_scaling
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, growth_interval=100, enabled=is_scaling)
         # `scale` creates the tensors of the scaler, which `step` needs even if `backward` was never called.
@@ -63,7 +63,7 @@ class PolicyOptimizer:
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        self.scaler.unscale_(self.adamw)  # type: ignore[arg-type]  # no loss scale with 8 bits
+        self.scaler.unscale_(self.adamw)  # type: ignore[arg-type]  # for `EightBitAdamW` the scaler is disabled
         scale = self.loss_scale
         # If the loss is finite, the scaler decides (None). Otherwise the scale stays: a smaller one would not help.
         self.scaler.update(None if math.isfinite(loss) else scale)
