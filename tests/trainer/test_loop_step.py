@@ -168,15 +168,17 @@ def reward_of_half(completions, completion_ids, prompts, **kwargs):
 
 
 @pytest.mark.parametrize("settings", [{}, SEVERAL_UPDATES, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}], ids=str)
-def test_rows_without_gradient_are_skipped_and_counted_without_an_effect_on_the_update(settings, shapes, monkeypatch):
+def test_rows_without_gradient_are_skipped_and_counted_without_an_effect_on_the_update(
+    settings, logprob_call_shapes, monkeypatch
+):
     outcome = {}
     for every_row in (False, True):
         model, tokenizer = make_policy(seed=1)
         make_exact(model)
         monkeypatch.setattr(GRPOConfig, "needs_every_row", every_row)
-        shapes.clear()
+        logprob_call_shapes.clear()
         history = train(model, tokenizer, ROWS, reward_of_half, make_config(seed=1, **settings))
-        outcome[every_row] = (weights(model), history, sum(rows for _, rows, *_ in shapes))
+        outcome[every_row] = (weights(model), history, sum(rows for _, rows, *_ in logprob_call_shapes))
     skipped, full = outcome[False], outcome[True]
     assert [m["rows_without_gradient"] for m in skipped[1]] == [0.5, 0.5]
     assert [m["rows_without_gradient"] for m in full[1]] == [0.0, 0.0]
@@ -205,11 +207,11 @@ def test_a_user_s_old_logp_of_rows_without_gradient_has_no_effect(old_logp):
     assert torch.equal(result, expected) and metrics == expected_metrics and math.isfinite(metrics["ratio"])
 
 
-def test_a_step_of_equal_rewards_changes_no_weight_and_runs_no_forward_pass(shapes):
+def test_a_step_of_equal_rewards_changes_no_weight_and_runs_no_forward_pass(logprob_call_shapes):
     model, tokenizer = make_policy()
     start = weights(model)
     history = train(model, tokenizer, ROWS, lambda completions, **kwargs: [0.7] * len(completions), make_config())
-    assert same_weights(weights(model), start) and not shapes
+    assert same_weights(weights(model), start) and not logprob_call_shapes
     for metrics in history:
         assert (metrics["loss"], metrics["grad_norm"], metrics["frac_reward_zero_std"]) == (0.0, 0.0, 1.0)
         assert metrics["rows_without_gradient"] == 1.0 and metrics["reward"] == pytest.approx(0.7)
