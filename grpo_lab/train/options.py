@@ -82,7 +82,7 @@ def _options_of_run(run_folder: str, typed: dict, parser: Parser) -> dict:
     if "model" not in saved:
         origin = f"is {run_folder!r}, begun by a script"
         raise InputError("resume_from_checkpoint", run_folder, "go on from the script", problem=origin)
-    saved = TASK_OPTION_DEFAULTS | saved | {"output_dir": run_folder}
+    saved |= {"output_dir": run_folder}
     specs = COMMAND_OPTIONS | SETTINGS
     for name in sorted(typed.keys() - {"model", "dry_run", *CHANGEABLE_OPTIONS, "resume_from_checkpoint"}):
         value_of_run = saved.get(name, specs[name].default)

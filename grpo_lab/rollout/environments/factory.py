@@ -38,22 +38,20 @@ def make_environment(
     """
     check_is_environment(environment)
     limit = max_tool_calling_iterations
-    has_task_environment = task is not None and task.respond is not None
+    if task is not None and task.respond is not None:
+        for name, value in (
+            ("tools", tools or None), ("environment", environment_factory), ("environment", environment)
+        ):  # fmt: skip
+            if value is not None:
+                problem = "is given for a task that has an environment of its own"
+                raise InputError(name, value, "leave it out, or take another task", problem=problem)
+        environment = TextEnvironment(task.respond, task.stop_strings)
     if tools or environment_factory is not None:
-        if has_task_environment:
-            option, value = ("tools", tools) if tools else ("environment", environment_factory)
-            problem = "is given for a task that has an environment of its own"
-            raise InputError(option, value, "leave it out, or take another task", problem=problem)
         if environment is not None:
             name = "tools" if tools else "environment_factory"
             raise InputError("environment", environment, f"expected either it or {name}", problem="is given, too")
         timeout = TOOL_TIMEOUT if tool_timeout is None else tool_timeout
         return ToolEnvironment(tools, environment_factory, limit, timeout)
-    if task is not None and task.respond is not None:
-        if environment is not None:
-            problem = "is given for a task that has an environment of its own"
-            raise InputError("environment", environment, "leave it out, or take another task", problem=problem)
-        environment = TextEnvironment(task.respond, task.stop_strings)
     if limit is not None:
         if environment is None:
             raise InputError("max_tool_calling_iterations", limit, "leave it out: there are no tools")
