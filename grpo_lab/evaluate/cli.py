@@ -13,7 +13,7 @@ from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.base.files import write_atomically
 from grpo_lab.base.names import SETTINGS_FILE
-from grpo_lab.base.setting import check_range
+from grpo_lab.base.option import check_value
 from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS, TOOL_OPTIONS
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import add_options, read_settings
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
         if settings[option] is not None:
             check_at_least(option, settings[option], 1)
     for option in ("seed", "temperature"):
-        check_range(SETTINGS[option], settings[option])
+        check_value(SETTINGS[option], settings[option])
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
         result = _evaluate_model(**settings)
     line = json.dumps(result, allow_nan=False)

@@ -1,5 +1,6 @@
 """The options of `grpo-lab train`. A typed option overrides one from a file or from the run that is resumed."""
 
+from argparse import SUPPRESS
 from pathlib import Path
 
 from grpo_lab.base import Parser, writable_folder
@@ -7,7 +8,7 @@ from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION, TRL
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
-from grpo_lab.config.arguments import add_options, option_actions, option_words, read_settings, settings_parser
+from grpo_lab.config.arguments import add_options, option_actions, option_words, read_settings
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS
 from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS
@@ -126,9 +127,12 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
 
 def train_parser() -> Parser:
     """Return the parser of the command. An option that was not typed is absent from the result."""
-    optional = SETTINGS.keys() - {"output_dir", "resume_from_checkpoint"}
-    parser = settings_parser("grpo_lab.train", optional, "--output_dir DIR [--model MODEL] [--task TASK]")
-    parser.description = "Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one."
+    parser = Parser(
+        prog="python -m grpo_lab.train",
+        usage="%(prog)s --output_dir DIR [--model MODEL] [--task TASK] [options]",
+        description="Train a policy with GRPO. Without --task: on sums, 1 for a right answer, 0 for a wrong one.",
+        argument_default=SUPPRESS,
+    )
     # Two settings that the command reads in its own way.
     parser.add_argument(
         "--output_dir",
@@ -142,6 +146,9 @@ def train_parser() -> Parser:
         metavar="true|DIR",
         help=f"go on in output_dir; or in DIR, with all that its {SETTINGS_FILE} says, of which these may "
         f"change: {', '.join(CHANGEABLE_OPTIONS)}",
+    )
+    add_options(
+        parser, [spec for spec in SETTINGS.values() if spec.name not in ("output_dir", "resume_from_checkpoint")]
     )
     add_options(parser, COMMAND_OPTIONS.values())
     return parser

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grpo_lab.base.checks import InputError, check_between, check_positive
-from grpo_lab.command_options import STEP_SETTING_OF_OPTION
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import check_value
+from grpo_lab.command_options import RUN_OPTIONS, STEP_SETTING_OF_OPTION
 from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
@@ -204,10 +205,10 @@ def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOCo
     """
     epochs, ratio = options.get("num_train_epochs"), options.get("warmup_ratio")
     if epochs is not None:
-        check_positive("num_train_epochs", epochs)
+        check_value(RUN_OPTIONS["num_train_epochs"], epochs)
         config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))
     if ratio is not None:
-        check_between("warmup_ratio", ratio, 0, 1)
+        check_value(RUN_OPTIONS["warmup_ratio"], ratio)
         config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
     return config
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from grpo_lab.base.setting import union_members
+from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.objective import LOSSES
 
@@ -15,7 +15,7 @@ INF = math.inf
 ENABLING_SETTINGS = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}
 NUMBERS = {name: spec for name, spec in SETTINGS.items() if {int, float} & set(union_members(spec.type))}
 # The declared ranges, and two that are narrower because of the default of another setting.
-ALL = {name: str(spec.range) for name, spec in NUMBERS.items()}
+ALL = {name: str(spec.interval) for name, spec in NUMBERS.items()}
 ALL |= {"delta": "(1.2, inf)", "num_generations": "[2, inf)"}
 # These also have to divide each other.
 SIZES = {"num_generations", "generation_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps",

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab import evaluate, models
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
-from grpo_lab.base.setting import union_members
+from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.rules import think_rate

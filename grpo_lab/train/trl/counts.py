@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import default_values
 from grpo_lab.config import SETTINGS
 from grpo_lab.train.trl.entry import Converted
 from grpo_lab.train.trl.table import CONVERTED_NAMES, TRL_SETTINGS
@@ -85,7 +86,7 @@ class CountTranslator:
 
     def _updates_per_step(self) -> int:
         """Return the number of updates in a step of the run here, once the batch is translated."""
-        settings = {name: spec.default for name, spec in SETTINGS.items()} | self.translation.options | self.typed
+        settings = default_values(SETTINGS) | self.translation.options | self.typed
         batch_size, microbatch_size = settings["generation_batch_size"], settings["per_device_train_batch_size"]
         update_size = batch_size
         if microbatch_size is not None:

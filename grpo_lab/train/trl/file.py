@@ -7,13 +7,12 @@ contain gets TRL's default if the outcome of a run depends on it.
 
 import difflib
 from collections.abc import Container
-from types import SimpleNamespace
 from typing import Any
 
 from grpo_lab.base import shell_line
+from grpo_lab.base.option import changed_values, default_values, unused_options
 from grpo_lab.base.parser import as_option_text
-from grpo_lab.base.setting import unused_settings
-from grpo_lab.command_options import NEEDED_OPTIONS, TRL
+from grpo_lab.command_options import ENGINE_OPTIONS, TRL
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.train.trl.counts import CountTranslator
@@ -124,7 +123,8 @@ class _Translator(CountTranslator):
         """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
         switches = self.values | self.typed
         for name in [name for name in self.values if switch_of(name)]:
-            for needed, value in ({switch_of(name): True} | NEEDED_OPTIONS.get(name, {})).items():
+            read_if = ENGINE_OPTIONS[name].read_if if name in ENGINE_OPTIONS else {}
+            for needed, value in {switch_of(name): True, **read_if}.items():
                 if name in self.values and switches.get(needed) != value:
                     del self.values[name]
                     text = f"nothing reads it without {needed} {as_option_text(value)}"
@@ -189,13 +189,13 @@ class _Translator(CountTranslator):
     def _drop_unused(self) -> None:
         """Drop settings that nothing reads, such as use_bias_correction_kl without a KL term, which TRL ignores."""
         options = self.translation.options
-        config = {name: spec.default for name, spec in SETTINGS.items()}
+        config = default_values(SETTINGS)
         config |= {name: value for name, value in (options | self.typed).items() if name in SETTINGS}
         config["output_dir"] = config["output_dir"] or "anywhere"
         for name, spec in SETTINGS.items():
             if spec.choices and not isinstance(config[name], list) and config[name] not in (None, *spec.choices):
                 return  # the unknown choice is refused later, when the configuration is made
-        while unused := dict(unused_settings(SimpleNamespace(**config), SETTINGS)):
+        while unused := dict(unused_options(changed_values(config, SETTINGS), SETTINGS)):
             for name, reason in unused.items():
                 config[name] = SETTINGS[name].default
                 if name in options:

@@ -84,23 +84,29 @@ REFUSED = [
     ("--engine trl --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with --engine trl:"),
     ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
-    ("--engine verl", "argument --engine: invalid choice: 'verl'"),
-    ("--fsdp", "--fsdp is True; expected it only with --engine trl"),
+    ("--engine verl", "--engine is 'verl'; expected one of 'grpo_lab', 'trl'"),
+    ("--fsdp", "--fsdp is True; leave it out: nothing reads it with engine = 'grpo_lab', only with 'trl'"),
     ("--engine trl --fsdp", "--fsdp is True; expected it only on several processes: torchrun --nproc_per_node 2 -m"),
-    ("--lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
-    ("--use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
+    ("--lora_r 8", "--lora_r is 8; leave it out: nothing reads it with use_peft = False"),
+    ("--use_peft --lora_r 0", "--lora_r is 0; it must lie in [1, inf)"),
     ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0, since sampler and trainer must"),
-    ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie between 0 and 1"),
+    ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie in [0, 1]"),
     ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
     ("--use_peft --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2; leave it out with LoRA: the ref"),
     ("--use_peft --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with LoRA: the ref"),
-    ("--use_vllm", "--use_vllm is True; expected it only with --engine trl"),
-    ("--engine trl --vllm_mode server", "--vllm_mode is 'server'; expected it only with --use_vllm"),
+    ("--use_vllm", "--use_vllm is True; leave it out: nothing reads it with engine = 'grpo_lab', only with 'trl'"),
+    (
+        "--engine trl --vllm_mode server",
+        "--vllm_mode is 'server'; leave it out: nothing reads it with use_vllm",
+    ),
     (
         "--engine trl --use_vllm --vllm_server_port 8001",
-        "--vllm_server_port is 8001; expected it only with --vllm_mode s",
+        "--vllm_server_port is 8001; leave it out: nothing reads it with vllm_mode = None, only with 'server'",
     ),
-    ("--engine trl --use_vllm --vllm_mode nowhere", "argument --vllm_mode: invalid choice: 'nowhere'"),
+    (
+        "--engine trl --use_vllm --vllm_mode nowhere",
+        "--vllm_mode is 'nowhere'; expected one of None, 'colocate', ",
+    ),
 ]
 
 
