@@ -11,7 +11,7 @@ from typing import Any
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 from grpo_lab.config.lora import LORA_OPTIONS
-from grpo_lab.task_spec import TASK_OPTION_SPECS
+from grpo_lab.task_spec import TASK_OPTIONS
 
 OURS, TRL = "grpo_lab", "trl"  # the engines
 WITH_TRL = {"engine": TRL}
@@ -127,7 +127,7 @@ TOOL_OPTIONS = option_specs(ToolOptions)
 RUN_OPTIONS = option_specs(RunOptions)
 VLLM_OPTIONS = option_specs(VllmOptions)
 ENGINE_OPTIONS = option_specs(EngineOptions) | LORA_OPTIONS | option_specs(TrlOptions) | VLLM_OPTIONS
-COMMAND_OPTIONS = RUN_OPTIONS | TASK_OPTION_SPECS | TOOL_OPTIONS | ENGINE_OPTIONS
+COMMAND_OPTIONS = RUN_OPTIONS | TASK_OPTIONS | TOOL_OPTIONS | ENGINE_OPTIONS
 # The options that an evaluation takes over from a run, with their defaults.
 EVALUATE_OPTION_DEFAULTS = default_values(
     {name: spec for name, spec in COMMAND_OPTIONS.items() if spec.passed_to_evaluate}

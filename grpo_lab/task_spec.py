@@ -59,8 +59,8 @@ class TaskOptions:
     )
 
 
-TASK_OPTION_SPECS = option_specs(TaskOptions) | data_options.DATA_OPTIONS
-TASK_OPTION_DEFAULTS = default_values(TASK_OPTION_SPECS)
+TASK_OPTIONS = option_specs(TaskOptions) | data_options.DATA_OPTIONS
+TASK_OPTION_DEFAULTS = default_values(TASK_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def make_task_spec(
         for_tiny_model: Whether the model counts as tiny (`is_tiny`).
         **data: Options that say how the user's own data is read, as `find_task` takes them.
     """
-    check_value(TASK_OPTION_SPECS["chat_template"], chat_template)
+    check_value(TASK_OPTIONS["chat_template"], chat_template)
     chosen_task = find_task(task, **data)
     names = tuple(short_name(name) for name in reward_funcs or chosen_task.reward_funcs)
     functions = find_rewards(names)

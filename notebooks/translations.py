@@ -24,7 +24,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.base.language import PRINTS, blocks, confirmed_messages, translated
+from grpo_lab.base.catalogues import PRINTS, blocks, confirmed_messages, translated
 from grpo_lab.teaching.notebook import prints
 
 LANG = "zh_CN"

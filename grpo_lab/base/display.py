@@ -45,17 +45,17 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(line_format.format(*line).rstrip() for line in lines)
 
 
-def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
+def tensor_lines(value, max_columns: int = MAX_COLUMNS) -> list[str]:
     """Return the elements of a tensor, a line for each row along the last axis, or a one-line summary if it is large.
 
     value: A torch.Tensor. This module does not import torch, since the command `doctor` also runs without it.
-    most_columns: Largest size of the last axis of a tensor whose elements are listed.
+    max_columns: Largest size of the last axis of a tensor whose elements are listed.
     """
     if value.ndim == 0:
         return _numbers(value)
     if not value.numel():
         return []
-    fits = value.numel() <= MAX_SHOWN and value.shape[-1] <= most_columns
+    fits = value.numel() <= MAX_SHOWN and value.shape[-1] <= max_columns
     return _rows(value) if fits else [_summary(value)]
 
 

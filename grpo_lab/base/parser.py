@@ -25,8 +25,8 @@ class Parser(argparse.ArgumentParser):
 
     error_suffix = ""  # a text at the end of each error, such as the file that the options come from
 
-    def __init__(self, **settings):
-        super().__init__(**({"allow_abbrev": False} | settings))
+    def __init__(self, **keywords):
+        super().__init__(**({"allow_abbrev": False} | keywords))
         self.prog = self.prog.replace("python -m grpo_lab.", command_name(""))
         self.add_argument("--version", action="version", version=version_line(), help="show versions, and stop")
         # By default, argparse reads -0.2 as a number, but -1e-3 and -inf as unknown options.
@@ -122,7 +122,7 @@ def writable_folder(text: str) -> Path:
 
 
 def _reason_not_writable(folder: Path) -> str:
-    """Return the reason why no file can be written into a folder, or "" if one can.
+    """Return the reason why no file can be written into a folder, as " (FOLDER: REASON)", or "" if one can.
 
     A file is written to find out, since os.access does not notice a full disk or the permissions of a network share.
     """

@@ -8,6 +8,7 @@ default, but that the chosen loss, advantage or option does not read, is refused
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
 from grpo_lab.base.checks import InputError, combine_errors
@@ -76,7 +77,7 @@ class RunSettings:
         choices=("none", *TRACKERS), read_if={"output_dir": True}, may_change_on_resume=True,
     )  # fmt: skip
     logging_steps: int = option(
-        10, "number of steps between printed completions, with log_completions; the last step is always shown",
+        10, "number of steps between printed completions; the last step is always shown",
         at_least=1, read_if={"log_completions": True}, may_change_on_resume=True,
     )  # fmt: skip
     log_completions: bool = option(
@@ -126,7 +127,11 @@ class RunSettings:
     max_tool_calling_iterations: int | None = option(
         None, "largest number of turns of the environment in an episode (none: as many as fit)", at_least=1
     )
-    tool_timeout: float = option(30.0, "time limit of a call of a tool, in seconds", above=0)
+    tool_timeout: float = option(
+        30.0,
+        "time limit of a call of a tool, in seconds; with the default, an environment object keeps its own",
+        above=0,
+    )
 
     reward_weights: list[float] | None = option(
         None, "weights of the reward functions in their sum (none: 1 each)", group="rewards and advantages"
@@ -297,8 +302,12 @@ class GRPOConfig(LossSettings, RunSettings):
         return self.beta > 0 or self.log_kl
 
     @property
-    def changed_tool_timeout(self) -> float | None:
-        """The setting `tool_timeout`; None for its default, with which an environment object keeps its own limit."""
+    def tool_timeout_override(self) -> float | None:
+        """The limit that replaces an environment object's own; None if `tool_timeout` has its default.
+
+        A limit of 30.0 that was chosen cannot be told from the default, so an environment object keeps its own limit.
+        To give it this limit, make the object with it.
+        """
         return None if self.tool_timeout == SETTINGS["tool_timeout"].default else self.tool_timeout
 
     @property
@@ -360,18 +369,18 @@ def _check_settings(config: GRPOConfig) -> None:
             raise combine_errors(errors)
     folder = config.output_dir
     fits = folder is None or (folder.strip() and not Path(folder).is_file())
-    _check(fits, "output_dir", folder, "expected the name of a folder, or None")
+    _require(fits, "output_dir", folder, "expected the name of a folder, or None")
     _check_sizes(config)
     flags = [flag for flag in ("bf16", "fp16") if getattr(config, flag)]
-    _check(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
+    _require(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
     if config.precision and flags:
         precision = PRECISIONS[config.precision]
         fits = flags[0] == dtype_name(precision.autocast or precision.weights)
-        _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
+        _require(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
     check_unused(changed_values(vars(config), SETTINGS), SETTINGS)
     ADVANTAGES[config.advantage].check(config)
     LOSSES[config.loss_type].check(config)
-    _check(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
+    _require(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
 
 
 def _check_sizes(config: GRPOConfig) -> None:
@@ -380,18 +389,19 @@ def _check_sizes(config: GRPOConfig) -> None:
     batch = config.generation_batch_size
     update = config.update_batch_size
     smallest = ADVANTAGES[config.advantage].smallest_group
-    _check(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
-    _check(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")
+    _require(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
+    _require(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")
     product = "per_device_train_batch_size * gradient_accumulation_steps"
     if config.per_device_train_batch_size is None:
         product, update = "gradient_accumulation_steps", config.gradient_accumulation_steps
-    _check(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
+    _require(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
     eval_batch, eval_group = config.per_device_eval_batch_size, config.num_generations_eval or G
     fits = eval_batch is None or eval_batch % eval_group == 0
     expected = f"it must be a multiple of the {eval_group} completions of a prompt"
-    _check(fits, "per_device_eval_batch_size", eval_batch, expected)
+    _require(fits, "per_device_eval_batch_size", eval_batch, expected)
 
 
-def _check(fits, name: str, value, expected: str) -> None:
-    if not fits:
+def _require(condition: Any, name: str, value: Any, expected: str) -> None:
+    """Raise InputError for the setting `name` unless the condition holds."""
+    if not condition:
         raise InputError(name, value, expected)

@@ -22,10 +22,9 @@ from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.losses import LEVEL_SETTING, LossBatch
 from grpo_lab.objective.surrogates import per_token
 
-# For each setting, the table to which the user's own functions are added.
+# For each setting that can name a function of the user, the table to which the function is added.
 TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
 LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")  # tensors that a user's loss may read
-KINDS = {"loss_type": "loss", "advantage": "advantage"}  # the kind of formula of each setting, for error messages
 
 
 def is_user_formula(name: Any) -> bool:
@@ -52,8 +51,10 @@ def register_user_formula(setting: str, name: str) -> None:
     Raises:
         InputError: if the file, the function or its arguments are invalid.
     """
-    value = import_user_object(setting, name, f"my_{KINDS[setting]}:mine")
-    TABLES[setting][name] = _loss_entry(name, value) if setting == "loss_type" else _advantage_entry(name, value)
+    if setting == "loss_type":
+        LOSSES[name] = _loss_entry(name, import_user_object(setting, name, "my_loss:mine"))
+    else:
+        ADVANTAGES[name] = _advantage_entry(name, import_user_object(setting, name, "my_advantage:mine"))
 
 
 def _loss_entry(name: str, value: Any) -> Loss:

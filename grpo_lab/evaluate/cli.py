@@ -22,7 +22,7 @@ from grpo_lab.evaluate.measure import sample_records
 from grpo_lab.evaluate.metrics import evaluation_metrics
 from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.rewards import reward_names
-from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTION_SPECS, TaskSpec, make_task_spec
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTIONS, TaskSpec, make_task_spec
 from grpo_lab.tasks import SPLITS, TASKS, Rows
 
 TURN_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # settings that limit the calls of tools
@@ -73,7 +73,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=turn_limits.max_tool_calling_iterations,
-        tool_timeout=turn_limits.changed_tool_timeout,
+        tool_timeout=turn_limits.tool_timeout_override,
     )
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
@@ -188,7 +188,7 @@ def _parser() -> Parser:
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
-    add_options(parser, (TASK_OPTION_SPECS | TOOL_OPTIONS).values())
+    add_options(parser, (TASK_OPTIONS | TOOL_OPTIONS).values())
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default: %(default)s)')
     add("--n", type=int, help="number of problems (default: 1000, or as many as there are)")

@@ -27,7 +27,7 @@ from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.commands import OUT_OF_MEMORY
 from grpo_lab.base.display import readable
 from grpo_lab.base.origin import set_origin
-from grpo_lab.config.precision import PRECISIONS, pick_precision, slow_here
+from grpo_lab.config.precision import PRECISIONS, bf16_warning, pick_precision
 from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.device import describe_device, pick_device
 from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, parameters_in, weight_file_bytes
@@ -93,7 +93,7 @@ def load_policy(
         print(f"policy: the adapter in {readable(adapter)} is merged into its weights")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {chosen_precision}, on {describe_device(chosen_device)}")
-    if warning := slow_here(chosen_device, chosen_precision):
+    if warning := bf16_warning(chosen_device, chosen_precision):
         print(f"        {warning}")
     ensure_checked(model)
     return model, tokenizer

@@ -144,7 +144,7 @@ def make_plan(options: dict) -> RunPlan:
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=config.max_tool_calling_iterations,
-        tool_timeout=config.changed_tool_timeout,
+        tool_timeout=config.tool_timeout_override,
     )
     eval_rows = _eval_rows(task_spec, config)
     model_config, tokenizer = open_config_and_tokenizer(options["model"], device.type)

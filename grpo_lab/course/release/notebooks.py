@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from grpo_lab.base.catalogues import page_in_language
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.files import write_atomically
-from grpo_lab.base.language import counted, page_in_language
+from grpo_lab.base.language import counted
 from grpo_lab.base.lesson_files import FOLDER
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, exercises_of_notebook, texts_of

@@ -73,7 +73,7 @@ def train(
     check_settings(config, lora=lora is not None)
     environment = make_environment(
         tools=tools, environment_factory=environment_factory, environment=environment,
-        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.changed_tool_timeout,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout_override,
     )  # fmt: skip
     check_environment(config, environment)
     inputs = RunInputs(
