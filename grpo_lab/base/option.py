@@ -103,6 +103,27 @@ class OptionSpec:
         return not value
 
 
+@dataclass(frozen=True)
+class Condition:
+    """A condition under which an option is read: the value of another option.
+
+    option: The name of the other option.
+    values: The values with which it holds; None for all but None, False, 0 and an empty text.
+    """
+
+    option: str
+    values: tuple[Any, ...] | None
+
+    def holds_with(self, value: Any) -> bool:
+        """Return True if the condition holds with this value of the other option."""
+        return bool(value) if self.values is None else value in self.values
+
+    def failure(self, value: Any) -> str:
+        """Return why the condition does not hold, such as "engine = 'grpo_lab', only with 'trl'"."""
+        remedy = f", only with {self.values[0]!r}" if self.values is not None and len(self.values) == 1 else ""
+        return f"{self.option} = {value!r}{remedy}"
+
+
 def option(
     default: Any,
     help_text: str,
@@ -228,35 +249,39 @@ def check_value(spec: OptionSpec, value: Any, allow_infinity: bool = False) -> N
             raise InputError(spec.name, value, f"it must lie in {interval}")
 
 
-def unused_options(given: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each given option that is not off but that nothing reads, with the reason in words.
+def read_conditions(spec: OptionSpec, specs: Mapping[str, OptionSpec]) -> list[Condition]:
+    """Return the conditions of which at least one has to hold so that an option is read; [] if it is always read.
+
+    specs: The declarations of all options, among them those with tables of choices, such as loss_type.
+    """
+    conditions = []
+    for other in specs.values():
+        if isinstance(other.choices, Mapping):
+            readers = tuple(choice for choice, entry in other.choices.items() if spec.name in entry.reads)
+            if readers:
+                conditions.append(Condition(other.name, readers))
+    for name, value in spec.read_if.items():
+        conditions.append(Condition(name, None if value is True else (value,)))
+    return conditions
+
+
+def unused_options(explicit: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each explicit option that is not off but that nothing reads, with the reason in words.
 
     Args:
-        given: Values by name; every other option has its default.
-        specs: The declarations of the options that are compared, with those that they are read with.
+        explicit: The values that were chosen, by name; every other option has its default.
+        specs: The declarations of these options and of those that decide whether they are read.
     """
-    values = {**default_values(specs), **given}
-    tables = {name: spec.choices for name, spec in specs.items() if isinstance(spec.choices, Mapping)}
+    values = {**default_values(specs), **explicit}
     for name, spec in specs.items():
-        if name not in given or spec.is_off(given[name]):
+        if name not in explicit or spec.is_off(explicit[name]):
             continue
-        # The options with a table of choices, such as loss_type, in which at least one entry reads this option.
-        choosers = [table for table in tables if any(name in entry.reads for entry in tables[table].values())]
-        is_read = not choosers and not spec.read_if
-        is_read = is_read or any(name in tables[table][values[table]].reads for table in choosers)
-        is_read = is_read or any(
-            bool(values[other]) if needed is True else values[other] == needed for other, needed in spec.read_if.items()
-        )
-        if not is_read:
-            conditions = [(table, True) for table in choosers] + [*spec.read_if.items()]
-            yield name, " and ".join(_condition_in_words(other, values[other], needed) for other, needed in conditions)
+        conditions = read_conditions(spec, specs)
+        if conditions and not any(condition.holds_with(values[condition.option]) for condition in conditions):
+            yield name, " and ".join(condition.failure(values[condition.option]) for condition in conditions)
 
 
-def check_unused(given: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> None:
+def check_unused(explicit: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> None:
     """Raise InputError for the first option of `unused_options`, which has the same arguments."""
-    for name, reason in unused_options(given, specs):
-        raise InputError(name, given[name], f"leave it out: nothing reads it with {reason}")
-
-
-def _condition_in_words(name: str, value: Any, needed: Any) -> str:
-    return f"{name} = {value!r}" + ("" if needed is True else f", only with {needed!r}")
+    for name, reason in unused_options(explicit, specs):
+        raise InputError(name, explicit[name], f"leave it out: nothing reads it with {reason}")

@@ -28,6 +28,7 @@ from tests.support.refusals import refusal_of
 # Files that may raise other exceptions than InputError: those report an inconsistency of grpo_lab or an exercise, or no
 # user sees them.
 BUGS_OF_OURS = {
+    "base/option.py",
     "formulas/lines.py",
     "course/exercise.py",
     "course/exercises/__init__.py",
