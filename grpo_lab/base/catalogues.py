@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_lab.base.display import prose
+from grpo_lab.base.display import escape_tags
 
 PACKAGE = Path(__file__).parents[1]
 PO = PACKAGE / "po" if (PACKAGE / "po").is_dir() else PACKAGE.parent / "po"  # in a wheel it is inside the package
@@ -60,9 +60,9 @@ def catalogue(target: str) -> Catalogue:
         for path in sorted(path for path in (PO / target).glob("*.po") if path.name not in (FIGURES, PRINTS)):
             for message in confirmed_messages(path):
                 if "block" not in message.auto_comments:
-                    translations |= {message.id: message.string, prose(message.id): prose(message.string)}
+                    translations |= {message.id: message.string, escape_tags(message.id): escape_tags(message.string)}
                 if any(map(ALWAYS_FILLED.match, message.auto_comments)):
-                    filled |= {message.id, prose(message.id)}
+                    filled |= {message.id, escape_tags(message.id)}
     except ImportError:
         return Catalogue({}, [])
     slots = {text: SLOT.findall(text) for text in translations if text not in filled}

@@ -93,8 +93,8 @@ def _summary(value) -> str:
     return ", ".join(words + ([f"{nonfinite} not finite"] if nonfinite else []))
 
 
-def readable(path: Path) -> str:
-    """Return the path relative to the repository, the working directory or the home directory; else the full path."""
+def short_path(path: Path) -> str:
+    """Return a path relative to the repository, the working directory or the home directory; else the full path."""
     path = path.absolute()
     for root, prefix in ((Path(__file__).parents[2], ""), (Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(root):
@@ -110,7 +110,7 @@ def say(markdown: str, text: str | None = None) -> None:
     display({"text/markdown": markdown, "text/plain": text or markdown})
 
 
-def prose(text: str) -> str:
+def escape_tags(text: str) -> str:
     """Escape "<" in Markdown outside of `code`, so that a tag such as <think> is visible."""
     pieces = text.split("`")  # every second piece is code
     return "`".join(piece if i % 2 else piece.replace("<", "&lt;") for i, piece in enumerate(pieces))

@@ -1,4 +1,4 @@
-"""Options: fields of a dataclass, each declared with its default, its help text, its values and what makes it count.
+"""Options: fields of a dataclass, each declared with its default, its help, its values and when it is read.
 
 An option of a command becomes one word of its command line, such as `--beta`, by `add_options` in
 `config/arguments.py`. A *setting* is an option that is also a field of `GRPOConfig`: those of losses are declared in

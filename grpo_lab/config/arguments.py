@@ -39,7 +39,7 @@ def add_options(parser: ArgumentParser, specs: Iterable[OptionSpec]) -> None:
         if spec.group not in groups:
             groups[spec.group] = parser.add_argument_group(spec.group)
         flags = [f"--{name}" for name in (*spec.aliases, spec.name)]
-        groups[spec.group].add_argument(*flags, dest=spec.name, help=_help(spec), **argparse_keywords(spec))
+        groups[spec.group].add_argument(*flags, dest=spec.name, help=_help_text(spec), **argparse_keywords(spec))
 
 
 def read_settings(file: Path) -> dict:
@@ -122,7 +122,7 @@ def argparse_keywords(spec: OptionSpec) -> dict[str, Any]:
     return keywords | {"nargs": "?", "const": True} if kind is bool else keywords
 
 
-def _help(spec: OptionSpec) -> str:
+def _help_text(spec: OptionSpec) -> str:
     clauses = [spec.help_text]
     if spec.choices:
         clauses.append(f"one of {', '.join(spec.choices)}")
