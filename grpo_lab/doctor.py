@@ -32,9 +32,8 @@ class CheckResult(NamedTuple):
     remedy: str = ""  # advice; "" if there is none
 
     def __str__(self) -> str:
-        return " -> ".join(
-            map(_, filter(None, (self.finding, self.remedy)))
-        )  # a single line, so that commands can be copied
+        # A single line, so that commands can be copied.
+        return f"{_(self.finding)} -> {_(self.remedy)}" if self.remedy else _(self.finding)
 
 
 class Report(dict[str, CheckResult]):

@@ -119,7 +119,7 @@ def _panel(metric: str) -> Panel:
 
 @dataclass(frozen=True)
 class _Plot:
-    """What a figure shows.
+    """The content of a figure of runs.
 
     names: The short names of the runs.
     logs: The log of each run.

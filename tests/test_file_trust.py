@@ -1,4 +1,4 @@
-"""Tests of the rule which code a file of settings may name."""
+"""Tests of the rule on the code that a file of settings may name."""
 
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path

@@ -255,11 +255,11 @@ def read_conditions(spec: OptionSpec, specs: Mapping[str, OptionSpec]) -> list[C
     specs: The declarations of all options, among them those with tables of choices, such as loss_type.
     """
     conditions = []
-    for other in specs.values():
-        if isinstance(other.choices, Mapping):
-            readers = tuple(choice for choice, entry in other.choices.items() if spec.name in entry.reads)
+    for chooser in specs.values():
+        if isinstance(chooser.choices, Mapping):
+            readers = tuple(choice for choice, entry in chooser.choices.items() if spec.name in entry.reads)
             if readers:
-                conditions.append(Condition(other.name, readers))
+                conditions.append(Condition(chooser.name, readers))
     for name, value in spec.read_if.items():
         conditions.append(Condition(name, None if value is True else (value,)))
     return conditions

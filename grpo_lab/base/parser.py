@@ -75,6 +75,14 @@ def version_line() -> str:
     return f"grpo_lab {__version__}, {packages}, Python {platform.python_version()}"
 
 
+def installed_version(name: str) -> str:
+    """Return the version of an installed package, or "not installed"."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
 def shell_line(words: list[str]) -> str:
     """Join words into a command line, quoted for this machine's shell."""
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
@@ -138,10 +146,3 @@ def _option_text(action: argparse.Action) -> str:
     if action.option_strings:
         return action.option_strings[-1]
     return action.metavar if isinstance(action.metavar, str) else action.dest
-
-
-def installed_version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

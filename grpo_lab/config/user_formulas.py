@@ -23,7 +23,7 @@ from grpo_lab.objective.losses import LEVEL_SETTING, LossBatch
 from grpo_lab.objective.surrogates import per_token
 
 # For each setting that can name a function of the user, the table to which the function is added.
-TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
+FORMULA_TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
 LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")  # tensors that a user's loss may read
 
 
@@ -82,7 +82,7 @@ def _advantage_entry(name: str, value: Any) -> AdvantageEstimator:
 
 def user_function(setting: str, name: str) -> Callable | None:
     """Return the user's function that was registered under this name; None for an entry of the package."""
-    entry = TABLES[setting][name]
+    entry = FORMULA_TABLES[setting][name]
     function = entry.surrogate if setting == "loss_type" else entry.compute
     function = getattr(function, "user_function", function)
     module = getattr(function, "__module__", None) or ""

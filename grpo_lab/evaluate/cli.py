@@ -197,9 +197,7 @@ def _parser() -> Parser:
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default: %(default)s)")
-    add("--max_tool_calling_iterations", type=int, metavar="N", help="limit of turns with calls (default: none)")
-    timeout_help = f"limit of a call of a tool, in seconds (default: {SETTINGS['tool_timeout'].default:g})"
-    add("--tool_timeout", type=float, metavar="X", help=timeout_help)
     output_help = "write completions with prompts, rewards and the turns of episodes, one JSON object per line"
     add("--output", type=writable_file, metavar="FILE", help=output_help)
+    add_options(parser, [SETTINGS[name] for name in TURN_LIMITS])
     return parser

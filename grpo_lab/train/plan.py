@@ -191,7 +191,7 @@ def _register_user_formulas(options: dict) -> None:
 
     Their names were typed, since `check_no_code_named` refuses them in a file.
     """
-    for setting in user_formulas.TABLES:
+    for setting in user_formulas.FORMULA_TABLES:
         if user_formulas.is_user_formula(options.get(setting)):
             user_formulas.register_user_formula(setting, options[setting])
 

@@ -122,9 +122,13 @@ class _Translator(CountTranslator):
     def _drop_switched_off(self) -> None:
         """Drop options of LoRA, vLLM or vLLM's server if these are not switched on."""
         switches = self.values | self.typed
-        for name in [name for name in self.values if switch_of(name)]:
-            read_if = ENGINE_OPTIONS[name].read_if if name in ENGINE_OPTIONS else {}
-            for needed, value in {switch_of(name): True, **read_if}.items():
+        for name in [*self.values]:
+            if (switch := switch_of(name)) is None:
+                continue
+            read_if = {switch: True}
+            if name in ENGINE_OPTIONS:
+                read_if |= ENGINE_OPTIONS[name].read_if
+            for needed, value in read_if.items():
                 if name in self.values and switches.get(needed) != value:
                     del self.values[name]
                     text = f"nothing reads it without {needed} {as_option_text(value)}"
