@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.bench.process import peak_memory
-from grpo_lab.bench.tables import PHASES
+from grpo_lab.bench.tables import PHASE_LABELS
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
@@ -124,9 +124,9 @@ class TwoClocks(Clock):
 
 
 def _by_phase(clock: Clock) -> dict[str, float]:
-    """Return the amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
-    other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASES)
-    return {name: clock.totals.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.totals["rest"]}
+    """Return the amount that a clock has recorded in each of `PHASE_LABELS`; "rest" contains all other phases."""
+    other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASE_LABELS)
+    return {name: clock.totals.get(name, 0) for name in PHASE_LABELS} | {"rest": other_phases + clock.totals["rest"]}
 
 
 def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -199,7 +199,7 @@ def measure_phases(spec: dict) -> dict:
         spec: The entries of `_run_arguments`; "steps" is the number of steps to measure, with the first.
 
     Returns:
-        "seconds", "flops" and "bytes" give the median over the steps for each of `PHASES`; "products" is the precision
+        "seconds", "flops" and "bytes" give the median over the steps for each of `PHASE_LABELS`; "products" is the precision
         of the matrix products; "rates" are the medians of `measure_rates`; "processor" describes the CPU.
     """
     model, *other_arguments = _run_arguments(spec)
@@ -223,7 +223,7 @@ def measure_phases(spec: dict) -> dict:
     return {
         "seconds": seconds,
         "flops": flops,
-        "bytes": {name: accesses[name] * weight_bytes for name in PHASES},
+        "bytes": {name: accesses[name] * weight_bytes for name in PHASE_LABELS},
         "products": str(matmul_dtype).removeprefix("torch."),
         "rates": median_rates,
         "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",

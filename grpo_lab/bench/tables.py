@@ -21,7 +21,8 @@ FIGURES = (
     ("cpu_time_to_accuracy", "CPU seconds to accuracy", 1, 1),
     ("peak_memory", "peak memory, MiB", 2**20, 0),
 )
-PHASES = {
+# The label of each phase of a step in the table, by the name under which a clock records it.
+PHASE_LABELS = {
     "time/rollout": "rollout", "time/logprobs": "log-probabilities", "backward": "backward", "optimizer": "optimizer",
     "rest": "rest",
 }  # fmt: skip
@@ -131,7 +132,7 @@ def phase_table(measured: dict) -> str:
     rate = measured["rates"]
     rows = []
     total_seconds = total_bound = 0.0
-    for name, label in PHASES.items():
+    for name, label in PHASE_LABELS.items():
         seconds, flops, accessed_bytes = (measured[key][name] for key in ("seconds", "flops", "bytes"))
         bound = max(flops / rate["flops"], accessed_bytes / rate["bytes"])
         rows.append([label, f"{seconds:.3f}", f"{flops / 1e9:.1f}", f"{accessed_bytes / 1e9:.2f}", f"{bound:.3f}"])

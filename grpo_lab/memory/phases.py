@@ -335,8 +335,8 @@ def optimizer_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     return [{"gradients": sizes.gradient_bytes, "Adam at work": working_memory}]
 
 
-# Functions that return the snapshots of each phase, by its name.
-PHASES = {
+# For each phase, the function that returns its snapshots.
+SNAPSHOTS_OF_PHASE = {
     "rollout": rollout_snapshots,
     "logprobs": logprob_snapshots,
     "update": update_snapshots,

@@ -18,7 +18,7 @@ from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS, SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.phases import PHASES, RunSizes, resident_bytes
+from grpo_lab.memory.phases import SNAPSHOTS_OF_PHASE, RunSizes, resident_bytes
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout.environments.environment import Environment
@@ -39,7 +39,10 @@ class MemoryPlan:
     def snapshots(self) -> dict[str, list[dict[str, int]]]:
         """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
         always_alive = resident_bytes(self.sizes)
-        return {name: [always_alive | snapshot for snapshot in phase(self.sizes)] for name, phase in PHASES.items()}
+        return {
+            name: [always_alive | snapshot for snapshot in phase(self.sizes)]
+            for name, phase in SNAPSHOTS_OF_PHASE.items()
+        }
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:

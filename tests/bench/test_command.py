@@ -20,7 +20,7 @@ def stub(monkeypatch):
 
     def run(measured, spec):
         if measured is measure.measure_phases:
-            return dict.fromkeys(("seconds", "flops", "bytes"), dict.fromkeys(tables.PHASES, 1.0)) | {
+            return dict.fromkeys(("seconds", "flops", "bytes"), dict.fromkeys(tables.PHASE_LABELS, 1.0)) | {
                 "rates": {"flops": 1.0, "bytes": 2.0},
                 "processor": "stub",
                 "products": "float32",
