@@ -124,7 +124,7 @@ class TwoClocks(Clock):
 
 
 def _by_phase(clock: Clock) -> dict[str, float]:
-    """Return the amount that a clock has recorded in each of `PHASE_LABELS`; "rest" contains all other phases."""
+    """Return the amount that a clock has recorded in each phase of `PHASE_LABELS`; "rest" contains all other phases."""
     other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASE_LABELS)
     return {name: clock.totals.get(name, 0) for name in PHASE_LABELS} | {"rest": other_phases + clock.totals["rest"]}
 
@@ -199,8 +199,8 @@ def measure_phases(spec: dict) -> dict:
         spec: The entries of `_run_arguments`; "steps" is the number of steps to measure, with the first.
 
     Returns:
-        "seconds", "flops" and "bytes" give the median over the steps for each of `PHASE_LABELS`; "products" is the precision
-        of the matrix products; "rates" are the medians of `measure_rates`; "processor" describes the CPU.
+        "seconds", "flops" and "bytes" give the median over the steps for each phase of `PHASE_LABELS`; "products" is
+        the precision of the matrix products; "rates" are the medians of `measure_rates`; "processor" describes the CPU.
     """
     model, *other_arguments = _run_arguments(spec)
     precision = PRECISIONS[spec["precision"]]

@@ -40,8 +40,8 @@ class MemoryPlan:
         """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
         always_alive = resident_bytes(self.sizes)
         return {
-            name: [always_alive | snapshot for snapshot in phase(self.sizes)]
-            for name, phase in SNAPSHOTS_OF_PHASE.items()
+            name: [always_alive | snapshot for snapshot in snapshots_of(self.sizes)]
+            for name, snapshots_of in SNAPSHOTS_OF_PHASE.items()
         }
 
     @property
