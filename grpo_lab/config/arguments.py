@@ -75,7 +75,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
         option.lstrip("-"): action for action in option_actions(parser).values() for option in action.option_strings
     }
     may_be_none = {name for name, setting in SETTINGS.items() if setting.may_be_none}
-    may_be_none -= {"output_dir"}
+    may_be_none -= {"output_dir"}  # the command reads it as the name of a folder, and needs one
     words = []
     for name, value in content.items():
         if value is None and name not in may_be_none:

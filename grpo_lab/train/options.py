@@ -38,7 +38,7 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
         reason why it is dropped.
     """
     parser = train_parser()
-    typed = vars(parser.parse_args(arguments))
+    typed = _parse(parser, arguments)
     file = typed.pop("config", None)
     saved = _saved_options(file, typed, parser)
     changes: dict[str, tuple] = {}
@@ -53,6 +53,12 @@ def read_options_and_changes(arguments: list[str] | None = None) -> tuple[dict, 
     if isinstance(typed.get("resume_from_checkpoint"), str):
         options["resume_from_checkpoint"] = True
     return options, changes
+
+
+def _parse(parser: Parser, words: list[str] | None) -> dict:
+    """Return the options in these words by name, without an option that is "none" and no setting, which is left out."""
+    options = vars(parser.parse_args(words))
+    return {name: value for name, value in options.items() if value is not None or name in SETTINGS}
 
 
 def _saved_options(file: Path | None, typed: dict, parser: Parser) -> dict:
@@ -113,7 +119,7 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
     words = option_words(content, file, parser)
     parser.error_suffix = f" (in {str(file)!r})"
     try:
-        options = vars(parser.parse_args(words))
+        options = _parse(parser, words)
     finally:
         parser.error_suffix = ""
     run_folder = options.get("resume_from_checkpoint")

@@ -104,6 +104,8 @@ def test_every_setting_is_an_option():
         assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
     for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
         assert parse(f"--{name}", "None")[name] is None
+    for name in ("num_train_epochs", "prompt_column", "environment"):
+        assert parse(f"--{name}", "none") == DEFAULT_OPTIONS, "an option that is no setting counts as left out"
 
 
 def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, tmp_path, capsys):
