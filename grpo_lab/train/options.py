@@ -122,11 +122,11 @@ def _options_in_file(file: Path, option: str, value: str, typed: dict, parser: P
         options = _parse(parser, words)
     finally:
         parser.error_suffix = ""
-    run_folder = options.get("resume_from_checkpoint")
-    if isinstance(run_folder, str):  # a folder has a file of settings of its own
-        expected = f"expected true or false; to go on in a folder, type --resume_from_checkpoint {run_folder} alone"
-        problem = f"is {run_folder!r} in {str(file)!r}"
-        raise InputError("resume_from_checkpoint", run_folder, expected, problem=problem)
+    resumed_folder = options.get("resume_from_checkpoint")
+    if isinstance(resumed_folder, str):  # a folder has a file of settings of its own
+        expected = f"expected true or false; to go on in a folder, type --resume_from_checkpoint {resumed_folder} alone"
+        problem = f"is {resumed_folder!r} in {str(file)!r}"
+        raise InputError("resume_from_checkpoint", resumed_folder, expected, problem=problem)
     check_no_code_named({name: value for name, value in options.items() if name not in typed}, file)
     return options
 
