@@ -18,7 +18,7 @@ from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS, SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.phases import PHASES, RunSizes, resident_bytes
+from grpo_lab.memory.phases import SNAPSHOTS_BY_PHASE, BytesByPart, RunSizes, resident_bytes
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
 from grpo_lab.rollout.environments.environment import Environment
@@ -31,18 +31,24 @@ OTHER_ENGINE_NOT_PLANNED = "memory: not planned; the plan is for our own loop, n
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients"."""
+    """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients".
+
+    sizes: The sizes of the run, from which all bytes follow.
+    """
 
     sizes: RunSizes
 
     @cached_property
-    def snapshots(self) -> dict[str, list[dict[str, int]]]:
+    def snapshots(self) -> dict[str, list[BytesByPart]]:
         """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
-        always_alive = resident_bytes(self.sizes)
-        return {name: [always_alive | snapshot for snapshot in phase(self.sizes)] for name, phase in PHASES.items()}
+        resident = resident_bytes(self.sizes)
+        return {
+            name: [resident | snapshot for snapshot in make_snapshots(self.sizes)]
+            for name, make_snapshots in SNAPSHOTS_BY_PHASE.items()
+        }
 
     @property
-    def phases(self) -> dict[str, dict[str, int]]:
+    def phases(self) -> dict[str, BytesByPart]:
         """The snapshot of each phase that needs the most memory: {phase: {part: bytes}}."""
         return {
             name: max(snapshots, key=lambda snapshot: sum(snapshot.values()))
@@ -52,7 +58,7 @@ class MemoryPlan:
     @property
     def totals(self) -> dict[str, int]:
         """The bytes that each phase needs: {phase: bytes}."""
-        return {name: sum(sizes.values()) for name, sizes in self.phases.items()}
+        return {name: sum(snapshot.values()) for name, snapshot in self.phases.items()}
 
     @property
     def peak(self) -> int:
@@ -97,19 +103,21 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         """Return a table of the plan in GiB: a row for each part that takes memory, and the totals."""
-        run_sizes, config = self.sizes, self.sizes.config
+        sizes, config = self.sizes, self.sizes.config
         title = (
-            f"{run_sizes.shape.parameters:,} parameters, {run_sizes.precision}; "
+            f"{sizes.shape.parameters:,} parameters, {sizes.precision}; "
             f"{config.generation_batch_size} completions per step x "
-            f"({run_sizes.prompt_length} prompt + {config.max_completion_length} response) tokens, "
-            f"{run_sizes.microbatch_size} rows at a time"
+            f"({sizes.prompt_length} prompt + {config.max_completion_length} response) tokens, "
+            f"{sizes.microbatch_size} rows at a time"
             f"{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
-        names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
-        sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
-        sizes["together"] = list(self.totals.values())
+        snapshots = self.phases.values()
+        parts = dict.fromkeys(part for snapshot in snapshots for part, size in snapshot.items() if size)
+        bytes_by_row = {part: [snapshot.get(part, 0) for snapshot in snapshots] for part in parts}
+        bytes_by_row["together"] = list(self.totals.values())
         table_rows = [
-            [part, *(f"{size / GIB:.2f}" if size else "-" for size in part_sizes)] for part, part_sizes in sizes.items()
+            [row, *(f"{size / GIB:.2f}" if size else "-" for size in bytes_in_phases)]
+            for row, bytes_in_phases in bytes_by_row.items()
         ]
         lines = text_table(["GiB", *self.phases], table_rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
@@ -152,6 +160,37 @@ def plan_memory(
         has_environment=has_environment,
     )
     return MemoryPlan(sizes)
+
+
+def plan_run_memory(
+    model_config,
+    tokenizer,
+    rows,
+    config: GRPOConfig,
+    environment: Environment | None,
+    *,
+    precision: str,
+    device_type: str,
+) -> MemoryPlan:
+    """Plan the memory of a run whose rows are known, for the longest of their prompts.
+
+    Args:
+        model_config: The transformers configuration of the model.
+        tokenizer: The model's tokenizer.
+        rows: The rows of the data set, each a dict with a "prompt".
+        config: The settings of the run.
+        environment: The environment that replies to the policy; None without one.
+        precision, device_type: As in `plan_memory`, which says what is raised.
+    """
+    schemas = None if environment is None else environment.schemas
+    return plan_memory(
+        model_config,
+        config,
+        prompt_length=longest_prompt(tokenizer, rows, schemas),
+        precision=precision,
+        device_type=device_type,
+        has_environment=environment is not None,
+    )
 
 
 def all_candidates(
@@ -253,16 +292,10 @@ def fit_to_memory(
     """
     if device.type not in ("cuda", "cpu"):
         return config, []
-    schemas = None if environment is None else environment.schemas
     try:
         precisions = possible_precisions(device, shape_of(model_config).parameters, config.requested_precision)
-        memory_plan = plan_memory(
-            model_config,
-            config,
-            prompt_length=longest_prompt(tokenizer, rows, schemas),
-            precision=precisions[0],
-            device_type=device.type,
-            has_environment=environment is not None,
+        memory_plan = plan_run_memory(
+            model_config, tokenizer, rows, config, environment, precision=precisions[0], device_type=device.type
         )
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"] * (device.type == "cuda")

@@ -72,12 +72,12 @@ class RunPlan:
         return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *STEP_SETTING_OF_OPTION)}
 
     @property
-    def precision(self) -> str | None:
+    def loading_precision(self) -> str | None:
         """The precision to load the model in; None for the default of `load_policy`."""
-        return self.engine.precision(self.config, self.device, self.num_parameters)
+        return self.engine.loading_precision(self.config, self.device, self.num_parameters)
 
     @property
-    def inputs(self) -> "RunInputs":
+    def inputs_without_weights(self) -> "RunInputs":
         """The inputs of the run, with a `ModelWithoutWeights` in place of the model."""
         from grpo_lab.models.without_weights import ModelWithoutWeights
         from grpo_lab.trainer.run.inputs import RunInputs
@@ -99,7 +99,7 @@ class RunPlan:
 
         if self.engine.lora is not None:
             return LORA_NOT_PLANNED
-        return None if self.engine.can_fit_memory else OTHER_ENGINE_NOT_PLANNED
+        return None if self.engine.plans_memory else OTHER_ENGINE_NOT_PLANNED
 
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
         """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
@@ -135,9 +135,10 @@ def make_plan(options: dict) -> RunPlan:
     environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
     num_parameters = count_parameters(options["model"], device.type)
-    task_spec, config, defaults = make_task_and_config(options, num_parameters, device.type)
-    rows = task_spec.rows("train", None, config.seed)
-    config = convert_to_steps(config, options, len(rows))
+    task_and_config = make_task_and_config(options, num_parameters, device.type)
+    task_spec = task_and_config.task_spec
+    rows = task_spec.rows("train", None, task_and_config.config.seed)
+    config = convert_to_steps(task_and_config.config, options, len(rows))
     environment = make_environment(
         task_spec.task,
         tools=tools,
@@ -151,7 +152,7 @@ def make_plan(options: dict) -> RunPlan:
         options=options,
         task_spec=task_spec,
         config=config,
-        defaults=defaults,
+        defaults=task_and_config.defaults,
         engine=engine,
         environment=environment,
         device=device,
@@ -164,8 +165,22 @@ def make_plan(options: dict) -> RunPlan:
     )
 
 
-def make_task_and_config(options: dict, num_parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
-    """Return the task with its rewards, the whole configuration, and those of its settings that are defaults.
+@dataclass(frozen=True)
+class TaskAndConfig:
+    """The task and the settings of a run, before its rows are read.
+
+    task_spec: The task, its rewards and its system prompt.
+    config: The whole configuration, except for the settings of `convert_to_steps`.
+    defaults: The settings of `config` that were not given, as `default_settings` chose them.
+    """
+
+    task_spec: TaskSpec
+    config: GRPOConfig
+    defaults: dict
+
+
+def make_task_and_config(options: dict, num_parameters: int, device_type: str) -> TaskAndConfig:
+    """Look up the task and the rewards that the options name, and fill in default settings.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
 
@@ -182,7 +197,7 @@ def make_task_and_config(options: dict, num_parameters: int, device_type: str) -
         if name in options and setting in options:
             raise InputError(name, options[name], f"leave it out, or {setting}")
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
-    return task_spec, config, defaults
+    return TaskAndConfig(task_spec, config, defaults)
 
 
 def _register_user_formulas(options: dict) -> None:

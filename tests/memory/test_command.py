@@ -142,11 +142,11 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
         arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
-        _, trained, chosen = train.make_task_and_config(arguments, parameters, "cuda")
+        planned = train.make_task_and_config(arguments, parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
-        for name in command.PLANNED_SETTINGS + tuple(chosen):
-            assert getattr(config, name) == getattr(trained, name), name
+        for name in command.PLANNED_SETTINGS + tuple(planned.defaults):
+            assert getattr(config, name) == getattr(planned.config, name), name
 
 
 def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monkeypatch):

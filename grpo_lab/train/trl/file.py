@@ -43,41 +43,41 @@ REPLACING_OPTIONS = {
 }
 
 
-def is_from_trl(content: dict, options: Container[str]) -> bool:
+def is_from_trl(content: dict, option_names: Container[str]) -> bool:
     """Return True if a file is for TRL: it has a name that TRL knows and that is not an option of this command.
 
     content: The values in the file by name.
-    options: Names of the options of the command.
+    option_names: Names of the options of the command.
     """
     names = {name for name, value in content.items() if value is not None}
     names_of_trl = names & TRL_TABLE.keys() - TRL_SETTINGS.keys()
-    return not names & SETTINGS_NOT_IN_TRL and any(name not in options for name in names_of_trl)
+    return not names & SETTINGS_NOT_IN_TRL and any(name not in option_names for name in names_of_trl)
 
 
-def translate(content: dict, options: Container[str], typed: dict) -> Translation:
+def translate(content: dict, option_names: Container[str], typed: dict) -> Translation:
     """Translate a TRL configuration into options of the command.
 
     Args:
         content: The values in the file by name; a None is ignored.
-        options: Names of the options of the command.
+        option_names: Names of the options of the command.
         typed: The options that were typed, which override the file.
 
     Raises:
         InputError: for a batch size that is not a positive whole number.
     """
-    return _Translator(content, options, typed).translate()
+    return _Translator(content, option_names, typed).translate()
 
 
 class _Translator(CountTranslator):
     """A translator of all names in a file for TRL.
 
     content: The values in the file by name, without any None.
-    options: Names of the options of the command.
+    option_names: Names of the options of the command.
     """
 
-    def __init__(self, content: dict, options: Container[str], typed: dict):
+    def __init__(self, content: dict, option_names: Container[str], typed: dict):
         self.content = {name: value for name, value in content.items() if value is not None}
-        self.options = options
+        self.option_names = option_names
         super().__init__(self.content, typed)
 
     def translate(self) -> Translation:
@@ -146,7 +146,7 @@ class _Translator(CountTranslator):
                         self.translation.note(UNSUPPORTED, name, f"{as_option_text(value)}; {remedy}")
                 case NoEffect(reason):
                     self.translation.note(NO_EFFECT, name, reason)
-                case None if name in self.options:
+                case None if name in self.option_names:
                     self.translation.take(name, value)
                 case None:
                     close_names = difflib.get_close_matches(str(name), TRL_TABLE, n=1)

@@ -32,12 +32,12 @@ from grpo_lab.trainer.run.folder.run_folder import output_path
 from grpo_lab.trainer.run.inputs import RunInputs
 
 
-def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "TrlTrainer":
+def make_trainer(inputs: RunInputs, peft_config=None, fsdp: bool = False, vllm: dict | None = None) -> "TrlTrainer":
     """Return TRL's trainer for a run, which takes the rows of the dataset in their order.
 
     Args:
         inputs: The model, the rows of all steps in order, the rewards, and a configuration with a precision.
-        adapter: peft's configuration of the adapters that are trained; None trains all parameters.
+        peft_config: peft's configuration of the adapters that are trained; None trains all parameters.
         fsdp: Whether FSDP2 divides the parameters among the processes.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
@@ -48,7 +48,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
     environment = inputs.environment
     tool_environment = environment if isinstance(environment, ToolEnvironment) else None  # TRL has no other
     sharded_classes = model._no_split_modules if fsdp else ()
-    numbered_rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
+    numbered_rows = [{"prompt": row["prompt"], "row_number": number} for number, row in enumerate(rows)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
     args = trl_config(config, use_cpu=use_cpu, sharded_classes=sharded_classes, vllm=vllm)
     if vllm and args.vllm_mode == "colocate" and use_cpu:
@@ -61,7 +61,7 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
         args=args,
         train_dataset=datasets.Dataset.from_list(numbered_rows),
         processing_class=tokenizer,
-        peft_config=adapter,
+        peft_config=peft_config,
         tools=None if tool_environment is None else tool_environment.tools,
         environment_factory=None if tool_environment is None else environments_for_trl(tool_environment, rows),
     )
@@ -145,7 +145,7 @@ def trl_config(
     if syncs_reference:
         settings["ref_model_mixup_alpha"] = 1.0
     if sharded_classes:
-        # Only the first process has the policy's weights (`load_once`), and sends each process its part.
+        # Only the first process has the policy's weights (`load_in_first_process`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(sharded_classes), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
     return TrlArguments(
@@ -178,8 +178,8 @@ def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable |
     if factory is None or environment_class is None:
         return None
 
-    def reset(self, row: int, **_):
-        return environment_class.reset(self, **rows[row])
+    def reset(self, row_number: int, **_):
+        return environment_class.reset(self, **rows[row_number])
 
     numbered_class = type(environment_class.__name__, (environment_class,), {"__slots__": (), "reset": reset})
 

@@ -179,7 +179,7 @@ def test_a_dump_of_trls_configuration_written_as_json_or_yaml_is_taken(tmp_path)
         content = "optim: adamw_torch\nadam_epsilon: 1e-8\nlearning_rate: 2E-6\n"
         (tmp_path / name).write_text(content if text is str else text(trls(tmp_path).to_dict()), encoding="utf-8")
         read = train_command.read_options(["--config", str(tmp_path / name), "--task", "sums", "--output_dir", "out"])
-        config = train_command.make_task_and_config(read, 1000, "cpu")[1]
+        config = train_command.make_task_and_config(read, 1000, "cpu").config
         assert (config.learning_rate, config.trackers) == (2e-6 if text is str else 1e-6, ())
 
 
@@ -202,7 +202,7 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
     assert "--config is 'trl.yaml', which says what is not here: dataset_name, min_p; expected" in shown.err
     (tmp_path / "trl.json").write_text(json.dumps({"dataset_name": "org/set", "num_generations": 4}), encoding="utf-8")
     options = train_command.read_options(["--config", "trl.json", "--task", "sums", "--output_dir", "out"])
-    config = train_command.make_task_and_config(options, 1000, "cpu")[1]
+    config = train_command.make_task_and_config(options, 1000, "cpu").config
     assert (config.num_generations, config.generation_batch_size, config.seed) == (4, 8, 42)
     options = train_command.read_options(
         ["--config", "trl.json", "--task", "sums", "--output_dir", "o", "--max_steps", "3"]
@@ -212,17 +212,17 @@ def test_translation_reports_all_problems_before_training(tmp_path, capsys, monk
 
 def test_rows_times_accumulation_are_the_batch_where_none_is_given(capsys):
     arguments = ["--output_dir", "out", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4"]
-    config = train_command.make_task_and_config(train_command.read_options(arguments), 1000, "cpu")[1]
+    config = train_command.make_task_and_config(train_command.read_options(arguments), 1000, "cpu").config
     assert (config.generation_batch_size, config.updates_per_step) == (32, 1)
     config = train_command.make_task_and_config(
         train_command.read_options([*arguments, "--generation_batch_size", "64"]), 1000, "cpu"
-    )[1]
+    ).config
     assert (config.generation_batch_size, config.updates_per_step) == (64, 2)
 
 
 def test_epochs_are_counted_and_cannot_be_given_beside_steps():
     options = train_command.read_options(["--output_dir", "out", "--num_train_epochs", "1.5", "--warmup_ratio", "0.1"])
-    config = train_command.make_task_and_config(options, 1000, "cpu")[1]
+    config = train_command.make_task_and_config(options, 1000, "cpu").config
     counted = convert_to_steps(config, options, 1000)
     assert (config.prompts_per_step, counted.max_steps, counted.warmup_steps) == (16, 93, 10)
     assert (

@@ -96,7 +96,7 @@ def test_an_environment_with_slots_sees_our_row():
 
     factory = trl_trainer.environments_for_trl(ToolEnvironment(environment_factory=Slotted), ROWS)
     environment = factory()
-    environment.reset(row=1)
+    environment.reset(row_number=1)
     assert environment.seen == ROWS[1]["prompt"]
 
 
@@ -127,7 +127,7 @@ def test_trl_engine_calls_rewards_as_our_loop_does():
 
     (function, second_function) = rewards_for_trl([strict, strict], rows)
     assert (function.__name__, second_function.__name__) == ("strict", "strict_2")
-    keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
+    keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row_number": [1, 0]}
     assert function(**keywords, trainer_state=None, log_metric=lambda *metric: seen.append(metric)) == [None, 2.0]
     assert seen == [(["b", "a"], [{3}, (1, 2)]), ("rewards/strict/frac_none", 0.5)]
 
