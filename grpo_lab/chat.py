@@ -139,8 +139,8 @@ def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
     with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
         model, tokenizer = load_policy(args.model)
         one_thread_if_tiny(model)
-    is_plain = args.chat_template == "none"
-    if is_plain:
+    has_plain_prompts = args.chat_template == "none"
+    if has_plain_prompts:
         tokenizer.chat_template = None
     if row is not None:
         system_messages = row["prompt"][:-1]
@@ -154,7 +154,7 @@ def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
         tokenizer=tokenizer,
         max_new_tokens=args.max_new_tokens,
         temperature=args.temperature,
-        is_plain=is_plain,
+        has_plain_prompts=has_plain_prompts,
         environment=environment,
         row=row or {},
         row_name=_row_name(row),
@@ -191,7 +191,7 @@ class _Chat:
     tokenizer: Any
     max_new_tokens: int
     temperature: float
-    is_plain: bool  # True gives the policy plain text, without a chat template
+    has_plain_prompts: bool  # True gives the policy plain text, without a chat template
     environment: Any  # None without one
     row: dict  # columns of the problem, which the environment gets; empty without a problem
     row_name: str  # name of the row in errors
@@ -204,7 +204,7 @@ class _Chat:
         return self._reply(messages) if self.environment is None else self._play(messages)
 
     def _prompt(self, messages: list[dict]) -> str | list[dict]:
-        return as_text(messages) if self.is_plain else messages
+        return as_text(messages) if self.has_plain_prompts else messages
 
     def _reply(self, messages: list[dict]) -> str:
         def write(piece: str) -> None:

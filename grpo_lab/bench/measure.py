@@ -10,7 +10,7 @@ import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate
 from statistics import median
@@ -69,11 +69,13 @@ def _run_inputs(spec: RunSpec) -> RunInputs:
     settings |= {"seed": spec.seed, "max_steps": setup.steps, "precision": setup.precision}
     config = GRPOConfig(disable_tqdm=True, **settings)
     rows = task.rows("train", None, config.seed)
+    (accuracy,) = find_rewards(task.reward_funcs[:1])
+    inputs = RunInputs(model, tokenizer, rows, accuracy, config)
     if setup.device == "cpu" and spec.engine == OURS:  # the memory plan does not hold for TRL
         keep_freed_memory_unless_tiny(model)
-        config, _ = fit_to_memory(model.config, tokenizer, rows, config, torch.device("cpu"))
-    (accuracy,) = find_rewards(task.reward_funcs[:1])
-    return RunInputs(model, tokenizer, rows, accuracy, config)
+        fitted_config, _ = fit_to_memory(inputs, torch.device("cpu"))
+        return replace(inputs, config=fitted_config)
+    return inputs
 
 
 class TimedOptimizer(PolicyOptimizer):

@@ -21,8 +21,8 @@ from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.phases import SNAPSHOTS_BY_PHASE, BytesByPart, RunSizes, resident_bytes
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
-from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.prompting.prompts import longest_prompt
+from grpo_lab.trainer.run.inputs import RunInputs
 
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
 LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters, which needs more memory than LoRA"
@@ -162,31 +162,19 @@ def plan_memory(
     return MemoryPlan(sizes)
 
 
-def plan_run_memory(
-    model_config,
-    tokenizer,
-    rows,
-    config: GRPOConfig,
-    environment: Environment | None,
-    *,
-    precision: str,
-    device_type: str,
-) -> MemoryPlan:
-    """Plan the memory of a run whose rows are known, for the longest of their prompts.
+def plan_run_memory(inputs: RunInputs, precision: str, device_type: str) -> MemoryPlan:
+    """Plan the memory of a run by its inputs: the longest of its prompts, and whether an environment replies.
 
     Args:
-        model_config: The transformers configuration of the model.
-        tokenizer: The model's tokenizer.
-        rows: The rows of the data set, each a dict with a "prompt".
-        config: The settings of the run.
-        environment: The environment that replies to the policy; None without one.
-        precision, device_type: As in `plan_memory`, which says what is raised.
+        inputs: The inputs of the run; of its model only the configuration is read, as `plan_memory` takes it.
+        precision, device_type: As in `plan_memory`, which also says what is raised.
     """
+    environment = inputs.environment
     schemas = None if environment is None else environment.schemas
     return plan_memory(
-        model_config,
-        config,
-        prompt_length=longest_prompt(tokenizer, rows, schemas),
+        inputs.model.config,
+        inputs.config,
+        prompt_length=longest_prompt(inputs.tokenizer, inputs.dataset, schemas),
         precision=precision,
         device_type=device_type,
         has_environment=environment is not None,
@@ -263,13 +251,7 @@ def choose_candidate(
 
 
 def fit_to_memory(
-    model_config,
-    tokenizer,
-    rows,
-    config: GRPOConfig,
-    device: torch.device,
-    fixed_settings: Container[str] = (),
-    environment: Environment | None = None,
+    inputs: RunInputs, device: torch.device, fixed_settings: Container[str] = ()
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose settings with which a run fits the memory of its device.
 
@@ -278,25 +260,22 @@ def fit_to_memory(
     whose memory cannot be planned.
 
     Args:
-        model_config: The transformers configuration of the model.
-        tokenizer: The model's tokenizer.
-        rows: The rows of the data set, each a dict with a "prompt".
-        config: The settings of the run. A precision that they request is kept.
+        inputs: The inputs of the run, with a model or a `ModelWithoutWeights`. A precision that its settings request
+            is kept.
         device: The device of the run.
         fixed_settings: Names of settings that must not change.
-        environment: The environment that replies to the policy; None without one.
 
     Returns:
         The chosen configuration, and lines to print on the plan and the choice. On a CPU there are no lines if nothing
         has changed.
     """
+    config = inputs.config
     if device.type not in ("cuda", "cpu"):
         return config, []
     try:
-        precisions = possible_precisions(device, shape_of(model_config).parameters, config.requested_precision)
-        memory_plan = plan_run_memory(
-            model_config, tokenizer, rows, config, environment, precision=precisions[0], device_type=device.type
-        )
+        num_parameters = shape_of(inputs.model.config).parameters
+        precisions = possible_precisions(device, num_parameters, config.requested_precision)
+        memory_plan = plan_run_memory(inputs, precisions[0], device.type)
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"] * (device.type == "cuda")
     if device.type == "cpu":

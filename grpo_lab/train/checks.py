@@ -14,10 +14,13 @@ from grpo_lab.trainer.run.trackers import check_trackers
 def checks_of_plan(plan: RunPlan) -> list[RunCheck]:
     """Return the checks of a run in their order: those of its engine and its folder, its inputs, and its adapter."""
     checks = [
-        RunCheck("settings that this engine can train with", lambda: plan.engine.check(plan.config, plan.environment)),
+        RunCheck(
+            "settings that this engine can train with",
+            lambda: plan.engine.check(plan.config, plan.inputs.environment),
+        ),
         RunCheck("output folder", lambda: check_output_folder(plan)),
         RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
-        *input_checks(plan.inputs_without_weights),
+        *input_checks(plan.inputs),
     ]
     lora = plan.engine.lora
     if lora is not None:
@@ -40,5 +43,5 @@ def check_tracker_packages(plan: RunPlan) -> None:
 def check_adapter(plan: RunPlan, lora: dict) -> None:
     """Raise InputError if the model does not have the layers that LoRA is to adapt, without reading its weights."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(plan.model_config)
+        model = AutoModelForCausalLM.from_config(plan.inputs.model.config)
     lora_config(model, lora)

@@ -54,7 +54,7 @@ def _train(plan: RunPlan) -> None:
     model, tokenizer = plan.engine.load(plan.options["model"], plan.loading_precision)
     one_thread_if_tiny(model)
     with _naming_the_resuming_command(plan):
-        inputs = replace(plan.inputs_without_weights, model=model, tokenizer=tokenizer)
+        inputs = replace(plan.inputs, model=model, tokenizer=tokenizer)
         history = plan.engine.run(inputs, saved_options=plan.saved_options)
     print(*_closing_lines(history, plan), sep="\n")
 

@@ -81,10 +81,7 @@ def _planned_memory(plan: RunPlan) -> str:
         return plan.reason_memory_not_planned
     loading_precision = pick_precision(plan.device, plan.num_parameters, plan.loading_precision)
     try:
-        memory_plan = plan_run_memory(
-            plan.model_config, plan.tokenizer, plan.rows, plan.config, plan.environment,
-            precision=loading_precision.name, device_type=plan.device.type,
-        )  # fmt: skip
+        memory_plan = plan_run_memory(plan.inputs, loading_precision.name, plan.device.type)
     except InputError as error:  # the run can train an architecture whose memory cannot be planned
         return f"memory: not planned, since {error}"
     return str(memory_plan)
@@ -92,10 +89,11 @@ def _planned_memory(plan: RunPlan) -> str:
 
 def _prompt_lines(plan: RunPlan) -> Iterator[str]:
     """Yield the first prompt as the model sees it, with its tools, and its length in tokens."""
-    prompt, environment = plan.rows[0]["prompt"], plan.environment
+    tokenizer, environment = plan.inputs.tokenizer, plan.inputs.environment
+    prompt = plan.inputs.dataset[0]["prompt"]
     schemas = None if environment is None else environment.schemas
     has_instances = environment is not None and environment.has_instances
     appended_later = ", to which reset may append" * has_instances
-    num_tokens = len(encode_prompt(plan.tokenizer, prompt, tools=schemas))
+    num_tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
     yield f"the first prompt as the model sees it{appended_later}, {num_tokens} tokens:"
-    yield from (f"  {line}" for line in render_prompt(plan.tokenizer, prompt, tools=schemas).splitlines())
+    yield from (f"  {line}" for line in render_prompt(tokenizer, prompt, tools=schemas).splitlines())

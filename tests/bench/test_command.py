@@ -19,8 +19,8 @@ from tests.support.scripts import ROOT
 
 
 @pytest.fixture
-def stub(monkeypatch):
-    """Replace fresh processes by made-up figures, with a TRL that is twice as slow and slows down; return the calls."""
+def run_specs(monkeypatch):
+    """Replace fresh processes by made-up results; return the specifications of the runs. TRL is slow, and slows down."""
     specs: list[RunSpec] = []
 
     def run(measured, spec, threads):
@@ -37,13 +37,13 @@ def stub(monkeypatch):
     return specs
 
 
-def test_bench_runs_alternate_share_all_but_the_trainer_and_are_printed_and_written(stub, tmp_path, capsys):
+def test_bench_runs_alternate_share_all_but_the_trainer_and_are_printed_and_written(run_specs, tmp_path, capsys):
     folder, file = str(shutil.copytree(TINY, tmp_path / "model")), tmp_path / "report.json"
     options = ["--model", folder, "--precision", "fp32-master", "--steps", "6", "--seeds", "5", "6"]
     assert command.main(["--against", "trl", *options, "--json", str(file)]) == 0
     order = [(5, "ours"), (5, "trl"), (6, "trl"), (6, "ours")]
     setup = Setup(model=folder, precision="fp32-master", device="cpu", steps=6, threads=1)
-    assert stub == [RunSpec(setup, seed, engine) for seed, engine in order]
+    assert run_specs == [RunSpec(setup, seed, engine) for seed, engine in order]
     report = json.loads(file.read_text(encoding="utf-8"))
     assert report["setup"] == asdict(setup)
     assert report["machine"]["torch"] == torch.__version__
@@ -60,11 +60,11 @@ def test_bench_runs_alternate_share_all_but_the_trainer_and_are_printed_and_writ
     assert "seed 6, trl: 6 steps begin" in captured.err
     assert "a step             5.000" in captured.out
     assert command.main([]) == 0
-    assert len(stub) == 4, "no run against TRL"
+    assert len(run_specs) == 4, "no run against TRL"
     assert "TRL" not in capsys.readouterr().out
 
 
-def test_entries_of_a_bench_record_are_those_of_the_recorded_benchmarks(stub, tmp_path):
+def test_entries_of_a_bench_record_are_those_of_the_recorded_benchmarks(run_specs, tmp_path):
     """The files of earlier benchmarks and those of today have the same form, so docs/bench_tables.py reads both."""
 
     def form(value):
@@ -79,7 +79,7 @@ def test_entries_of_a_bench_record_are_those_of_the_recorded_benchmarks(stub, tm
     assert json.dumps(form(json.loads(file.read_text(encoding="utf-8")))) == json.dumps(form(recorded))
 
 
-def test_bench_command_refuses_wrong_models_precisions_and_devices(stub, monkeypatch, tmp_path):
+def test_bench_command_refuses_wrong_models_precisions_and_devices(run_specs, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for option, value, expected in [
         ("--model", str(tmp_path / "none"), "and there is no such folder"),

@@ -48,8 +48,8 @@ class Translation:
         return {name for notes in self.notes_by_kind.values() for name in notes}
 
     @property
-    def problems(self) -> list[str]:
-        """Names in the file that a run here cannot follow."""
+    def refused_names(self) -> list[str]:
+        """The names in the file that a run here cannot follow."""
         return [name for kind in REFUSED_KINDS for name in self.notes_by_kind[kind]]
 
     def table(self, file: str) -> str:
@@ -71,8 +71,8 @@ class Translation:
 
 def check_translation(translation: Translation, file: str) -> None:
     """Raise one InputError for all names in the file that a run here cannot follow."""
-    if translation.problems:
-        names = ", ".join(translation.problems)
+    if translation.refused_names:
+        names = ", ".join(translation.refused_names)
         expected = "expected a file without them; the table above says why. They may be removed, or typed as options"
         raise InputError("config", file, expected, problem=f"is {file!r}, which says what is not here: {names}")
 

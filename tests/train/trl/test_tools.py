@@ -74,7 +74,7 @@ def policy(monkeypatch):
     return model, tokenizer
 
 
-def in_trls_loop(monkeypatch, rollouts):
+def replay_in_trl_loop(monkeypatch, rollouts):
     """Make TRL's trainer take each turn of the policy from our rollouts; return the list of its scored batches."""
     outputs, make = [], trl_run.make_trainer
 
@@ -143,7 +143,7 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     with monkeypatch.context() as patch, record_updates() as our_updates:
         patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         ours = train(model, tokenizer, *arguments, **agent)
-    outputs = in_trls_loop(monkeypatch, rollouts)
+    outputs = replay_in_trl_loop(monkeypatch, rollouts)
     with record_updates() as their_updates:
         theirs = trl_run.train(policy, tokenizer, *arguments, **agent, lora=lora)
     assert tokenizer.response_template is None, "as it was"
@@ -219,7 +219,7 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, record_updates() as expected:
         patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         (ours,) = train(model, tokenizer, *arguments, **agent)
-    (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
+    (rollout,), outputs = rollouts, replay_in_trl_loop(monkeypatch, rollouts)
     with record_updates() as trl_updates:
         (theirs,) = trl_run.train(policy, tokenizer, *arguments, **agent)
     results = [[m["content"] for m in e.messages if m["role"] == "tool"] for e in rollout.episodes]
