@@ -19,6 +19,7 @@ GRACE_SECONDS = 10
 
 
 def world_size() -> int:
+    """Return the number of processes of the run."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 

@@ -20,7 +20,7 @@ from tests.support.scripts import ROOT
 
 @pytest.fixture
 def run_specs(monkeypatch):
-    """Replace fresh processes by made-up results; return the specifications of the runs. TRL is slow, and slows down."""
+    """Replace fresh processes by made-up results, in which TRL is slow and slows down; return the specs of the runs."""
     specs: list[RunSpec] = []
 
     def run(measured, spec, threads):

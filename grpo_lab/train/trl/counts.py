@@ -79,9 +79,9 @@ class CountTranslator:
         if steps_per_generation:
             translation.note(OTHER_MEANING, "steps_per_generation", f"{steps_per_generation}: in generation_batch_size")
         translation.take("per_device_train_batch_size", microbatch_size)
-        total_steps = accumulation_steps * num_processes
-        several = f"{total_steps}: those of {num_processes} processes one after another"
-        translation.take("gradient_accumulation_steps", total_steps, several if num_processes > 1 else None)
+        total_accumulation_steps = accumulation_steps * num_processes
+        text = f"{total_accumulation_steps}: those of {num_processes} processes one after another"
+        translation.take("gradient_accumulation_steps", total_accumulation_steps, text if num_processes > 1 else None)
 
     def _updates_per_step(self) -> int:
         """Return the number of updates in a step of the run here, once the batch is translated."""

@@ -32,12 +32,11 @@ from grpo_lab.train.processes import is_main_process, stop_if_a_process_is_gone,
 from grpo_lab.train.trl.fsdp import GatheredModel
 from grpo_lab.train.trl.recorder import StepRecorder
 from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
-from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer
+from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer, unfinished_checkpoints
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.run.checks import check_inputs_without_weights, check_loaded_inputs
 from grpo_lab.trainer.run.fingerprints import fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.session import open_session
 from grpo_lab.trainer.run.stopping import RESUME_HINT
@@ -174,7 +173,7 @@ def _run_steps(recorder: StepRecorder, steps_done: int) -> None:
     with stop_if_a_process_is_gone(None if folder is None else folder.describe_saved, RESUME_HINT):
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
-        shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
+        shutil.rmtree(unfinished_checkpoints(folder.path), ignore_errors=True)
     recorder.session.stop_if_requested(len(recorder.log.history))
 
 

@@ -154,9 +154,8 @@ def trl_config(
         bf16="bf16" in flags,
         fp16="fp16" in flags,
         sync_ref_model=syncs_reference,
-        # The folder in which the processes write a checkpoint until it is complete. TRL needs a folder even if nothing
-        # is written.
-        output_dir=str(output_path(config) / UNFINISHED / "engine") if has_folder else tempfile.gettempdir(),
+        # TRL needs a folder even if nothing is written.
+        output_dir=str(unfinished_checkpoints(output_path(config))) if has_folder else tempfile.gettempdir(),
         save_strategy="steps" if has_folder else "no",  # also saves after the last step
         report_to="none",
         disable_tqdm=True,
@@ -167,6 +166,11 @@ def trl_config(
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
     )
+
+
+def unfinished_checkpoints(run_folder: Path) -> Path:
+    """Return the folder within that of a run in which the processes write a checkpoint until it is complete."""
+    return run_folder / UNFINISHED / "engine"
 
 
 def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable | None:

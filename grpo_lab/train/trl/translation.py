@@ -12,7 +12,8 @@ SAME_MEANING, OTHER_MEANING, NO_EFFECT = "taken", "means something else here", "
 ANOTHER_VERSION, UNSUPPORTED, UNKNOWN = "of another version", "not here", "unknown"
 NOTE_KINDS = (SAME_MEANING, OTHER_MEANING, NO_EFFECT, ANOTHER_VERSION, UNSUPPORTED, UNKNOWN)
 REFUSED_KINDS = (UNSUPPORTED, UNKNOWN)
-TABLE_WIDTH = 116  # characters in a line of the table
+KIND_WIDTH = 26  # characters of the first column of the table
+PARTS_WIDTH = 86  # characters of its second column, without the comma at the end of a line
 
 
 @dataclass
@@ -85,9 +86,9 @@ def _wrapped(kind: str, parts: Iterable[str], ending: str = "") -> list[str]:
     parts[-1] += ending
     lines = [parts[0]]
     for part in parts[1:]:
-        if len(lines[-1]) + len(part) + 2 <= TABLE_WIDTH - 30:
+        if len(lines[-1]) + len(part) + 2 <= PARTS_WIDTH:
             lines[-1] += f", {part}"
         else:
             lines[-1] += ","
             lines.append(part)
-    return [f"  {kind if number == 0 else '':26}  {line}" for number, line in enumerate(lines)]
+    return [f"  {kind if number == 0 else '':{KIND_WIDTH}}  {line}" for number, line in enumerate(lines)]
