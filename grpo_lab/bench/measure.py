@@ -32,6 +32,7 @@ from grpo_lab.tasks import TASKS
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.clock import Clock
+from grpo_lab.trainer.run.checks import check_inputs_without_weights
 from grpo_lab.trainer.run.inputs import RunInputs
 
 EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards differ
@@ -50,6 +51,7 @@ def measure_run(spec: RunSpec) -> RunResult:
     engine = OurEngine() if spec.engine == OURS else TrlEngine()
     inputs = _run_inputs(spec)
     engine.check(inputs.config)
+    check_inputs_without_weights(inputs)
     cpu_times = [time.process_time()]  # CPU time, which other processes change little
     steps = engine.run(inputs, callback=lambda *_: cpu_times.append(time.process_time()))
     return RunResult(

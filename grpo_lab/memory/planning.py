@@ -234,10 +234,11 @@ def choose_candidate(
     ]
     fitting = [candidate for candidate in candidates if candidate.fits(budget)]
     if fitting:  # candidates with smaller micro-batches than the chosen one are not shown
-        candidates = [plan for plan in candidates if plan.sizes.microbatch_size >= fitting[0].sizes.microbatch_size]
+        smallest_size = fitting[0].sizes.microbatch_size
+        candidates = [candidate for candidate in candidates if candidate.sizes.microbatch_size >= smallest_size]
     table_rows = [
-        [plan.describe_candidate(), f"{plan.peak / GIB:.2f}", "fits" if plan.fits(budget) else "-"]
-        for plan in candidates
+        [candidate.describe_candidate(), f"{candidate.peak / GIB:.2f}", "fits" if candidate.fits(budget) else "-"]
+        for candidate in candidates
     ]
     fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of which stay free"
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()

@@ -84,7 +84,8 @@ def test_a_run_is_checked_and_timed_by_its_engine_and_loading_takes_no_time_of_i
     monkeypatch.setattr(measure, "peak_memory", lambda: 7)
     monkeypatch.setattr(measure.time, "process_time", lambda: now[0])
     monkeypatch.setattr(kind, "check", lambda self, config: events.append(("check", config)))
+    monkeypatch.setattr(measure, "check_inputs_without_weights", lambda inputs: events.append(("check inputs", inputs)))
     monkeypatch.setattr(kind, "run", run)
     result = measure.measure_run(RunSpec(TWO_STEPS.setup, seed=0, engine=engine))
-    assert events == [("check", "settings"), ("run", inputs)], "as a command does before and after it loads a model"
+    assert events == [("check", "settings"), ("check inputs", inputs), ("run", inputs)], "as in a command"
     assert result == RunResult(seconds=[2.0, 6.0], cpu_seconds=[3.0, 6.0], reward=[0.5, 1.0], peak_memory=7)
