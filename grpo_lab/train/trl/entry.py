@@ -14,7 +14,7 @@ class Handling(enum.Enum):
 
 
 class Unit(enum.Enum):
-    """What a setting that this package counts in steps, one per rollout, counts on TRL."""
+    """The unit on TRL of a setting that this package counts in steps, one per rollout."""
 
     UPDATES = enum.auto()  # TRL receives it and counts its own steps, which are updates
     STEPS = enum.auto()  # this package reads it, also on TRL

@@ -120,10 +120,10 @@ def train_on_trl(
         get_trained_model=lambda: GatheredModel(model) if fsdp else model,  # in all processes: each sends its part
     )  # fmt: skip
     with session_context as session, response_template_of_our_loop(tokenizer, environment):
-        trainer_inputs = replace(inputs, dataset=rows_of_all_steps, config=config)
-        trainer = make_trainer(trainer_inputs, peft_config, fsdp, vllm)
+        inputs_of_process = replace(inputs, config=config)
+        trainer = make_trainer(inputs_of_process, rows_of_all_steps, peft_config, fsdp, vllm)
         # With adapters, FSDP2 gathers parameters at the root module, which is peft's wrapper of the model.
-        evaluate = _make_evaluate(trainer_inputs, model if peft_config is None else trainer.model)
+        evaluate = _make_evaluate(inputs_of_process, model if peft_config is None else trainer.model)
         # Only the first process has opened the folder; the others get the step and the history from it.
         first_step, session.log.history[:] = broadcast_object_list([session.first_step, session.log.history])
         try:

@@ -32,23 +32,27 @@ from grpo_lab.trainer.run.folder.run_folder import output_path
 from grpo_lab.trainer.run.inputs import RunInputs
 
 
-def make_trainer(inputs: RunInputs, peft_config=None, fsdp: bool = False, vllm: dict | None = None) -> "TrlTrainer":
-    """Return TRL's trainer for a run, which takes the rows of the dataset in their order.
+def make_trainer(
+    inputs: RunInputs, rows_of_all_steps: Rows, peft_config=None, fsdp: bool = False, vllm: dict | None = None
+) -> "TrlTrainer":
+    """Return TRL's trainer for a run.
 
     Args:
-        inputs: The model, the rows of all steps in order, the rewards, and a configuration with a precision.
+        inputs: The inputs of the run, with a configuration that names a precision.
+        rows_of_all_steps: The rows that the trainer takes, in the order of the steps.
         peft_config: peft's configuration of the adapters that are trained; None trains all parameters.
         fsdp: Whether FSDP2 divides the parameters among the processes.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
     model = inputs.model
     tokenizer = inputs.tokenizer
-    rows = inputs.dataset
     config = inputs.config
     environment = inputs.environment
-    tool_environment = environment if isinstance(environment, ToolEnvironment) else None  # TRL has no other
+    tools, environment_factory = None, None
+    if isinstance(environment, ToolEnvironment):  # TRL has no other
+        tools, environment_factory = environment.tools, environments_for_trl(environment, rows_of_all_steps)
     sharded_classes = model._no_split_modules if fsdp else ()
-    numbered_rows = [{"prompt": row["prompt"], "row_number": number} for number, row in enumerate(rows)]
+    numbered_rows = [{"prompt": row["prompt"], "row_number": number} for number, row in enumerate(rows_of_all_steps)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
     args = trl_config(config, use_cpu=use_cpu, sharded_classes=sharded_classes, vllm=vllm)
     if vllm and args.vllm_mode == "colocate" and use_cpu:
@@ -57,13 +61,13 @@ def make_trainer(inputs: RunInputs, peft_config=None, fsdp: bool = False, vllm: 
     return TrlTrainer(
         run_config=config,
         model=model,
-        reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
+        reward_funcs=rewards_for_trl(inputs.reward_funcs, rows_of_all_steps, None if environment else tokenizer),
         args=args,
         train_dataset=datasets.Dataset.from_list(numbered_rows),
         processing_class=tokenizer,
         peft_config=peft_config,
-        tools=None if tool_environment is None else tool_environment.tools,
-        environment_factory=None if tool_environment is None else environments_for_trl(tool_environment, rows),
+        tools=tools,
+        environment_factory=environment_factory,
     )
 
 

@@ -68,7 +68,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ch
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(checkpoint_name)
     environment = ToolEnvironment([multiply], Counter)
-    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment))
+    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment), rows)
     assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
     environment = handed_on["environment_factory"]()
     environment.reset(**handed_on["train_dataset"][2])
@@ -144,8 +144,8 @@ def alternating_reward(completions, **_):
 
 def test_trl_samples_neutrally_with_the_same_ends(tiny):
     config = GRPOConfig(**IN_PARTS, precision="fp32")
-    inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), alternating_reward, config)
-    trainer = trl_run.make_trainer(inputs)
+    rows = TASKS["sums"].rows("train", 8)
+    trainer = trl_run.make_trainer(RunInputs(*tiny, rows, alternating_reward, config), rows)
     settings = trainer.generation_config
     assert settings.do_sample
     assert settings.max_new_tokens == config.max_completion_length
