@@ -20,14 +20,7 @@ from grpo_lab.train.plan import convert_to_steps
 from grpo_lab.train.trl import translation
 from grpo_lab.train.trl.file import SETTINGS_NOT_IN_TRL, is_from_trl, translate
 from grpo_lab.train.trl.table import VERSION
-from grpo_lab.train.trl.translation import (
-    ANOTHER_VERSION,
-    NO_EFFECT,
-    OTHER_MEANING,
-    SAME_MEANING,
-    UNKNOWN,
-    UNSUPPORTED,
-)
+from grpo_lab.train.trl.translation import NoteKind
 from tests.parity.engines import require_engine
 from tests.support.trl_differences import MEANINGS
 
@@ -76,7 +69,7 @@ def test_a_dump_of_several_processes_keeps_its_batch_and_updates():
     result = translate(dump | {"generation_batch_size": 64, "local_rank": 0}, OPTION_NAMES, {})
     ours = GRPOConfig(**{name: value for name, value in result.options.items() if name in SETTINGS})
     assert (ours.generation_batch_size, ours.microbatch_size, ours.update_batch_size) == (64, 4, 64)
-    assert "those of 8 processes" in result.notes_by_kind[OTHER_MEANING]["gradient_accumulation_steps"]
+    assert "those of 8 processes" in result.notes_by_kind[NoteKind.OTHER_MEANING]["gradient_accumulation_steps"]
 
 
 def test_settings_counted_in_updates_are_converted_to_steps():
@@ -88,11 +81,11 @@ def test_settings_counted_in_updates_are_converted_to_steps():
     counts["ref_model_sync_steps"] = 5
     assert {name: result.options[name] for name in counts} == counts and "num_train_epochs" not in result.options
     assert (
-        result.notes_by_kind[OTHER_MEANING]["max_steps"] == "101 updates: 51 steps of 2 each"
+        result.notes_by_kind[NoteKind.OTHER_MEANING]["max_steps"] == "101 updates: 51 steps of 2 each"
         and not result.refused_names
     )
     once = translate(content | {"generation_batch_size": 8}, OPTION_NAMES, {"task": "sums"})
-    assert once.options["max_steps"] == 101 and once.notes_by_kind[SAME_MEANING]["max_steps"] == "101"
+    assert once.options["max_steps"] == 101 and once.notes_by_kind[NoteKind.SAME_MEANING]["max_steps"] == "101"
     off = translate(two | {"eval_steps": 20, "save_strategy": "no", "logging_steps": 3}, OPTION_NAMES, {"task": "sums"})
     assert off.options["save_steps"] == 0 and not {"eval_steps", "logging_steps"} & off.options.keys()
     mixed = translate(two | {"sync_ref_model": True, "beta": 0.1}, OPTION_NAMES, {"task": "sums"})
@@ -100,14 +93,18 @@ def test_settings_counted_in_updates_are_converted_to_steps():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "name"), [({"warmup_ratio": 0.1}, ANOTHER_VERSION), ({"warmup_steps": 0.1}, OTHER_MEANING)], ids=str
+    ("ratio", "name"),
+    [({"warmup_ratio": 0.1}, NoteKind.ANOTHER_VERSION), ({"warmup_steps": 0.1}, NoteKind.OTHER_MEANING)],
+    ids=str,
 )
 def test_warmup_ratio_is_converted_to_steps(ratio, name):
     result = translate(ratio | {"num_train_epochs": 2, "dataset_name": "x"}, OPTION_NAMES, {"task": "sums"})
     settings = {name: value for name, value in result.options.items() if name in SETTINGS}
     config = convert_to_steps(GRPOConfig(**settings), result.options, 45)
     assert (config.prompts_per_step, config.max_steps, config.warmup_steps) == (1, 90, 9)
-    assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[OTHER_MEANING]
+    assert {*ratio} <= result.notes_by_kind[name].keys() and "warmup_steps" in result.notes_by_kind[
+        NoteKind.OTHER_MEANING
+    ]
 
 
 def test_translation_notes_classify_each_name():
@@ -120,14 +117,18 @@ def test_translation_notes_classify_each_name():
     }  # fmt: skip
     result = translate(content, OPTION_NAMES, {"output_dir": "out"})
     assert set(result.refused_names) == {"dataset_name", "min_p", "dtype", "epsilom", "lr_scheduler_type"}
-    assert result.notes_by_kind[UNKNOWN] == {"epsilom": "did you mean epsilon?"}
+    assert result.notes_by_kind[NoteKind.UNKNOWN] == {"epsilom": "did you mean epsilon?"}
     assert (
-        "1.0" not in result.notes_by_kind[UNSUPPORTED]["min_p"]
-        and "take top_p" in result.notes_by_kind[UNSUPPORTED]["min_p"]
+        "1.0" not in result.notes_by_kind[NoteKind.UNSUPPORTED]["min_p"]
+        and "take top_p" in result.notes_by_kind[NoteKind.UNSUPPORTED]["min_p"]
     )
-    assert result.notes_by_kind[ANOTHER_VERSION].keys() == {"max_prompt_length", "use_liger_loss", "torch_dtype"}
+    assert result.notes_by_kind[NoteKind.ANOTHER_VERSION].keys() == {
+        "max_prompt_length",
+        "use_liger_loss",
+        "torch_dtype",
+    }
     quiet = {"lora_r", "use_liger_kernel", "logging_first_step", "resume_from_checkpoint", "env"}
-    assert quiet | {"use_bias_correction_kl", "optim"} == result.notes_by_kind[NO_EFFECT].keys()
+    assert quiet | {"use_bias_correction_kl", "optim"} == result.notes_by_kind[NoteKind.NO_EFFECT].keys()
     options = result.options
     assert (options["use_vllm"], options["vllm_mode"], options["use_peft"]) == (True, "server", False)
     assert (options["model"], options["scale_rewards"], options["seed"]) == ("tiny", "none", 42)
@@ -145,7 +146,9 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
         dump | {"lora_r": 8, "use_dora": True, "lora_modules_to_save": ["x"]}, OPTION_NAMES, {"task": "sums"}
     )
     assert not off.refused_names and make_engine(off.options) == OurEngine()
-    assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.notes_by_kind[NO_EFFECT].keys()
+    assert {"vllm_mode", "vllm_server_port", "lora_r", "use_dora", "fsdp"} <= off.notes_by_kind[
+        NoteKind.NO_EFFECT
+    ].keys()
     lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"], "use_rslora": False}
     vllm = {"use_vllm": True, "vllm_importance_sampling_correction": False}
     on = translate(dump | lora | vllm, OPTION_NAMES, {"engine": "trl"})
@@ -159,7 +162,7 @@ def test_adapters_and_vllm_of_a_file_become_options_if_on(tmp_path, monkeypatch)
         make_engine(on.options | {"lora_dropout": 0.0})
     ours = translate({"dataset_name": "x"} | lora, OPTION_NAMES, {"task": "sums"})
     assert not ours.refused_names and make_engine(ours.options).lora["lora_dropout"] == 0
-    assert "TRL's default is 0.05" in ours.notes_by_kind[OTHER_MEANING]["lora_dropout"]
+    assert "TRL's default is 0.05" in ours.notes_by_kind[NoteKind.OTHER_MEANING]["lora_dropout"]
     assert translate(lora | {"lora_dropout": 0.1}, OPTION_NAMES, {"task": "sums"}).refused_names == ["lora_dropout"]
     dora = translate(lora | {"use_dora": True, "lora_modules_to_save": ["lm_head"]}, OPTION_NAMES, {"task": "sums"})
     assert dora.refused_names == ["use_dora", "lora_modules_to_save"]
@@ -257,8 +260,8 @@ def test_a_batch_size_that_is_no_positive_integer_is_refused_by_name(size):
 def test_a_typed_interval_of_evaluations_is_not_contradicted_by_the_table(interval):
     """What was typed runs, so the table neither shows another interval nor says that nobody read the strategy."""
     result = translate({"eval_strategy": "steps", **interval}, OPTION_NAMES, {"eval_steps": 50})
-    assert "eval_steps" not in {*result.options, *result.notes_by_kind[SAME_MEANING]}
-    assert result.notes_by_kind[NO_EFFECT]["eval_strategy"] == "eval_steps was typed"
+    assert "eval_steps" not in {*result.options, *result.notes_by_kind[NoteKind.SAME_MEANING]}
+    assert result.notes_by_kind[NoteKind.NO_EFFECT]["eval_strategy"] == "eval_steps was typed"
     result = translate({"eval_strategy": "epoch"}, OPTION_NAMES, {"eval_steps": 50})
     assert not result.refused_names, "the note on eval_strategy says that --eval_steps is to be typed"
 
@@ -276,16 +279,22 @@ def test_a_typed_interval_of_evaluations_is_not_contradicted_by_the_table(interv
 )
 def test_a_name_that_a_typed_option_replaces_is_not_taken(content, typed, name):
     result = translate(content, OPTION_NAMES, typed | {"beta": 0.1})
-    assert name not in {*result.options, *result.notes_by_kind[SAME_MEANING], *result.notes_by_kind[OTHER_MEANING]}
+    assert name not in {
+        *result.options,
+        *result.notes_by_kind[NoteKind.SAME_MEANING],
+        *result.notes_by_kind[NoteKind.OTHER_MEANING],
+    }
     (replaced, (option,)) = next(iter(content)), typed
-    assert result.notes_by_kind[NO_EFFECT][replaced] == f"{option} was typed"
+    assert result.notes_by_kind[NoteKind.NO_EFFECT][replaced] == f"{option} was typed"
 
 
 def test_a_name_that_was_read_has_no_note_that_nothing_reads_it():
     content = {"eval_strategy": "steps", "save_strategy": "no", "sync_ref_model": True, "ref_model_mixup_alpha": 1.0}
     result = translate(content | {"beta": 0.1}, OPTION_NAMES, {})
-    assert result.notes_by_kind[NO_EFFECT] == {"ref_model_mixup_alpha": "it is the same here, or nothing reads it"}
-    assert {"eval_strategy", "save_strategy", "sync_ref_model"} <= result.notes_by_kind[OTHER_MEANING].keys()
+    assert result.notes_by_kind[NoteKind.NO_EFFECT] == {
+        "ref_model_mixup_alpha": "it is the same here, or nothing reads it"
+    }
+    assert {"eval_strategy", "save_strategy", "sync_ref_model"} <= result.notes_by_kind[NoteKind.OTHER_MEANING].keys()
 
 
 def test_a_default_that_nothing_reads_has_no_note():
@@ -298,8 +307,8 @@ def test_each_name_in_a_file_for_trl_has_one_note():
     """A converted number of steps that nothing reads is not noted as converted as well."""
     content = {"sync_ref_model": True, "ref_model_sync_steps": 10, "num_iterations": 2, "beta": 0.0}
     result = translate(content | {"ref_model_mixup_alpha": 1.0}, OPTION_NAMES, {})
-    assert "ref_model_sync_steps" in result.notes_by_kind[NO_EFFECT]
-    assert "ref_model_sync_steps" not in result.notes_by_kind[OTHER_MEANING]
+    assert "ref_model_sync_steps" in result.notes_by_kind[NoteKind.NO_EFFECT]
+    assert "ref_model_sync_steps" not in result.notes_by_kind[NoteKind.OTHER_MEANING]
 
 
 def test_lines_of_the_translation_table_are_wrapped_at_its_width():

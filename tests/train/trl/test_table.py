@@ -73,7 +73,7 @@ def test_a_line_says_what_its_handling_needs():
         assert not entry.drop_reason or entry.refusal, name
         assert entry.unit is None or entry.handling is Handling.TRANSLATED, name
         assert entry.is_in_trl or entry.handling is not Handling.UNCHANGED, name
-        assert entry.is_default_taken <= (entry.default is not None), name
+        assert entry.gets_trl_default <= (entry.default is not None), name
 
 
 def test_the_table_has_the_names_and_defaults_of_trl(trl_fields):
@@ -81,7 +81,7 @@ def test_the_table_has_the_names_and_defaults_of_trl(trl_fields):
     for name, entry in TRL_SETTINGS.items():
         if entry.default is not None:
             assert trl_fields[name].default == entry.default, name
-        if entry.is_default_taken:
+        if entry.gets_trl_default:
             assert entry.default != SETTINGS[name].default, f"{name}: the default here is TRL's, and needs no line"
 
 
