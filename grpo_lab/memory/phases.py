@@ -335,8 +335,8 @@ def optimizer_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     return [{"gradients": sizes.gradient_bytes, "Adam at work": working_memory}]
 
 
-# For each phase, the function that returns its snapshots.
-SNAPSHOTS_OF_PHASE = {
+# The function that returns the snapshots of each phase, by the name of the phase.
+SNAPSHOTS_BY_PHASE = {
     "rollout": rollout_snapshots,
     "logprobs": logprob_snapshots,
     "update": update_snapshots,

@@ -122,9 +122,9 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, gpu = TrlEngine(), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, 100_000_000) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, 100_000_000) == "fp16"
-    assert OurEngine().precision(GRPOConfig(), gpu, 100_000_000) is None
+    assert engine.loading_precision(GRPOConfig(), gpu, 100_000_000) == default
+    assert engine.loading_precision(GRPOConfig(fp16=True), gpu, 100_000_000) == "fp16"
+    assert OurEngine().loading_precision(GRPOConfig(), gpu, 100_000_000) is None
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, checkpoint_name):
@@ -152,19 +152,19 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     file.write_text(json.dumps(saved), encoding="utf-8")
     arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
     assert train_command.read_options(arguments)["precision"] == "bf16"
-    settings_for_trl, changes = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
+    settings_for_trl, changed_settings = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
     assert (
         "log_kl" not in settings_for_trl
         and settings_for_trl["precision"] == "fp32-master"
         and settings_for_trl["max_steps"] == 7
     )
-    config = train_command.make_task_and_config(settings_for_trl, 10**7, "cuda")[1]
+    config = train_command.make_task_and_config(settings_for_trl, 10**7, "cuda").config
     trl_settings.check_settings(config)
-    table = trl_settings.differences_table(config, changes)
+    table = trl_settings.differences_table(config, changed_settings)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured only with beta above 0"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(train_command.make_task_and_config(typed, 10**7, "cuda")[1])
+        trl_settings.check_settings(train_command.make_task_and_config(typed, 10**7, "cuda").config)
