@@ -103,7 +103,7 @@ def test_lengths_and_indices_of_rows_against_a_literal_loop():
     mask = unequal_rows().mask
     is_token = torch.cat([torch.arange(L) >= torch.tensor([[0], [4], [4], [8], [0]]), mask], dim=1)
     prefix_index = torch.arange(is_token.numel()).view_as(is_token).flip(0)
-    rows = long_rows.long_rows(prefix_index, is_token, T - 1, torch.float32)
+    rows = long_rows.make_long_rows(prefix_index, is_token, T - 1, torch.float32)
     query_index, key_index, flat_query_index, query_offsets, key_offsets = [], [], [], [0], [0]
     for row, (index, tokens) in enumerate(zip(prefix_index.tolist(), is_token.tolist(), strict=True)):
         queries = [(i, s) for s, (i, token) in enumerate(zip(index, tokens, strict=True)) if token and s > L]
