@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from grpo_lab.rollout.forward.modes import evaluation_mode
 
 TRIAL_TOKENS = 5
-_has_head_only: dict[tuple, bool] = {}  # results of the trial: (class of the model, configuration) to True or False
+_results_of_trials: dict[tuple, bool] = {}  # by class and configuration of the model
 
 
 def has_head_only(model) -> bool:
@@ -30,16 +30,17 @@ def has_head_only(model) -> bool:
     If they do not, the first call warns: the logits of all tokens will be in memory at once.
     """
     kind = (type(model), model.config.to_json_string())
-    if kind not in _has_head_only:
-        _has_head_only[kind] = _try_out(model)
-        if not _has_head_only[kind]:
+    if kind not in _results_of_trials:
+        _results_of_trials[kind] = _try_head_alone(model)
+        if not _results_of_trials[kind]:
             problem = f"{type(model).__name__} makes the logits of all tokens at once; its head cannot run alone"
             warnings.warn(problem, stacklevel=2)
-    return _has_head_only[kind]
+    return _results_of_trials[kind]
 
 
 @torch.no_grad()
-def _try_out(model) -> bool:
+def _try_head_alone(model) -> bool:
+    """Return True if hidden states in reverse order give the model's logits in reverse order by its head alone."""
     if model.base_model is model:
         return False
     ids = torch.arange(TRIAL_TOKENS, device=model.device)[None] % model.get_input_embeddings().weight.shape[0]

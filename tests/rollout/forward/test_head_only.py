@@ -84,7 +84,7 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
 def test_a_model_whose_head_cannot_run_alone_makes_all_logits_with_one_warning(monkeypatch):
     """The forward pass of OPT calls a module inside its `base_model` instead of `base_model` itself."""
     model, inputs = make_architecture("opt")[0], batch()
-    monkeypatch.setattr(head_only, "_has_head_only", {})
+    monkeypatch.setattr(head_only, "_results_of_trials", {})
     expected = compute_logprobs(model, *inputs)[0]
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
     with pytest.warns(UserWarning, match="OPTForCausalLM makes the logits of all tokens at once") as warned:
