@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from grpo_lab.rollout.forward.modes import evaluation_mode
 
 TRIAL_TOKENS = 5
-_results_of_trials: dict[tuple, bool] = {}  # by class and configuration of the model
+_results_of_trials: dict[tuple, bool] = {}  # keys: (class of the model, configuration)
 
 
 def has_head_only(model) -> bool:
