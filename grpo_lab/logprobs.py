@@ -137,8 +137,8 @@ def chunked_logprobs_and_entropy(
 
 def _chunked_head(
     hidden: Tensor, weight: Tensor, token_ids: Tensor, temperature: float, chunk_size: int, with_entropy: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Check the arguments, and compute log-probabilities and entropies (B, T) by `_ChunkedHead`."""
+) -> tuple[Tensor, Tensor]:
+    """Check the arguments, and compute log-probabilities (B, T) and entropies (B, T) by `_ChunkedHead`."""
     check_positive("temperature", temperature)
     check_at_least("chunk_size", chunk_size, 1)
     check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(weight, "V D"), token_ids=(token_ids, "B T"))
@@ -147,7 +147,7 @@ def _chunked_head(
     device_type = hidden.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else weight.dtype
     logp, entropy = _ChunkedHead.apply(flat_hidden, weight, flat_ids, temperature, chunk_size, dtype, with_entropy)
-    return logp.view(token_ids.shape), entropy.view(token_ids.shape) if with_entropy else None
+    return logp.view(token_ids.shape), entropy.view(token_ids.shape) if with_entropy else entropy
 
 
 class _ChunkedHead(torch.autograd.Function):

@@ -85,6 +85,7 @@ class AdvantageEstimator:
 
 
 # The following functions pass tensors of the batch and settings to the formulas in formulas.py and turns.py.
+# The batch of an entry with `per_turn` has a `turn_mask`.
 def group_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
     if config.scale_rewards != "batch" or batch.step_rewards is None:
         return group_advantages(batch.rewards, config.scale_rewards)
@@ -107,14 +108,17 @@ def rewards_of_batch(batch: RewardBatch, config: Any) -> Tensor:
 
 
 def turn_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    assert batch.turn_mask is not None
     return turn_advantages(batch.rewards, batch.turn_mask)
 
 
 def state_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    assert batch.turn_mask is not None
     return turn_advantages(batch.rewards, batch.turn_mask, batch.states)
 
 
 def gigpo_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
+    assert batch.turn_mask is not None
     return gigpo_advantages(batch.rewards, batch.turn_mask, batch.states, scale=config.scale_rewards)
 
 

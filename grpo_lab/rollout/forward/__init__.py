@@ -7,7 +7,7 @@ The way to a log-probability: `compute_logprobs` (`model_logprobs.py`) asks `has
   both use `attention.py`. The head then computes logits and log-probabilities by the formulas of
   `grpo_lab/logprobs.py`.
 - Any other model runs its own forward pass over whole rows, and its head alone if there are too many logits for one
-  pass (`head_only.py`).
+  pass (`model_head.py`).
 
 `modes.py` sets the mode of a model for such a pass.
 """

@@ -6,7 +6,7 @@ log-probabilities recorded while sampling.
 
 On the fast path (`fast_paths.py`), a common prefix of several rows is computed once (`packing.py`), and the logits of
 many tokens are computed in chunks (`_packed_logprobs`). Any other model computes whole rows, and chunks of logits with
-its own head (`_plain_logprobs`, `head_only.py`).
+its own head (`_plain_logprobs`, `model_head.py`).
 """
 
 from functools import partial
@@ -24,7 +24,7 @@ from grpo_lab.logprobs import (
     token_logprobs,
 )
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.model_head import ModelHead, has_separable_head
 from grpo_lab.rollout.forward.packing import packed_hidden
 from grpo_lab.rollout.inputs import LogprobInputs
 
@@ -97,10 +97,11 @@ def _plain_logprobs(
 
     If the logits are computed in chunks, tokens at which `needed_mask` is False get 0.
     """
-    keywords, predictor_index = _rows_padded_last(inputs)
+    keywords, predictor_index = _right_padded_rows(inputs)
     head_weight = model.get_output_embeddings().weight
-    chunk = head_chunk_tokens(keywords["input_ids"].numel(), *head_weight.shape, head_weight.device.type)
-    if chunk is None or not has_head_only(model):
+    vocab_size, hidden_size = head_weight.shape
+    chunk = head_chunk_tokens(keywords["input_ids"].numel(), vocab_size, hidden_size, head_weight.device.type)
+    if chunk is None or not has_separable_head(model):
         logits = model(**keywords).logits  # B S V
         logits = logits.gather(1, predictor_index[..., None].expand(-1, -1, logits.shape[-1]))
         return _logprobs_and_entropy(logits, inputs.completion_ids, temperature, with_entropy)
@@ -108,13 +109,13 @@ def _plain_logprobs(
     rows, columns = needed_mask.nonzero(as_tuple=True)
     hidden = output[0][rows, predictor_index[rows, columns]]
     logprobs_of_chunk = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
-    head_only = HeadOnly(model, output)
-    logp, entropy = head_only.in_chunks(logprobs_of_chunk, hidden, inputs.completion_ids[rows, columns], chunk)
+    model_head = ModelHead(model, output)
+    logp, entropy = model_head.in_chunks(logprobs_of_chunk, hidden, inputs.completion_ids[rows, columns], chunk)
     assert logp is not None  # only entropies can be left out
     return _scatter(logp, needed_mask), None if entropy is None else _scatter(entropy, needed_mask)
 
 
-def _rows_padded_last(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
+def _right_padded_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
     """Prepare a forward pass over whole rows, with all padding of a row moved to its end.
 
     Returns:
@@ -145,7 +146,8 @@ def _logprobs_of_hidden(
     head, hidden: Float[Tensor, "1 N D"], ids: Int[Tensor, "1 N"], temperature: float, with_entropy: bool
 ) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"] | None]:
     """Compute log-probabilities and entropies from hidden states, in chunks if there are too many logits."""
-    chunk = head_chunk_tokens(ids.numel(), *head.weight.shape, head.weight.device.type)
+    vocab_size, hidden_size = head.weight.shape
+    chunk = head_chunk_tokens(ids.numel(), vocab_size, hidden_size, head.weight.device.type)
     if chunk is None:
         return _logprobs_and_entropy(_head_logits(head, hidden), ids, temperature, with_entropy)
     if with_entropy:

@@ -114,7 +114,7 @@ def train_sorting(
         is_measured = round_index % eval_every == 0
         if is_measured:
             measurements[round_index] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
-        logp, total_loss = _update(policy, optimizer, batch, loss, num_iterations, len(seeds))
+        logp, total_loss = _update(policy, optimizer, batch, loss, num_iterations)
         if not total_loss.isfinite():
             raise FloatingPointError(
                 f"the loss is {total_loss.item()} in round {round_index}; a smaller learning_rate may help"
@@ -134,9 +134,9 @@ def _update(
     batch: SortingBatch,
     loss: str | Loss,
     num_iterations: int,
-    num_seeds: int,
 ) -> tuple[Tensor, Tensor]:
     """Make the inner steps on a batch; return the log-probabilities and the loss of the last one, before its update."""
+    num_seeds = len(batch.prompts)
     for _ in range(num_iterations):
         logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
         total_loss = num_seeds * batch_loss(logp, batch, loss)  # the sum over seeds of their mean losses

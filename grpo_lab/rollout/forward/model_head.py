@@ -24,14 +24,14 @@ TRIAL_TOKENS = 5
 _results_of_trials: dict[tuple, bool] = {}  # keys: (class of the model, configuration)
 
 
-def has_head_only(model) -> bool:
+def has_separable_head(model) -> bool:
     """Return True if the model's logits at a token depend only on the last hidden state of its layers at this token.
 
     If they do not, the first call warns: the logits of all tokens will be in memory at once.
     """
     kind = (type(model), model.config.to_json_string())
     if kind not in _results_of_trials:
-        _results_of_trials[kind] = _try_head_alone(model)
+        _results_of_trials[kind] = _try_head(model)
         if not _results_of_trials[kind]:
             problem = f"{type(model).__name__} makes the logits of all tokens at once; its head cannot run alone"
             warnings.warn(problem, stacklevel=2)
@@ -39,7 +39,7 @@ def has_head_only(model) -> bool:
 
 
 @torch.no_grad()
-def _try_head_alone(model) -> bool:
+def _try_head(model) -> bool:
     """Return True if hidden states in reverse order give the model's logits in reverse order by its head alone."""
     if model.base_model is model:
         return False
@@ -47,17 +47,17 @@ def _try_head_alone(model) -> bool:
     with evaluation_mode(model):
         expected = model(ids, use_cache=False).logits
         output = model.base_model(ids, use_cache=False)
-        reversed_logits = HeadOnly(model, output).logits(output[0].flip(1))
+        reversed_logits = ModelHead(model, output).logits(output[0].flip(1))
     if reversed_logits.shape != expected.shape:
         return False
     return torch.allclose(reversed_logits.flip(1), expected, rtol=1e-4, atol=1e-4)
 
 
-class HeadOnly:
+class ModelHead:
     """The part of a model after its layers, which turns hidden states into logits.
 
     Args:
-        model: A model for which `has_head_only` is True.
+        model: A model for which `has_separable_head` is True.
         output: Any output of `model.base_model`, the layers; its hidden states are replaced at each call.
     """
 
