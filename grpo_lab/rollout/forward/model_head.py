@@ -12,6 +12,7 @@ trial finds a difference.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -74,7 +75,7 @@ class ModelHead:
 
     def in_chunks(
         self, function: Callable, hidden: Float[Tensor, "N D"], ids: Int[Tensor, " N"], chunk: int
-    ) -> tuple[Float[Tensor, " N"] | None, ...]:
+    ) -> tuple[Any, ...]:
         """Apply `function(logits, ids)` to one chunk of tokens at a time.
 
         The backward pass computes the logits of each chunk again.
@@ -87,7 +88,7 @@ class ModelHead:
             chunk: Number of tokens of a chunk.
 
         Returns:
-            The tuple of `function` for all tokens; tensors have the shape (N,).
+            The tuple of `function` for all tokens; tensors have the shape (1, N).
         """
 
         def apply_to_chunk(hidden, ids):
@@ -96,7 +97,7 @@ class ModelHead:
         chunks = zip(hidden.split(chunk), ids.split(chunk), strict=True)
         results = [checkpoint(apply_to_chunk, *pair, use_reentrant=False, preserve_rng_state=False) for pair in chunks]
         values_of_chunks = zip(*results, strict=True)
-        return tuple(None if values[0] is None else torch.cat(values, dim=1)[0] for values in values_of_chunks)
+        return tuple(None if values[0] is None else torch.cat(values, dim=1) for values in values_of_chunks)
 
 
 @contextmanager

@@ -9,8 +9,9 @@ many tokens are computed in chunks (`_packed_logprobs`). Any other model compute
 its own head (`_plain_logprobs`, `model_head.py`).
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,6 +32,17 @@ from grpo_lab.rollout.inputs import LogprobInputs
 LOGITS_AT_ONCE = 2**25  # numbers (128 MiB in float32); more logits than this are computed in chunks
 
 
+class TokenLogprobs(NamedTuple):
+    """The log-probability of each token, and the entropy of the distribution from which it was drawn, in nats."""
+
+    logp: Float[Tensor, "B T"]
+    entropy: Float[Tensor, "B T"] | None  # None if entropies are not needed
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> "TokenLogprobs":
+        """Return the results of a function of one tensor for the log-probabilities and the entropies."""
+        return TokenLogprobs(function(self.logp), None if self.entropy is None else function(self.entropy))
+
+
 def compute_logprobs(
     model,
     prompt_ids: Int[Tensor, "P L"],
@@ -42,7 +54,7 @@ def compute_logprobs(
     temperature: float = 1.0,
     with_entropy: bool = True,
     policy_mask: Bool[Tensor, "B T"] | None = None,
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+) -> TokenLogprobs:
     """Compute the log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
@@ -58,9 +70,9 @@ def compute_logprobs(
             the fast path, no logits are computed for the others. None: all tokens under the mask.
 
     Returns:
-        The log-probabilities and the entropies, both of shape (B, T); None for the entropies without `with_entropy`.
-        Values where the mask is False are undefined, but finite. The gradient of a log-probability with respect to the
-        logits is (onehot - p) / temperature, with p = softmax(logits / temperature).
+        A pair of the log-probabilities and the entropies, both of shape (B, T); None for the entropies without
+        `with_entropy`. Values where the mask is False are undefined, but finite. The gradient of a log-probability with
+        respect to the logits is (onehot - p) / temperature, with p = softmax(logits / temperature).
     """
     inputs = LogprobInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
     needed_mask = mask if policy_mask is None else mask & policy_mask
@@ -70,7 +82,7 @@ def compute_logprobs(
 
 def _packed_logprobs(
     model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], temperature: float, with_entropy: bool
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+) -> TokenLogprobs:
     """Compute log-probabilities from a packed sequence, in which a common prefix of several rows is computed once.
 
     Tokens at which `needed_mask` is False get 0.
@@ -84,15 +96,13 @@ def _packed_logprobs(
     pairs, pair_index = pairs.unique(return_inverse=True)
     hidden = hidden.index_select(0, pairs // vocab_size)[None]
     ids = pairs[None] % vocab_size
-    logp, entropy = _logprobs_of_hidden(head, hidden, ids, temperature, with_entropy)
-    if entropy is not None:
-        entropy = _scatter(entropy[0, pair_index], needed_mask)
-    return _scatter(logp[0, pair_index], needed_mask), entropy
+    pair_logprobs = _logprobs_of_hidden(head, hidden, ids, temperature, with_entropy)
+    return pair_logprobs.apply(lambda values: _scatter(values[0, pair_index], needed_mask))
 
 
 def _plain_logprobs(
     model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], temperature: float, with_entropy: bool
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+) -> TokenLogprobs:
     """Compute log-probabilities by the model's own forward pass over whole rows, padded on the right.
 
     If the logits are computed in chunks, tokens at which `needed_mask` is False get 0.
@@ -110,9 +120,9 @@ def _plain_logprobs(
     hidden = output[0][rows, predictor_index[rows, columns]]
     logprobs_of_chunk = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
     model_head = ModelHead(model, output)
-    logp, entropy = model_head.in_chunks(logprobs_of_chunk, hidden, inputs.completion_ids[rows, columns], chunk)
-    assert logp is not None  # only entropies can be left out
-    return _scatter(logp, needed_mask), None if entropy is None else _scatter(entropy, needed_mask)
+    needed_ids = inputs.completion_ids[rows, columns]
+    needed_logprobs = TokenLogprobs(*model_head.in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk))
+    return needed_logprobs.apply(lambda values: _scatter(values[0], needed_mask))
 
 
 def _right_padded_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
@@ -133,8 +143,9 @@ def _right_padded_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tenso
 
 def _logprobs_and_entropy(
     logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    return token_logprobs(logits, ids, temperature), token_entropy(logits, temperature) if with_entropy else None
+) -> TokenLogprobs:
+    logp = token_logprobs(logits, ids, temperature)
+    return TokenLogprobs(logp, token_entropy(logits, temperature) if with_entropy else None)
 
 
 def _scatter(values: Float[Tensor, " N"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -144,15 +155,15 @@ def _scatter(values: Float[Tensor, " N"], mask: Bool[Tensor, "B T"]) -> Float[Te
 
 def _logprobs_of_hidden(
     head, hidden: Float[Tensor, "1 N D"], ids: Int[Tensor, "1 N"], temperature: float, with_entropy: bool
-) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"] | None]:
+) -> TokenLogprobs:
     """Compute log-probabilities and entropies from hidden states, in chunks if there are too many logits."""
     vocab_size, hidden_size = head.weight.shape
     chunk = head_chunk_tokens(ids.numel(), vocab_size, hidden_size, head.weight.device.type)
     if chunk is None:
         return _logprobs_and_entropy(_head_logits(head, hidden), ids, temperature, with_entropy)
     if with_entropy:
-        return chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
-    return chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk), None
+        return TokenLogprobs(*chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk))
+    return TokenLogprobs(chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk), None)
 
 
 def head_chunk_tokens(num_tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
