@@ -27,6 +27,18 @@ from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
 PACKED_ATTENTION = "grpo_lab_packed"  # the name of `attend_packed` in transformers' registry
 
 
+class PackedAttention(NamedTuple):
+    """Attention in a packed sequence: each token attends to the earlier tokens of its row, in one of the blocks."""
+
+    blocks: list[MaskedRows | LongRows]
+    output_index: Int[Tensor, " M"]  # index of the output of each token among the outputs of all blocks
+
+    def attend(self, query, key, value, scaling: float | None) -> Float[Tensor, "M H D_h"]:
+        """Return the output of attention for each token of the packed sequence."""
+        block_outputs = [block.attend(query, key, value, scaling) for block in self.blocks]
+        return torch.cat(block_outputs).index_select(0, self.output_index)
+
+
 def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
     """Compute the last hidden state after each of M prefixes, and find the prefix that predicts each token.
 
@@ -38,14 +50,14 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     used_prompts, prompt_of_row = inputs.prompt_of_row.unique(return_inverse=True)
     prompt_ids = inputs.prompt_ids[used_prompts]
     prompt_mask = inputs.prompt_mask[used_prompts]
-    prompt_length = prompt_mask.shape[1]
+    length = prompt_mask.shape[1]  # L
     is_input = inputs.mask[:, 1:]  # the last token of a row is not read, since it predicts no other
     ids = torch.cat([prompt_ids[prompt_of_row], inputs.completion_ids[:, :-1]], dim=1)  # B S
     is_token = torch.cat([prompt_mask[prompt_of_row], is_input], dim=1)  # B S
     prefix_index, first_index = unique_prefixes(ids, is_token)
     # One block with each prompt once, and one with the completions, each after its prompt.
-    prompt_prefixes = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), prefix_index[:, :prompt_length])
-    blocks = [_attending_rows(model, prompt_prefixes, prompt_mask, prompt_length)]
+    prompt_prefixes = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), prefix_index[:, :length])
+    blocks = [_attending_rows(model, prompt_prefixes, prompt_mask, length)]
     if is_input.shape[1] > 0:
         blocks.append(_attending_rows(model, prefix_index, is_token, is_input.shape[1]))
     # The outputs of attention come block by block: here is the index of the output of each token of each row.
@@ -56,7 +68,7 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     attention = PackedAttention(blocks, output_index.take(first_index))
     _recompute_with_same_attention(model)
     hidden = _forward(model, ids, is_token, first_index, attention, use_cache=False)
-    predictor_index = prefix_index[:, prompt_length - 1 :]  # [aligned]
+    predictor_index = prefix_index[:, length - 1 :]  # [aligned]
     return hidden, predictor_index
 
 
@@ -83,7 +95,7 @@ def _forward(
     ids: Int[Tensor, "B S"],
     is_token: Bool[Tensor, "B S"],
     first_index: Int[Tensor, " M"],
-    attention: "PackedAttention",
+    attention: PackedAttention,
     **keywords,
 ) -> Float[Tensor, "M D"]:
     """Return the last hidden states of the packed sequence, which consists of the last token of each prefix."""
@@ -117,18 +129,6 @@ def unique_prefixes(
     first_index = token_index.new_full((num_prefixes + 1,), ids.numel())  # the last entry is for padding
     target = prefix_index.where(is_token, num_prefixes).flatten()
     return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:num_prefixes]
-
-
-class PackedAttention(NamedTuple):
-    """Attention in a packed sequence: each token attends to the earlier tokens of its row, in one of the blocks."""
-
-    blocks: list[MaskedRows | LongRows]
-    output_index: Int[Tensor, " M"]  # index of the output of each token among the outputs of all blocks
-
-    def attend(self, query, key, value, scaling: float | None) -> Float[Tensor, "M H D_h"]:
-        """Return the output of attention for each token of the packed sequence."""
-        block_outputs = [block.attend(query, key, value, scaling) for block in self.blocks]
-        return torch.cat(block_outputs).index_select(0, self.output_index)
 
 
 def _attending_rows(
