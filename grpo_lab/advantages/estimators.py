@@ -48,8 +48,8 @@ class AdvantageEstimator:
             `GRPOConfig`. It returns advantages of the shape of the rewards.
         reads: Names of the settings that `formula` reads. A run with this entry refuses any other such setting.
         smallest_group: Smallest number of completions per prompt. A run with fewer is refused.
-        fewest_rewards: Smallest number of rewards with which `compute` passes a group to `formula`, if some completions
-            of a larger group have no reward.
+        fewest_rewards: Smallest number of rewards from which the advantages of a group are computed, if some of its
+            completions have no reward.
         per_turn: Whether each turn of an episode has an advantage of its own; the run then needs an environment.
         reads_states: Whether turns in the same state are compared; the environment must then have `get_state`.
         check: Function that raises InputError for settings of the run that `formula` does not support.
