@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, AdvantageEstimator, RewardBatch, advantages_where_rewarded
+from grpo_lab.advantages import ADVANTAGES, AdvantageEstimator, RewardBatch
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.user_code import check_function, import_user_object, location_in_user_code
 from grpo_lab.config.settings import SETTINGS
@@ -41,8 +41,8 @@ def register_user_formula(setting: str, name: str) -> None:
     user writes a `Loss`, an entry of the table itself.
 
     An advantage is a function of `rewards` (P, G), which are finite, and of settings of the run. It returns advantages
-    (P, G). If a reward does not apply to some completions, the function is called for each group alone, with the
-    rewards that apply; a group of several completions with fewer than two rewards gets zeros.
+    (P, G). If no reward applies to some completions, the function is called for each group alone, with the rewards that
+    apply, and not for a group of several completions with fewer than two rewards (`AdvantageEstimator.compute`).
 
     Args:
         setting: "loss_type" or "advantage".
@@ -76,14 +76,14 @@ def _advantage_entry(name: str, value: Any) -> AdvantageEstimator:
     check_function("advantage", name, value)
     argument_names = _argument_names("advantage", name, value, ("rewards", *SETTINGS), ("rewards",))
     settings_read = tuple(argument for argument in argument_names if argument != "rewards")
-    compute = _with_user_function(partial(_advantages_of_function, name, value, settings_read), value)
-    return AdvantageEstimator(compute, settings_read, smallest_group=1)
+    formula = _with_user_function(partial(_advantages_of_function, name, value, settings_read), value)
+    return AdvantageEstimator(formula, settings_read, smallest_group=1)
 
 
 def user_function(setting: str, name: str) -> Callable | None:
     """Return the user's function that was registered under this name; None for an entry of the package."""
     entry = FORMULA_TABLES[setting][name]
-    function = entry.surrogate if setting == "loss_type" else entry.compute
+    function = entry.surrogate if setting == "loss_type" else entry.formula
     function = getattr(function, "user_function", function)
     module = getattr(function, "__module__", None) or ""
     return None if module.startswith("grpo_lab.") else function
@@ -160,18 +160,13 @@ def _advantages_of_function(
     name: str, function: Callable, settings_read: tuple[str, ...], batch: RewardBatch, config: Any
 ) -> Tensor:
     settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}
-    compute = partial(_checked_advantages, name, function, settings)
-    return advantages_where_rewarded(compute, batch.has_reward, batch.rewards)
-
-
-def _checked_advantages(name: str, function: Callable, settings: dict[str, Any], rewards: Tensor) -> Tensor:
-    values = _call("advantage", name, function, rewards=rewards, **settings)
-    if getattr(values, "shape", None) != rewards.shape:
-        expected = f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards"
+    values = _call("advantage", name, function, rewards=batch.rewards, **settings)
+    if getattr(values, "shape", None) != batch.rewards.shape:
+        expected = f"expected a tensor of shape {tuple(batch.rewards.shape)}, that of the rewards"
         _raise_wrong_shape("advantage", name, values, expected)
     if not values.isfinite().all():
         raise RunError(f"advantage {name!r}", problem="returned NaN or infinite values; expected finite ones")
-    return values.detach().to(rewards.dtype)
+    return values.detach().to(batch.rewards.dtype)
 
 
 def _call(kind: str, formula: str, function: Callable, /, *arguments: Any, **named_arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.exercise import TESTED_PROPERTIES
 from grpo_lab.course.exercises import all_exercises, find_exercise, texts_of
 from grpo_lab.course.stub import given_checks
-from grpo_lab.formulas.lines import line_at
+from grpo_lab.formulas.lines import span_at
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
 from tests.course.proof.mutants import tree_of
@@ -125,7 +125,7 @@ def test_a_local_variable_of_the_reference_may_be_renamed():
         source = source_of(inspect.unwrap(exercise.function))
         renamed = with_new_locals(source)
         for address in {address for mistake in exercise.mistakes for address in mistake.lines}:
-            assert line_at(source, address) == line_at(renamed, address), f"{exercise.name}: {address}"
+            assert span_at(source, address) == span_at(renamed, address), f"{exercise.name}: {address}"
 
 
 def with_new_locals(source: str) -> str:

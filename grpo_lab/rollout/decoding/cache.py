@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AttentionInterface, Cache
 
 from grpo_lab.rollout.forward.attention import attention_dtype, gather_tokens, use_attention
-from grpo_lab.rollout.forward.fast_paths import head_dim
+from grpo_lab.rollout.model_config import head_dim
 
 
 class InPlaceCache:
