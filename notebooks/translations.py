@@ -58,7 +58,7 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # texts in _() and the values of arguments and variables whose names are in SHOWN.
 PACKAGE = "grpo_lab"
 VARIANTS = "variants"  # texts about a class's own formulas (docs/teaching/variants.yaml)
-CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_student", "session")
+CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "signature", "session")
 CHECKING += ("stand_ins", "verdict", "verdict_parts")
 SAYING = (
     "teaching/notebook/predictions.py",

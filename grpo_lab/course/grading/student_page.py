@@ -4,10 +4,9 @@ import html
 
 from grpo_lab import __version__
 from grpo_lab.base.language import _, fill, language
-from grpo_lab.course.checking.verdict_parts import part_html
+from grpo_lab.course.checking.verdict_parts import PartKind, part_html
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
-from grpo_lab.course.verdict_words import PartKind
+from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
@@ -49,12 +48,12 @@ def html_page(title: str, body: str) -> str:
     )
 
 
-def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
+def student_page(graded: GradedSubmission, grades: ClassGrades) -> str:
     """Return the page of a student: the state of each function, on which input it is wrong, and by which mistake."""
-    exercises = grading.exercises
+    exercises = grades.exercises
     body = [f"<h1>{escaped(graded.submission.student)}</h1>"]
     body.append(
-        f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grading.max_points))}</strong></p>"
+        f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grades.max_points))}</strong></p>"
     )
     body += [f"<p>{escaped(remark)}.</p>" for remark in graded.notes]
     if not graded.submission.problem:
