@@ -65,7 +65,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     classroom, home = folder / "class", folder / "home"
     paths = {
         "PACKAGE": ROOT / "grpo_lab" / "policy_gradient.py",
-        "TESTS": ROOT / "tests" / "course" / "right",
+        "TESTS": ROOT / "tests" / "course" / "right_answers",
         "GIT": ROOT / ".git",
         "OTHER": classroom / "spy" / file_name("01"),
         "CLASS": classroom,
@@ -86,6 +86,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     ]
     written = attacks.REPORT | {"token_entropy": RIGHT["token_entropy"]}
     submit(classroom / "spy" / file_name("01"), cells=(attacks.USUAL, "\n".join(known), attacks.SPY), **written)
+    assert not [name for name, path in paths.items() if not path.exists()], "nothing to find there"
 
 
 def grade_in(folder: Path, **settings) -> ClassGrades:
@@ -127,6 +128,8 @@ def test_hostile_submissions_change_no_mark(tmp_path):
     # No mark is changed from inside, and what a cell replaces excuses no answer.
     for student in ("patching", "forging", "cheating"):
         assert points(graded[student]) == {}, student
+    for student in ("patching", "cheating", "excused"):
+        assert graded[student].failed_cells == {}, "the attack itself has run"
     assert "Right on the inputs that you see" in graded["cheating"].verdicts["reinforce_loss"].message
     assert graded["excused"].points["score_function_objective"] <= POINTS["score_function_objective"] / 2
     assert graded["excused"].verdicts["score_function_objective"].fault == "inplace"
