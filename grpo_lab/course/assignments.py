@@ -48,7 +48,7 @@ _ALL = (
     Assignment("10_beyond_one_machine", "Beyond one machine"),
     Assignment("11_tools_and_turns", "Tools and turns"),
 )
-ASSIGNMENTS = {assignment.number: assignment for assignment in _ALL}  # by number
+ASSIGNMENTS = {assignment.number: assignment for assignment in _ALL}
 ASSIGNMENTS_BY_STEM = {assignment.stem: assignment for assignment in _ALL}
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from grpo_lab.base.language import fill
 from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.difference import Difference
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import OtherObject
 from grpo_lab.course.checking.run_cases import case_arguments
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.checking.value_text import (
     arguments_shown,
     brief_arguments,

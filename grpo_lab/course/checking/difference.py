@@ -10,11 +10,11 @@ from torch import Tensor
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.compare import equal_data, is_number, no_gradient, same_gradient
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import OtherObject
 from grpo_lab.course.checking.relations import relation_of_tensors
 from grpo_lab.course.checking.run_cases import UNUSABLE_RESULT
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.checking.value_text import dtype_name
 from grpo_lab.course.exercise import Exercise
 

@@ -12,11 +12,11 @@ from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.compare import equal_values, is_number
 from grpo_lab.course.checking.difference import Difference, first_difference
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake, values_of_choices
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.relations import RELATION_TOLERANCE, constant_factor, relation_everywhere
 from grpo_lab.course.checking.run_cases import case_arguments
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.checking.verdict_parts import Part, PartKind
 from grpo_lab.course.exercise import Mistake
 

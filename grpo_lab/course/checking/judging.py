@@ -10,11 +10,11 @@ from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.case_parts import full_parts, printed_parts, short_parts
 from grpo_lab.course.checking.cell_history import Mismatch
 from grpo_lab.course.checking.explanation import explain
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.mistakes import unrepaired_stub
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.points import property_shares, rescaled_share
-from grpo_lab.course.checking.verdict import Status, Verdict
+from grpo_lab.course.checking.status import Fault, Status
+from grpo_lab.course.checking.verdict import Verdict
 from grpo_lab.course.checking.verdict_parts import Part, PartKind
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpo_lab.course.checking.fault import Fault
+from grpo_lab.course.checking.status import Fault
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from grpo_lab.course.checking.compare import (
     equal_values,
     same_numbers,
 )
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.mistakes import unrepaired_stub, wrong_outcome
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.run_cases import expected_outcomes, outcome_of
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.exercise import Exercise
 
 NEARLY_RIGHT = 1e-3  # the relative tolerance within which a number counts as nearly right

@@ -17,11 +17,11 @@ from torch import Tensor
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.random_state import SEED_STRIDE
 from grpo_lab.course.checking.compare import equal_data
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.guard import guarded
 from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.plain_data import as_plain_data, tensors_in
 from grpo_lab.course.checking.signature import signature_fault
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.exercise import Exercise
 
 MAX_CASE_SECONDS = 3.0  # CPU time for one case

@@ -6,23 +6,12 @@ shows folded.
 
 import html
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from grpo_lab.base.language import _, fill
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.points import earned_points
+from grpo_lab.course.checking.status import Fault, Status
 from grpo_lab.course.checking.verdict_parts import Part, PartKind, folded_html, html_of, part_html, part_text
-
-
-class Status(StrEnum):
-    """How far an answer is. The values are stored in the file of grades."""
-
-    RIGHT = "right"
-    PARTLY = "partly"  # the values are right, and something else is not
-    WRONG = "wrong"
-    FORM = "form"  # the code cannot be judged by its numbers
-    NOT_STARTED = "not started"
 
 
 class StatusStyle(NamedTuple):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.assignments import ASSIGNMENTS_BY_STEM, Assignment
-from grpo_lab.course.checking.fault import Fault
-from grpo_lab.course.checking.verdict import Status, Verdict
+from grpo_lab.course.checking.status import Fault, Status
+from grpo_lab.course.checking.verdict import Verdict
 from grpo_lab.course.checking.verdict_parts import Part, PartKind, ValueLine
 from grpo_lab.course.earlier_files import field_values
 from grpo_lab.course.exercise import Exercise

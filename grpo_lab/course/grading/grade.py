@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, judge
-from grpo_lab.course.checking.fault import Fault
 from grpo_lab.course.checking.points import earned_points
-from grpo_lab.course.checking.verdict import Status
+from grpo_lab.course.checking.status import Fault, Status
 from grpo_lab.course.checking.verdict_parts import Part, PartKind
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission

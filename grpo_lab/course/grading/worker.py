@@ -1,7 +1,7 @@
 """The worker, a process in the sandbox: run the cells of a notebook, try its functions, and send the outcomes back.
 
-This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the parent computes
-the expected values afterwards. So the student's code can change only its own outcomes.
+This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the grading
+computes the expected values afterwards, in its own process. So the student's code can change only its own outcomes.
 
 After an exercise has been tried, the library's version of its function replaces the student's. The following exercises
 call that one, so a mistake costs points only once.
@@ -50,7 +50,7 @@ def main() -> None:
     gc.collect()
     limit_memory(request.memory_bytes)
     if hasattr(signal, "SIGINT"):
-        # The teacher's Ctrl-C is handled by the parent. A KeyboardInterrupt that a cell raises still ends the cell.
+        # The teacher's Ctrl-C is handled by the grading. A KeyboardInterrupt that a cell raises still ends the cell.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     restore_modules = save_modules()
     namespace = run_cells(request.cells, channel)
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 class Channel:
-    """The connection to the parent over standard input and output.
+    """The connection to the grading over standard input and output.
 
     Both are then redirected to the null device, so that the student's code can neither read nor write messages.
     """
@@ -179,7 +179,7 @@ def try_exercise(exercise: Exercise, function: object, request: Request, channel
 def run_cells(cells: list[Cell], channel: Channel) -> dict:
     """Run all cells, and return the namespace that they share. A cell that fails does not stop the others.
 
-    The numbers of the failed cells, with the reasons, are sent to the parent.
+    The numbers of the failed cells, with the reasons, are sent to the grading.
     """
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
     reasons: dict[int, str] = {}

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from grpo_lab.course.checking.fault import Fault
-from grpo_lab.course.checking.verdict import Status
+from grpo_lab.course.checking.status import Fault, Status
 from grpo_lab.course.checking.verdict_parts import PartKind
 from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.submission import Cell, Submission

@@ -1,6 +1,16 @@
-"""The reasons why an answer is not judged by its numbers."""
+"""The status of an answer, and the reasons why an answer is not judged by its numbers."""
 
 from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How far an answer is. The values are stored in the file of grades."""
+
+    RIGHT = "right"
+    PARTLY = "partly"  # the values are right, and something else is not
+    WRONG = "wrong"
+    FORM = "form"  # the code cannot be judged by its numbers
+    NOT_STARTED = "not started"
 
 
 class Fault(StrEnum):
