@@ -129,8 +129,8 @@ def messages(name: str) -> dict[str, str]:
     if name == VARIANTS:
         from grpo_lab.course.variant import read_variants
 
-        for entry in (entry for entries in read_variants().values() for entry in entries):
-            kinds |= {entry["says"]: "variant"} | dict.fromkeys(entry.get("hints", ()), "hint")
+        for formula in (formula for formulas in read_variants().values() for formula in formulas):
+            kinds |= {formula.says: "variant"} | dict.fromkeys(formula.hints, "hint")
         return kinds
     cells = read_page(PAGES[name]).cells
     # Constants that a page passes as `choices`.

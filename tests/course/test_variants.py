@@ -29,13 +29,13 @@ from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.course.variant import (
     LESSON_MISTAKE,
     VARIANTS,
+    ClassFormula,
     ClassKey,
     class_variant,
     key_text,
     read_variants,
     results_of,
     variant_of,
-    with_number,
 )
 from grpo_lab.formulas.source import read_equations
 from tests.course.classroom import run
@@ -48,11 +48,11 @@ ENTRIES = [(name, index, entry) for name, entries in LISTS.items() for index, en
 
 def drawn(entry):
     """Yield the drawn number and the entry with it, for each number that the entry allows; None without a number."""
-    words = entry.get("draw", {})
+    words = entry.draw
     for values in itertools.product(*words.values()):
         filled = entry
         for word, value in zip(words, values, strict=True):
-            filled = with_number(filled, word, value)
+            filled = filled.with_number(word, value)
         yield (*values, None)[0], filled
 
 
@@ -201,7 +201,7 @@ def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
     for number, filled in drawn(entry):
         exercise, compared = variant_of(name, filled), 0
         equations = {equation.tag: equation.latex for equation in read_equations(exercise.function)}
-        assert equations[entry["equation"]] == filled["formula"]
+        assert equations[entry.equation] == filled.formula
         for case in exercise.cases:
             args, kwargs = case.build(5)
             if case.tested_property != "values" or (name == "pass_at_k" and args[0] > 20):
@@ -231,8 +231,8 @@ def test_the_source_of_the_package_contains_no_line_of_a_variant():
     source = "\n".join(path.read_text(encoding="utf-8") for path in Path(grpo_lab.__file__).parent.rglob("*.py"))
     known = {ast.unparse(ast.parse(text)) for text in _wrong_lines()}
     for name, _, entry in ENTRIES:
-        if "draw" not in entry:
-            assert entry["line"] not in source or ast.unparse(ast.parse(entry["line"])) in known, name
+        if not entry.draw:
+            assert entry.line not in source or ast.unparse(ast.parse(entry.line)) in known, name
     assert not VARIANTS.is_relative_to(Path(grpo_lab.__file__).parent)
 
 
@@ -407,7 +407,7 @@ def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
     assert len(key.fingerprint("04")) == 8
     assert r"R'_b = R_b \\tag{4.16}" in notebook_text(ASSIGNMENTS["04"], key), "as JSON writes it"
     with pytest.raises(InputError, match=r"equation is '9\.9'; expected the tag of one line"):
-        variant_of("kl_in_reward", entry | {"equation": "9.9"})
+        variant_of("kl_in_reward", ClassFormula(**entry | {"equation": "9.9"}))
 
 
 def test_classes_draw_different_variants():
@@ -477,7 +477,7 @@ def test_every_sentence_on_a_variant_is_translated_into_chinese():
     pytest.importorskip("babel")
     for entries in LISTS.values():
         for entry in entries:
-            for text in (entry["says"], *entry.get("hints", ())):
+            for text in (entry.says, *entry.hints):
                 assert re.search("[\u4e00-\u9fff]", in_language(text, "zh_CN")), text
     assert in_language("A sentence of a teacher's own.", "zh_CN") == "A sentence of a teacher's own."
 

@@ -27,6 +27,7 @@ from grpo_lab.course.grading.notebook import (
 from grpo_lab.course.grading.submission import Submission
 from grpo_lab.course.grading.untrusted_files import (
     MAX_NOTEBOOKS,
+    Archive,
     File,
     file_stem,
     files_in_archive,
@@ -79,7 +80,7 @@ def find_submissions(folder: Path, number: str | None = None) -> tuple[Assignmen
 
 def _files(folder: Path) -> Iterable[File]:
     if folder.is_file() and folder.suffix.lower() == ".zip":
-        yield from files_in_archive((folder,), (folder.name,))
+        yield from files_in_archive(Archive(folder), (folder.name,))
         return
     if not folder.is_dir():
         raise InputError("folder", str(folder), "expected a folder of submissions, or a zip archive of one")
