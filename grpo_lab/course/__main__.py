@@ -18,7 +18,9 @@ from grpo_lab.course.grading.totals import write_totals
 from grpo_lab.course.release.gradescope import export_gradescope
 from grpo_lab.course.variant import VARIANTS, ClassKey, key_text
 
-DRAW_SECRET = "drawn"  # the value of `--variant` when it is given without a secret
+
+class DrawnSecret(str):
+    """The secret of a class for which `--variant` is given without one: it is drawn when the option is read."""
 
 
 @command("grpo_lab.course")
@@ -47,11 +49,9 @@ def write_assignments(folder: Path) -> int:
 def release_assignments(folder: Path, number: str | None, lang: str, variant: str | None, variants: Path | None) -> int:
     if lang != "en" and find_spec("babel") is None:
         raise InputPackageError("lang", lang, 'babel is not installed; pip install "grpo-lab[chinese]"')
-    is_new_secret = variant == DRAW_SECRET
-    secret = secrets.token_hex(8) if is_new_secret else variant
-    _print_paths(release.release(folder, number, _class_key(secret, variants), lang))
-    if is_new_secret:
-        print(f"The secret of this class is {secret}: keep it, and give it to grade with --variant {secret}")
+    _print_paths(release.release(folder, number, _class_key(variant, variants), lang))
+    if isinstance(variant, DrawnSecret):
+        print(f"The secret of this class is {variant}: keep it, and give it to grade with --variant {variant}")
     return 0
 
 
@@ -137,7 +137,7 @@ def _add_release_options(parser: Parser) -> None:
     lang_help = "language of the texts (default en); code is in English"
     parser.add_argument("--lang", choices=("en", "zh_CN"), default="en", help=lang_help)
     secret_help = "draw other formulas for this class; without SECRET, one is made up and printed"
-    _add_variant_options(parser, secret_help, nargs="?", const=DRAW_SECRET)
+    _add_variant_options(parser, secret_help, nargs="?", const=DrawnSecret(secrets.token_hex(8)))
 
 
 def _add_grade_options(parser: Parser) -> None:

@@ -363,6 +363,14 @@ def test_a_key_for_a_class_without_variants_is_refused(tmp_path, sandbox):
         run(tmp_path / "class", key=KEY)
 
 
+def test_any_text_is_a_secret_of_a_class(tmp_path, capsys):
+    """A word that the command itself once used for a drawn secret is no exception."""
+    assert main(["release", str(tmp_path / "new"), "--assignment", "07c", "--variant", "drawn"]) == 0
+    assert "The secret of this class" not in capsys.readouterr().out
+    text = (tmp_path / "new" / file_name("07c")).read_text(encoding="utf-8")
+    assert text == notebook_text(ASSIGNMENTS["07c"], ClassKey("drawn"))
+
+
 def test_course_key_and_release_commands_take_variants(tmp_path, capsys):
     assert main(["key", "--variant", "s3cret", "--assignment", "07c"]) == 0
     assert key_text(ClassKey("s3cret"), "07c") == capsys.readouterr().out.removesuffix("\n")

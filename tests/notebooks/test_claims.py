@@ -155,9 +155,8 @@ def unplaced(lesson: Path) -> list[str]:
 def asking_cells(lesson: Path, name: str) -> list[int]:
     """Return the indices of the cells that ask for a function."""
     request = re.compile(rf"Now write it.*`{name}`", re.DOTALL)
-    return [
-        index for index, cell in enumerate(cells(lesson)) if cell.kind == "markdown" and request.search(cell.source)
-    ]
+    texts = [cell.source if cell.kind == "markdown" else "" for cell in cells(lesson)]
+    return [index for index, text in enumerate(texts) if request.search(text)]
 
 
 def showing_cells(lesson: Path, name: str) -> dict[int, bool]:
