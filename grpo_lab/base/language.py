@@ -24,8 +24,8 @@ from grpo_lab.base.display import prose
 PACKAGE = Path(__file__).parents[1]
 PO = PACKAGE / "po" if (PACKAGE / "po").is_dir() else PACKAGE.parent / "po"  # in a wheel it is inside the package
 # Kinds of messages (comments in grpo_lab.po) that are always made by `fill`, so that no pattern is needed for them. The
-# messages of run_student are an exception: they come as texts from another process.
-ALWAYS_FILLED = re.compile(r"grpo_lab/course/(?!checking/run_student)")
+# messages of checking/signature.py are an exception: in a grading they come as texts from another process.
+ALWAYS_FILLED = re.compile(r"grpo_lab/course/(?!checking/signature)")
 FIGURES = "figures.po"  # the catalogue of labels in figures, which only `grpo_lab.teaching.plots.labels` reads
 PRINTS = "prints.po"  # the catalogue of lines that lessons print, which only `grpo_lab.teaching.notebook.prints` reads
 SLOT = re.compile(r"\{(\w+)\}")  # the place of a value in a message

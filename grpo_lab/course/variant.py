@@ -128,8 +128,8 @@ class ClassKey:
 
         Classes with different formulas have different fingerprints. The secret cannot be derived from a fingerprint.
         """
-        formulas = {name: drawn.formula for name, drawn in self._drawn_formulas(notebook).items()}
-        return sha256(json.dumps(formulas).encode()).hexdigest()[:8] if formulas else ""
+        latex_by_name = {name: formula.formula for name, formula in self._drawn_formulas(notebook).items()}
+        return sha256(json.dumps(latex_by_name).encode()).hexdigest()[:8] if latex_by_name else ""
 
     def _drawn_formulas(self, notebook: str) -> dict[str, ClassFormula]:
         """Return the formulas of this class in a notebook, by the name of the function."""
@@ -138,10 +138,10 @@ class ClassKey:
 
     def _drawn_formula(self, name: str) -> ClassFormula:
         formulas = self._formulas[name]
-        drawn = formulas[self._drawn_number(name, len(formulas))]
-        for word, numbers in drawn.draw.items():
-            drawn = drawn.with_number(word, numbers[self._drawn_number(f"{name}/{word}", len(numbers))])
-        return drawn
+        formula = formulas[self._drawn_number(name, len(formulas))]
+        for word, numbers in formula.draw.items():
+            formula = formula.with_number(word, numbers[self._drawn_number(f"{name}/{word}", len(numbers))])
+        return formula
 
     def _drawn_number(self, purpose: str, below: int) -> int:
         """Derive a number from 0 to `below` - 1 from the secret. Each purpose, a text, has its own number."""

@@ -8,7 +8,7 @@ from grpo_lab.course.grading.messages import UNDEFINED
 
 @dataclass(frozen=True)
 class ExerciseRun:
-    """What came back for one exercise: outcomes, or the reason why there are none.
+    """The run of one exercise: outcomes, or the reason why there are none.
 
     Attributes:
         outcomes: The outcomes of the student's function, by the seed of the inputs.
@@ -26,10 +26,10 @@ class ExerciseRun:
 
 @dataclass(frozen=True)
 class NotebookRun:
-    """What came back for a notebook.
+    """The run of a notebook: all exercises, and the cells that failed.
 
     Attributes:
-        exercises: What came back for each exercise, by its name.
+        exercises: The run of each exercise, by its name.
         failed_cells: The reason why a cell failed, by the number of the cell.
     """
 

@@ -159,7 +159,7 @@ class Sandbox:
 
 @dataclass(frozen=True)
 class WorkerResult(NotebookRun):
-    """What one worker gives of a notebook: the exercises that it tried, or that no other worker need try.
+    """The part of a notebook's run that one worker made: the exercises that it tried, or that no other need try.
 
     Attributes:
         remaining_cells: The cells that the next worker runs: all but a cell that ended this one.
