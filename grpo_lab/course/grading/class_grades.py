@@ -4,6 +4,7 @@ import json
 import re
 import textwrap
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
@@ -16,6 +17,15 @@ from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.submission import Cell, Submission
 
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
+
+
+class AnswerState(StrEnum):
+    """How much of its points an answer earned. The values are classes in the style sheet of the pages."""
+
+    RIGHT = "right"
+    PARTLY = "partly"
+    WRONG = "wrong"  # it earned nothing
+    NOT_BEGUN = "none"
 
 
 @dataclass
@@ -55,15 +65,15 @@ class GradedSubmission:
         shortened = {number: textwrap.shorten(text, 160, placeholder=" …") for number, text in reasons.items()}
         return [*self.notes, *(f"cell {number} failed: {reason}" for number, reason in shortened.items())]
 
-    def state(self, exercise: Exercise) -> str:
-        """Return the state of an exercise: "right", "partly", "wrong", or "none" if it was not begun."""
+    def state(self, exercise: Exercise) -> AnswerState:
+        """Return the state of the answer to an exercise."""
         verdict = self.verdicts.get(exercise.name)
         if verdict is None or verdict.status == Status.NOT_STARTED:
-            return "none"
+            return AnswerState.NOT_BEGUN
         points = self.points[exercise.name]
         if points == exercise.points:
-            return "right"
-        return "partly" if points else "wrong"
+            return AnswerState.RIGHT
+        return AnswerState.PARTLY if points else AnswerState.WRONG
 
 
 # Patterns of the errors that a cell gets from the sandbox, by the words for what the cell tried.

@@ -14,7 +14,7 @@ from grpo_lab.course.assignments import Assignment
 from grpo_lab.course.checking.mistakes import mistakes_by_name
 from grpo_lab.course.checking.verdict_parts import PartKind, html_of
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
+from grpo_lab.course.grading.class_grades import AnswerState, ClassGrades, GradedSubmission
 from grpo_lab.course.grading.similar_answers import SimilarPair, answers_as_in_key, pasted_answers, similar_answers
 from grpo_lab.course.grading.student_page import STATES, escaped, html_page, state_in_words
 from grpo_lab.course.release.notebooks import written_question
@@ -149,11 +149,11 @@ def reasons_for_lost_points(graded: GradedSubmission, grades: ClassGrades) -> li
     texts = [*graded.notes, *failed_cells]
     for name, verdict in graded.verdicts.items():
         exercise = grades.exercises[name]
-        if graded.state(exercise) in ("partly", "wrong"):
+        if graded.state(exercise) in (AnswerState.PARTLY, AnswerState.WRONG):
             message = " ".join(_(part.text) for part in verdict.parts if part.kind == PartKind.SENTENCES)
             mistakes = ", ".join(mistake_name(exercise, mistake) for mistake in verdict.misconceptions)
             texts.append(f"`{name}`: {mistakes or _first_sentence(message)}")
-    is_untouched = all(graded.state(exercise) == "none" for exercise in grades.exercises.values())
+    is_untouched = all(graded.state(exercise) == AnswerState.NOT_BEGUN for exercise in grades.exercises.values())
     if is_untouched and not graded.submission.problem:
         texts.append(_("nothing was begun"))
     return [textwrap.shorten(text, 110, placeholder=" …") for text in texts]
@@ -173,7 +173,7 @@ def _first_sentence(text: str) -> str:
     return re.sub("[`*]", "", re.split(r"\. |[。！？]", text)[0])
 
 
-def _state_cell(state: str) -> str:
+def _state_cell(state: AnswerState) -> str:
     return f'<td class="{state}" title="{state_in_words(state)[2:]}">{STATES[state][0]}</td>'
 
 

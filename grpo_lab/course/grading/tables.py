@@ -6,7 +6,7 @@ import json
 import textwrap
 
 from grpo_lab.course.checking.verdict_parts import PartKind
-from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
+from grpo_lab.course.grading.class_grades import AnswerState, ClassGrades, GradedSubmission
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # beginnings of a cell that a spreadsheet takes for a formula
 MAX_FEEDBACK_LENGTH = 400  # characters of feedback on one function
@@ -88,7 +88,7 @@ def gradescope_results(grades: ClassGrades, graded: GradedSubmission) -> str:
         tests.append(
             {
                 "name": name, "score": graded.points[name], "max_score": grades.exercises[name].points,
-                "status": "passed" if state == "right" else "failed", "output": "\n\n".join(sentences),
+                "status": "passed" if state == AnswerState.RIGHT else "failed", "output": "\n\n".join(sentences),
                 "output_format": "text",
             }
         )  # fmt: skip

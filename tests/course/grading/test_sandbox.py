@@ -225,7 +225,7 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
         kill(*arguments)
         is_killed.set()
 
-    def start(grading, folder, log):
+    def start(self, folder, log):
         return subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, start_new_session=True), []
 
     replaced = {"read_messages": read_after_kill, "kill_worker": kill_then_read, "tasks_of": count}
@@ -233,8 +233,8 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
         monkeypatch.setattr(sandbox, name, function)
     monkeypatch.setattr(sandbox.Sandbox, "start", start)
     cells = [Cell(2, "import torch"), Cell(3, attacks.CROWD), Cell(5, "1")]
-    with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as grading:
-        result = sandbox.WorkerRun(grading, cells, ["reinforce_loss"], [0]).execute(time.monotonic() + 60)
+    with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as open_sandbox:
+        result = sandbox.WorkerRun(open_sandbox, cells, ["reinforce_loss"], [0]).execute(time.monotonic() + 60)
     assert result.remaining_cells == [cells[0], cells[2]]
     assert result.failed_cells == {3: TOO_MANY_TASKS}
     assert result.exercises == {}
