@@ -24,7 +24,7 @@ class AnswerState(StrEnum):
 
     RIGHT = "right"
     PARTLY = "partly"
-    WRONG = "wrong"  # it earned nothing
+    WRONG = "wrong"  # no points
     NOT_BEGUN = "none"
 
 
