@@ -10,10 +10,11 @@ import pytest
 from grpo_lab.base.language import _
 from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
+from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
-from grpo_lab.course.checking.outcome import expected_outcomes
+from grpo_lab.course.checking.run_cases import expected_outcomes
 from grpo_lab.course.exercise import TESTED_PROPERTIES
 from grpo_lab.course.exercises import all_exercises, find_exercise, texts_of
 from grpo_lab.course.stub import given_checks
@@ -70,7 +71,7 @@ def test_a_value_that_contains_words_of_a_message_does_not_break_its_translation
     subject = next(name for outcome in expected_outcomes(exercise, SEEN) for name in outcome.observed if " is " in name)
     expected = expected_outcomes(exercise, SEEN)[0]
     got = replace(expected, observed=expected.observed | {subject: None})
-    text = first_difference(got, exercise, 0, SEEN).finding
+    text = first_difference(Attempt(exercise, [got], SEEN), 0).finding
     assert text.startswith(f"The {subject[4:]} is None; a")
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     assert _(text).startswith(f"{_(subject)}的类型不对：现在是“None”，应为“")

@@ -5,7 +5,6 @@ import copy
 import functools
 import json
 import random
-from collections.abc import Callable
 
 import torch
 from tokenizers import AddedToken
@@ -90,13 +89,12 @@ def load_tiny_tokenizer():
     return load_policy("tiny")[1]
 
 
-def sample_scripts(monkeypatch, scripts: list[list[str]]) -> None:
+def sample_scripts(monkeypatch, tokenizer, scripts: list[list[str]]) -> None:
     """Replace sampling by scripts: each row writes the turns of its script in order, end tokens included."""
 
     def sample(model, request):
         episode_tokens, max_completion_length = request.episode_tokens, request.sampling.max_completion_length
-        encode: Callable = sample_scripts.tokenizer
-        tokens = [[encode(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
+        tokens = [[tokenizer(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
         queues = [[token for turn in row for token in turn] for row in tokens]
         assert len(queues) == len(episode_tokens.ids), "a script for each row"
         steps = 0

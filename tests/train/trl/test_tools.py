@@ -69,8 +69,7 @@ def environment_reward(completions, environments, **kwargs):
 @pytest.fixture
 def policy(monkeypatch):
     model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    sample_scripts(monkeypatch, SCRIPTS)
+    sample_scripts(monkeypatch, tokenizer, SCRIPTS)
     return model, tokenizer
 
 
@@ -219,8 +218,7 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
         connection.commit()
     tools = load_tools(["python", f"sqlite:{tmp_path / 'shop.db'}"])
     model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    sample_scripts(monkeypatch, PACKAGE_SCRIPTS)
+    sample_scripts(monkeypatch, tokenizer, PACKAGE_SCRIPTS)
     policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
     config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
     arguments = [ROWS, [messages_reward], config]
