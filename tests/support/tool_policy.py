@@ -64,17 +64,22 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def make_tool_policy(seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS)):
-    """Return copies of a cached random model that often calls a tool and often ends its turn, and of its tokenizer."""
-    model, tokenizer = map(copy.deepcopy, _tool_policy(seed, calls))
+def make_tool_policy(
+    seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS), rare_tokens: tuple[str, ...] = ()
+):
+    """Return copies of a cached random model that often calls a tool and often ends its turn, and of its tokenizer.
+
+    Each of `calls` and of `rare_tokens` is one token, and the model samples the former often.
+    """
+    model, tokenizer = map(copy.deepcopy, _tool_policy(seed, calls, rare_tokens))
     tokenizer.chat_template = template
     return model, tokenizer
 
 
 @functools.cache
-def _tool_policy(seed: int, calls: tuple[str, ...]):
+def _tool_policy(seed: int, calls: tuple[str, ...], rare_tokens: tuple[str, ...]):
     tokenizer = copy.deepcopy(load_tiny_tokenizer())
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in calls])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in (*calls, *rare_tokens)])
     model = make_model(tokenizer, seed, max_position_embeddings=4096)
     frequent = tokenizer.convert_tokens_to_ids([END, *calls])
     with torch.no_grad():

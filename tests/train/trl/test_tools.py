@@ -7,10 +7,12 @@ makes the masks. Before each turn, the tokens so far are compared with those in 
 import copy
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 import torch
+from transformers.utils import get_json_schema
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
@@ -66,9 +68,18 @@ def environment_reward(completions, environments, **kwargs):
     return [float(environment.count) for environment in environments]
 
 
+def make_trl_policy(tools: list[Callable]):
+    """Return a policy with TRL's template, in which each long line about the tools is a token: attention is short."""
+    _, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
+    messages, schemas = [{"role": "user", "content": ""}], [get_json_schema(tool) for tool in tools]
+    text = tokenizer.apply_chat_template(messages, tools=schemas, tokenize=False)
+    lines = tuple(line for line in text.splitlines() if len(line) > 20 and END not in line)
+    return make_tool_policy(template=templates.qwen2_5_chat_template, rare_tokens=lines)
+
+
 @pytest.fixture
 def policy(monkeypatch):
-    model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
+    model, tokenizer = make_trl_policy([add, soon, writes_much, CountingEnvironment().step, CountingEnvironment().fail])
     sample_scripts(monkeypatch, tokenizer, SCRIPTS)
     return model, tokenizer
 
@@ -217,7 +228,7 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
         connection.executemany("INSERT INTO things VALUES (?, ?)", [("chair", 45), ("lamp", 19)])
         connection.commit()
     tools = load_tools(["python", f"sqlite:{tmp_path / 'shop.db'}"])
-    model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
+    model, tokenizer = make_trl_policy([*tools, calculator])
     sample_scripts(monkeypatch, tokenizer, PACKAGE_SCRIPTS)
     policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
     config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
