@@ -58,14 +58,6 @@ def after_thinking(text: str) -> str:
     return text[tags[-1].end() :] if is_end else ""
 
 
-def is_cut_off(ending: str, opening: str) -> bool:
-    """Return True if a text contains an opening tag, or ends with at least the first three characters of one.
-
-    ending: The text after the last closed block.
-    """
-    return opening in ending or any(ending.endswith(opening[:length]) for length in range(3, len(opening)))
-
-
 def extract_answer(text: str) -> str | None:
     """Return the text of the last closed `<answer>...</answer>` block, stripped; None if there is no text in it.
 
