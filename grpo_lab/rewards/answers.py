@@ -8,10 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.rewards.argument_checks import expected_texts
 from grpo_lab.rewards.mathematics.extraction import extract_block_answer
 from grpo_lab.rewards.mathematics.quantities import parse_number, parse_quantity
 from grpo_lab.rewards.mathematics.running_text import last_number
-from grpo_lab.rewards.text import completion_text, expected_texts
+from grpo_lab.rewards.text import completion_text
 
 
 def same_number(answer: str, expected: str) -> bool:

@@ -4,7 +4,8 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.text import after_thinking, check_number_setting, completion_text, extract_answer
+from grpo_lab.rewards.argument_checks import check_number_setting
+from grpo_lab.rewards.text import after_thinking, completion_text, extract_answer
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 _STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)

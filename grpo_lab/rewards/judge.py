@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.rewards.text import check_column, completion_text, expected_texts, prompt_text
+from grpo_lab.rewards.argument_checks import check_column, expected_texts
+from grpo_lab.rewards.text import completion_text, prompt_text
 from grpo_lab.rewards.verdict_text import read_verdict
 
 JUDGE_TEMPLATE = """\

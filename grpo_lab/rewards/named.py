@@ -9,11 +9,12 @@ from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.user_code import check_function, import_user_object
 from grpo_lab.rewards.answers import last_number_reward, number_reward
+from grpo_lab.rewards.argument_checks import expected_texts
 from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.mathematics import math_reward
-from grpo_lab.rewards.programs import code_reward, expected_result, pass_rate_reward, read_tests, sql_reward
+from grpo_lab.rewards.programs import code_reward, pass_rate_reward, read_tests
 from grpo_lab.rewards.rules import accuracy_reward, contains_reward, format_reward, graded_reward, think_rate
-from grpo_lab.rewards.text import expected_texts
+from grpo_lab.rewards.sql import expected_result, sql_reward
 from grpo_lab.sandbox.python import check_sandbox
 from grpo_lab.tasks import Row
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.user_code import location_in_user_code
+from grpo_lab.rewards.argument_checks import check_column, describe_value
 from grpo_lab.rewards.concurrent import Pending, is_async, start_coroutine
 from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
@@ -29,7 +30,6 @@ from grpo_lab.rewards.functions import (
     reward_names,
     weights_tensor,
 )
-from grpo_lab.rewards.text import check_column, shortened
 
 # A standard deviation adds up the squares of all rewards of a batch. With this limit the sum stays finite in float32.
 MAX_REWARD = 1e15
@@ -193,5 +193,5 @@ def _checked_reward(value: Any, name: str, row: int) -> float:
     # The value is compared before it becomes a float, since converting a huge integer would overflow.
     if not (isinstance(value, numbers.Real) and value <= MAX_REWARD and not value < -MAX_REWARD):
         expected = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
-        raise RewardError(name, f"returned {shortened(value)} for row {row}", expected)
+        raise RewardError(name, f"returned {describe_value(value)} for row {row}", expected)
     return float(value)

@@ -8,16 +8,11 @@ import re
 import warnings
 from typing import Any, Literal, NamedTuple
 
+from grpo_lab.rewards.argument_checks import check_number_setting, expected_texts
 from grpo_lab.rewards.mathematics.extraction import extract_boxed, extract_final_answer
 from grpo_lab.rewards.mathematics.notation import normalise_notation
 from grpo_lab.rewards.mathematics.quantities import parse_quantity
-from grpo_lab.rewards.text import (
-    MAX_ANSWER_LENGTH,
-    check_number_setting,
-    completion_text,
-    expected_texts,
-    loose_text,
-)
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, completion_text, loose_text
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 # The name on the left of an equation: x, x_1, AB, S_{ABC}, P(A), 总价, or nothing.
