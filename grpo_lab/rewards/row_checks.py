@@ -86,8 +86,6 @@ def _answer_errors(
     comparing_names = [
         name for name, columns in required_columns.items() if name in REWARD_FUNCTIONS and "answer" in columns
     ]
-        name for name, columns in required_columns.items() if name in REWARD_FUNCTIONS and "answer" in columns
-    ]
     has_reward_without_answer = any("answer" not in columns for columns in required_columns.values())
     errors: list[InputError] = []
     # A check costs as much as a reward, and 100,000 rows may have few distinct answers.

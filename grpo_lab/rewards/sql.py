@@ -58,23 +58,23 @@ def expected_result(database: str, statement: str) -> ExpectedResult:
     if not isinstance(database, str) or not Path(database).is_file():
         raise InputFileError("database", database, f"expected a SQLite file; there is none in {Path.cwd()}")
     try:
-        rows, is_cut = query_database(Path(database), statement, MAX_COMPARED_ROWS)
+        result = query_database(Path(database), statement, MAX_COMPARED_ROWS)
     except (QueryError, TypeError) as error:
         raise InputError("sql", statement, f"expected a SELECT that the database answers: {error}") from error
-    if is_cut:
+    if result.is_cut:
         raise InputError("sql", statement, f"expected a result of at most {MAX_COMPARED_ROWS:,} rows")
-    return ExpectedResult(_comparable(rows), is_ordered=_ORDER_BY.search(statement) is not None)
+    return ExpectedResult(_comparable(result.rows), is_ordered=_ORDER_BY.search(statement) is not None)
 
 
 def _has_result(statement: str, database: str, expected: ExpectedResult) -> bool:
     """Return True if a statement has the expected result; False if it fails or returns too many rows."""
     try:
-        rows, is_cut = query_database(Path(database), statement, MAX_COMPARED_ROWS)
+        result = query_database(Path(database), statement, MAX_COMPARED_ROWS)
     except QueryError:
         return False
-    rows = _comparable(rows)
+    rows = _comparable(result.rows)
     has_same_rows = rows == expected.rows if expected.is_ordered else Counter(rows) == Counter(expected.rows)
-    return has_same_rows and not is_cut
+    return has_same_rows and not result.is_cut
 
 
 def _comparable(rows: list[tuple]) -> list[tuple]:
