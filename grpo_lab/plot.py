@@ -82,7 +82,7 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
     logs = [read_log(run) for run in runs]
     names = run_names([log.name for log in logs])
     panels = PANELS if metrics is None else [_panel(metric) for metric in metrics]
-    drawn_panels = [panel for panel in panels if any(len(log.points(panel.metric)[0]) for log in logs)]
+    drawn_panels = [panel for panel in panels if any(len(log.finite_values(panel.metric)) for log in logs)]
     if not drawn_panels:
         raise InputError("metrics", metrics, f"none of {', '.join(panel.metric for panel in panels)} is in the log")
     if smooth is None:
@@ -169,7 +169,7 @@ def _legend_line(line_style: dict):
 
 def _describe_smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: int) -> str:
     """Describe how the curves are smoothed; "" if no curve is."""
-    longest = max(len(log.points(panel.metric)[0]) for log in logs for panel in panels)
+    longest = max(len(log.finite_values(panel.metric)) for log in logs for panel in panels)
     window = 2 * ((smooth - 1) // 2) + 1
     if window == 1 or longest <= MAX_MARKED_POINTS:
         return ""
@@ -184,7 +184,7 @@ def _notes(panels, drawn_panels, logs, names, smooth) -> list[str]:
     if left_out := [panel.metric for panel in panels if panel not in drawn_panels]:
         notes.append(f"left out, since no run has it: {', '.join(left_out)}")
     for log, name in zip(logs, names, strict=True):
-        missing = [panel.metric for panel in drawn_panels if not len(log.points(panel.metric)[0])]
+        missing = [panel.metric for panel in drawn_panels if not len(log.finite_values(panel.metric))]
         if missing:
             notes.append(f"{name} has no {', '.join(missing)}")
     return notes
