@@ -31,7 +31,7 @@ from nbclient.exceptions import CellExecutionError
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least
-from grpo_lab.teaching.notebook.beginning import HIDDEN, RESULT
+from grpo_lab.teaching.notebook.beginning import HIDE_OUTPUT, RESULT_LINE
 from grpo_lab.teaching.plots.style import SECOND_LANGUAGE as FIGURES_IN
 
 HERE = Path(__file__).parent
@@ -105,22 +105,22 @@ def clean(notebook: nbformat.NotebookNode) -> None:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.outputs = [output for output in map(clean_output, cell.outputs) if output is not None]
-    begin_hidden(notebook)
+    announce_folded_outputs(notebook)
 
 
-def begin_hidden(notebook: nbformat.NotebookNode) -> None:
-    """Insert a neutral line as the first output of each fold, because JupyterLab shows the first folded output.
+def announce_folded_outputs(notebook: nbformat.NotebookNode) -> None:
+    """Insert `RESULT_LINE` as the first output of each fold, because JupyterLab shows the first folded output.
 
     In a running notebook, `grpo_lab.teaching.notebook.beginning` does the same.
     """
     for cell in notebook.cells:
-        if HIDDEN in cell.metadata.get("tags", []) and cell.get("outputs") and not says_result(cell.outputs[0]):
-            data = {"text/markdown": RESULT, "text/plain": RESULT}
+        if HIDE_OUTPUT in cell.metadata.get("tags", []) and cell.get("outputs") and not is_result_line(cell.outputs[0]):
+            data = {"text/markdown": RESULT_LINE, "text/plain": RESULT_LINE}
             cell.outputs.insert(0, nbformat.v4.new_output("display_data", data))
 
 
-def says_result(output: nbformat.NotebookNode) -> bool:
-    return "".join(output.get("data", {}).get("text/plain", "")) == RESULT
+def is_result_line(output: nbformat.NotebookNode) -> bool:
+    return "".join(output.get("data", {}).get("text/plain", "")) == RESULT_LINE
 
 
 def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
@@ -208,7 +208,7 @@ def write_sources(text: Path) -> None:
     for cell, built_cell in zip(notebook.cells, built.cells, strict=True):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = built_cell.outputs, built_cell.execution_count
-    begin_hidden(notebook)
+    announce_folded_outputs(notebook)
     nbformat.write(notebook, notebook_of(text))
 
 

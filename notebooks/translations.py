@@ -251,7 +251,7 @@ def printed(name: str) -> list[str]:
     """Return the cells of printed lines that an executed page shows, for prints.po."""
     outputs = (output for cell in read_page(PAGES[name]).cells for output in cell.get("outputs", []))
     texts = [output.text for output in outputs if output.output_type == "stream"]
-    return list(dict.fromkeys(message for text in texts for message in prints.cells(text)))
+    return list(dict.fromkeys(message for text in texts for message in prints.printed_messages(text)))
 
 
 def renew_prints() -> None:
@@ -395,7 +395,7 @@ def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> 
     """Translate an output in place: captions, alternative texts, predictions, figures and printed lines."""
     data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
     if output.output_type == "stream":
-        output.text = prints.translated_print(output.text, LANG)
+        output.text = prints.translate_printed_text(output.text, LANG)
     if "text/markdown" in data:
         data["text/markdown"] = translated(data["text/markdown"], LANG)
     if mark := "image/png" in data and mark_of(data["image/png"]):
@@ -454,7 +454,8 @@ def renew(beginnings: list[str], check: bool) -> bool:
         print(f"{name}: {len(left)} of {len(messages(name))} to translate")
         for line in (*(repr(text[:100]) for text in left if beginnings), *wrong[name]):
             print(f"    {line}")
-        as_in_english = [text for text in printed(name) if text not in prints.catalogue(LANG)] if name in PAGES else []
+        printed_on_page = printed(name) if name in PAGES else []
+        as_in_english = [text for text in printed_on_page if text not in prints.print_translations(LANG)]
         if as_in_english:
             print(f"    {len(as_in_english)} printed cells stay as in English")
         for text in as_in_english if beginnings else ():

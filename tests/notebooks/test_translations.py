@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from grpo_lab.teaching.notebook.prints import translated_print
+from grpo_lab.teaching.notebook.prints import translate_printed_text
 from tests.support.scripts import load_script
 
 pytest.importorskip("babel")
@@ -64,7 +64,7 @@ def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
             assert our_cell.source == their_cell.source
             for output in their_cell.outputs:
                 if output.output_type == "stream":
-                    output.text = translated_print(output.text, translations.LANG)
+                    output.text = translate_printed_text(output.text, translations.LANG)
             assert list(map(as_run, our_cell.outputs)) == list(map(as_run, their_cell.outputs))
 
 
