@@ -12,6 +12,7 @@ from grpo_lab.course.exercise import (
     Case,
     Draws,
     Exercise,
+    as_stability_case,
     drawn_case,
     drawn_stability_case,
     f64,
@@ -287,7 +288,6 @@ def _sampling_case(
     T: int,
     V: int,
     is_padded: bool = True,
-    tested_property: str = "values",
     largest_uniform: float = 1.0,
     **settings,
 ) -> Case:
@@ -305,26 +305,26 @@ def _sampling_case(
         uniform = largest_uniform * torch.rand(B, T, generator=draws.generator, dtype=torch.float64)
         return (model, ids, mask, uniform, END), settings
 
-    return Case(build, label, tested_property)
+    return Case(build, label)
 
 
 SAMPLE_TOKENS = Exercise(
     function=sample_tokens,
     cases=(
-        _sampling_case("one prompt, one token", 1, 2, 1, 3, is_padded=False),
-        _sampling_case("three prompts of one length", 3, 2, 4, 4, is_padded=False),
-        _sampling_case("padded on the left, with the end token", 4, 5, 4, 4),
-        _sampling_case("as many prompts as tokens of a prompt", 5, 5, 6, 5),
-        _sampling_case("temperature 1/2", 4, 3, 5, 6, temperature=0.5),
-        _sampling_case("temperature 3", 6, 3, 5, 6, temperature=3.0),
-        _sampling_case("top-p 0.7", 6, 3, 5, 6, top_p=0.7),
-        _sampling_case("top-p 0.9 at temperature 2", 8, 3, 6, 8, top_p=0.9, temperature=2.0),
-        _sampling_case("top-p so small that one token is left", 6, 3, 6, 8, top_p=0.01),
-        _sampling_case("forty tokens", 5, 4, 40, 12, top_p=0.95, tested_property="stability"),
-        _sampling_case(
-            "every random number is 0", 8, 3, 6, 9, top_p=0.3, tested_property="stability", largest_uniform=0.0
+        _sampling_case("one prompt, one token", B=1, L=2, T=1, V=3, is_padded=False),
+        _sampling_case("three prompts of one length", B=3, L=2, T=4, V=4, is_padded=False),
+        _sampling_case("padded on the left, with the end token", B=4, L=5, T=4, V=4),
+        _sampling_case("as many prompts as tokens of a prompt", B=5, L=5, T=6, V=5),
+        _sampling_case("temperature 1/2", B=4, L=3, T=5, V=6, temperature=0.5),
+        _sampling_case("temperature 3", B=6, L=3, T=5, V=6, temperature=3.0),
+        _sampling_case("top-p 0.7", B=6, L=3, T=5, V=6, top_p=0.7),
+        _sampling_case("top-p 0.9 at temperature 2", B=8, L=3, T=6, V=8, top_p=0.9, temperature=2.0),
+        _sampling_case("top-p so small that one token is left", B=6, L=3, T=6, V=8, top_p=0.01),
+        as_stability_case(_sampling_case("forty tokens", B=5, L=4, T=40, V=12, top_p=0.95)),
+        as_stability_case(
+            _sampling_case("every random number is 0", B=8, L=3, T=6, V=9, top_p=0.3, largest_uniform=0.0)
         ),
-        _sampling_case("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tested_property="stability"),
+        as_stability_case(_sampling_case("nearly greedy", B=6, L=3, T=8, V=9, temperature=1e-3)),
     ),
     mistakes=(
         wrong_lines("padding-attended", {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"}),

@@ -43,9 +43,11 @@ RESPONSE_LOGPROBS = Exercise(
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 1], [0, 0]]]]),
         ),
-        drawn_case("two seeds, three prompts", lambda d: _logp_and_responses(d, 2, 3, 2, 4, 5)),
+        drawn_case("two seeds, three prompts", lambda d: _logp_and_responses(d, S=2, P=3, G=2, T=4, V=5)),
         stability_case("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
-        drawn_stability_case("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
+        drawn_stability_case(
+            "300 positions, 100 numbers", lambda d: _logp_and_responses(d, S=1, P=3, G=5, T=300, V=100)
+        ),
     ),
     gradient_of=("logp",),
     mistakes=(
@@ -93,13 +95,13 @@ SURROGATE_LOSS = Exercise(
         handwritten_case("half as likely, worse", DOWN, HALF, WORSE),
         handwritten_case("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
         handwritten_case("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
-        *(drawn_case(loss, lambda d: _moved_policy(d, 4, 3), loss=loss) for loss in LOSSES),
-        drawn_case("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, 4, 4), epsilon=0.05),
+        *(drawn_case(loss, lambda d: _moved_policy(d, B=4, T=3), loss=loss) for loss in LOSSES),
+        drawn_case("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, B=4, T=4), epsilon=0.05),
         stability_case(
             "one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER
         ),
         stability_case("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
-        drawn_stability_case("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
+        drawn_stability_case("ratios far from 1", lambda d: _moved_policy(d, B=5, T=7, spread=4.0), loss="unclipped"),
     ),
     gradient_of=("logp", "old_logp"),
     mistakes=(

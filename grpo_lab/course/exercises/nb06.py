@@ -485,24 +485,24 @@ def _policy_case(label: str, P: int, **settings) -> Case:
 DESIGN_REWARD = Exercise(
     function=design_reward,
     cases=(
-        _policy_case("a policy that mostly guesses", 40),
-        _policy_case("working is right one time in four", 40, worked_out_accuracy=0.25),
+        _policy_case("a policy that mostly guesses", P=40),
+        _policy_case("working is right one time in four", P=40, worked_out_accuracy=0.25),
         _policy_case(
-            "a hard task: working is right one time in twenty", 100, worked_out_accuracy=0.05, guess_accuracy=0.01
+            "a hard task: working is right one time in twenty", P=100, worked_out_accuracy=0.05, guess_accuracy=0.01
         ),
-        _policy_case("results that are worked out have a comma in them", 40, result_format=","),
-        _policy_case("the expected numbers have a comma in them", 40, expected_format=","),
-        _policy_case("some rows expect an empty text", 40, worked_out_accuracy=0.3, missing_answers=("", " ")),
+        _policy_case("results that are worked out have a comma in them", P=40, result_format=","),
+        _policy_case("the expected numbers have a comma in them", P=40, expected_format=","),
+        _policy_case("some rows expect an empty text", P=40, worked_out_accuracy=0.3, missing_answers=("", " ")),
         _policy_case(
             "the answer to some rows is not known",
-            40,
+            P=40,
             worked_out_accuracy=0.3,
             missing_answers=(None,),
             no_number_answer="None",
         ),
         _policy_case(
             "a policy that is nearly always right, and otherwise says None",
-            40,
+            P=40,
             worked_out_accuracy=0.95,
             no_number_answer="None",
         ),

@@ -30,10 +30,12 @@ STRAGGLER_BUBBLE = Exercise(
         handwritten_case("a long answer comes last", lengths(1, 1, 1, 9), 3),
         handwritten_case("more slots than answers", lengths(4, 4), 3),
         handwritten_case("one slot never waits", lengths(5, 1, 7), 1),
-        drawn_case("a slot each", lambda d: _lengths_and_slots(d, 9, 9)),
-        drawn_case("few slots", lambda d: _lengths_and_slots(d, 23, 4)),
+        drawn_case("a slot each", lambda d: _lengths_and_slots(d, count=9, slots=9)),
+        drawn_case("few slots", lambda d: _lengths_and_slots(d, count=23, slots=4)),
         stability_case("one answer of a million tokens", lengths(*[1] * 50, 10**6), 51),
-        drawn_stability_case("a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, 1000, 64, 16_384)),
+        drawn_stability_case(
+            "a thousand answers, 64 slots", lambda d: _lengths_and_slots(d, count=1000, slots=64, longest=16_384)
+        ),
     ),
     mistakes=(
         wrong_lines("busy-fraction", {"10.1": "bubble = int(lengths.sum()) / (slots * max(finish_times))"}),
@@ -71,11 +73,13 @@ COMPLETION_STALENESS = Exercise(
         handwritten_case("one long answer, others pass it", lengths(9, 1, 1, 1, 1, 1, 1), 2, 2),
         handwritten_case("all end together", lengths(4, 4, 4, 4, 4, 4, 4, 4), 4, 2),
         handwritten_case("a group waits for its long answer", lengths(9, 1, 1, 1, 1, 1), 2, 2, 2),
-        drawn_case("as many slots as an update takes", lambda d: _queue(d, 30, 6, 6)),
-        drawn_case("four times as many", lambda d: _queue(d, 60, 12, 3)),
-        drawn_case("groups of four", lambda d: _queue(d, 60, 6, 8, 4)),
+        drawn_case("as many slots as an update takes", lambda d: _queue(d, count=30, slots=6, batch=6)),
+        drawn_case("four times as many", lambda d: _queue(d, count=60, slots=12, batch=3)),
+        drawn_case("groups of four", lambda d: _queue(d, count=60, slots=6, batch=8, group=4)),
         stability_case("one answer of a million tokens", lengths(10**6, *[1] * 50), 2, 10),
-        drawn_stability_case("a thousand answers", lambda d: _queue(d, 1000, 64, 16, 8, 16_384)),
+        drawn_stability_case(
+            "a thousand answers", lambda d: _queue(d, count=1000, slots=64, batch=16, group=8, longest=16_384)
+        ),
     ),
     mistakes=(
         wrong_lines("in-the-order-given", {"10.7": "staleness = torch.arange(len(end)) // batch - version"}),

@@ -153,8 +153,8 @@ EPISODE_MASKS = Exercise(
         handwritten_case("the environment says nothing", episodes_of("P 3 E P 4", "P 5 E 6 P 7"), PAD),
         handwritten_case("an empty episode", episodes_of("", "P 3 E 4"), PAD),
         handwritten_case("another padding", episodes_of("P 3", "P 4 5"), 9),
-        drawn_case("several episodes", lambda d: _drawn_episodes(d, 5, 4, 4)),
-        drawn_stability_case("many long episodes", lambda d: _drawn_episodes(d, 12, 9, 12)),
+        drawn_case("several episodes", lambda d: _drawn_episodes(d, B=5, max_turns=4, below=4)),
+        drawn_stability_case("many long episodes", lambda d: _drawn_episodes(d, B=12, max_turns=9, below=12)),
     ),
     mistakes=(
         wrong_lines("replies-pushed", {"[wrote]": "policy_mask[b, t] = True"}),
@@ -223,8 +223,8 @@ APPEND_REPLY = Exercise(
         _reply_case("the environment says nothing", [3, 4], ""),
         _reply_case("nothing is written yet", [], "ab a"),
         _reply_case("the reply begins and ends with a blank", [3, 4], " a "),
-        drawn_case("a longer episode", lambda d: _drawn_reply(d, 9)),
-        drawn_stability_case("hundreds of tokens", lambda d: _drawn_reply(d, 400)),
+        drawn_case("a longer episode", lambda d: _drawn_reply(d, length=9)),
+        drawn_stability_case("hundreds of tokens", lambda d: _drawn_reply(d, length=400)),
     ),
     observations=after_appending,
     mistakes=(
@@ -371,15 +371,17 @@ TURN_ADVANTAGES = Exercise(
         ),
         handwritten_case("a discount", f64([[[0.0, 1.0], [1.0, 0.0]]]), FULL_MASK, None, 0.5),
         handwritten_case("all earn the same", f64([[[0.0, 1.0], [0.0, 1.0]]]), FULL_MASK),
-        drawn_case("two groups, ragged", lambda d: _drawn_turns(d, 2, 4, 3, 3)),
-        drawn_case("by turn, discounted", lambda d: (*_drawn_turns(d, 2, 4, 3, 3)[:2], None, 0.9)),
+        drawn_case("two groups, ragged", lambda d: _drawn_turns(d, P=2, G=4, K=3, states=3)),
+        drawn_case("by turn, discounted", lambda d: (*_drawn_turns(d, P=2, G=4, K=3, states=3)[:2], None, 0.9)),
         drawn_case("turns with gaps between them", lambda d: (d.normal(1, 4, 3), d.holes(4, 3)[None])),
         stability_case(
             "equal rewards that leave a residue in a mean",
             f64([[[0.1], [0.1], [0.1]]]),
             torch.ones(1, 3, 1, dtype=torch.bool),
         ),
-        drawn_stability_case("twenty episodes of six turns", lambda d: (*_drawn_turns(d, 3, 20, 6, 5), 0.9)),
+        drawn_stability_case(
+            "twenty episodes of six turns", lambda d: (*_drawn_turns(d, P=3, G=20, K=6, states=5), 0.9)
+        ),
     ),
     mistakes=(
         wrong_lines("own-episode-kept", {"11.8": "in_baseline = same_state"}),
@@ -605,24 +607,54 @@ def _playing_case(
 LEARN_BY_PLAYING = Exercise(
     function=learn_by_playing,
     cases=(
-        _playing_case("three numbers, two guesses", 3, 2, 30, 0.2, 0.62),
-        _playing_case("an environment that says found to every guess", 3, 2, 3, 0.1, world_class=AlwaysFoundWorld),
         _playing_case(
-            "one secret is always found, the other never", 3, 2, 3, 0.1, world_class=OnlySecretOneWorld, secrets=[1, 3]
+            "three numbers, two guesses",
+            numbers=3,
+            guesses=2,
+            steps=30,
+            learning_rate=0.2,
+            required_win_probability=0.62,
+        ),
+        _playing_case(
+            "an environment that says found to every guess",
+            numbers=3,
+            guesses=2,
+            steps=3,
+            learning_rate=0.1,
+            world_class=AlwaysFoundWorld,
+        ),
+        _playing_case(
+            "one secret is always found, the other never",
+            numbers=3,
+            guesses=2,
+            steps=3,
+            learning_rate=0.1,
+            world_class=OnlySecretOneWorld,
+            secrets=[1, 3],
         ),
         _playing_case(
             "as many of the same secret as episodes of a group",
-            3,
-            2,
-            3,
-            0.1,
+            numbers=3,
+            guesses=2,
+            steps=3,
+            learning_rate=0.1,
             world_class=OnlySecretOneWorld,
             secrets=[1, 1, 3, 3],
             num_generations=2,
         ),
-        _playing_case("the first guess is certain", 3, 2, 30, 0.2, first_guess=2),
-        _playing_case("both guesses are certain", 3, 2, 2, 0.2, first_guess=2, second_guess=1),
-        _playing_case("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
+        _playing_case("the first guess is certain", numbers=3, guesses=2, steps=30, learning_rate=0.2, first_guess=2),
+        _playing_case(
+            "both guesses are certain", numbers=3, guesses=2, steps=2, learning_rate=0.2, first_guess=2, second_guess=1
+        ),
+        _playing_case(
+            "seven numbers, three guesses",
+            numbers=7,
+            guesses=3,
+            steps=60,
+            learning_rate=0.2,
+            required_win_probability=0.5,
+            num_generations=16,
+        ),
     ),
     observations=after_playing,
     mistakes=(
