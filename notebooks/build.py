@@ -86,7 +86,7 @@ def build(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
     """
     notebook = read_text(text)
     # English output, independent of the language of this machine.
-    environment = os.environ | {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANG}
+    environment = os.environ | {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANGUAGE}
     started = time.perf_counter()
     folder = {"metadata": {"path": str(HERE)}}
     client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=folder)
@@ -227,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     check_at_least("timeout", args.timeout, 1)
     if args.lang:
-        return int(translations.renew(args.names, args.check))
+        return int(translations.update_all(args.names, args.check))
     failed, figures = False, {}
     for text in texts(args.names):
         if args.take:
@@ -244,8 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
             seconds, figures[text.stem] = build_or_report(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
     if not (args.check or args.take or args.reading):
-        for name in {text.stem for text in texts(args.names)} & set(translations.written()):
-            translations.write(name, figures.get(name))
+        for name in {text.stem for text in texts(args.names)} & set(translations.pages_with_chinese()):
+            translations.write_chinese_page(name, figures.get(name))
     if not (args.check or args.sources or args.take or args.reading):
         save_pictures([text.stem for text in texts(args.names)])
     return int(failed)
@@ -272,7 +272,7 @@ def _parser() -> Parser:
     mode.add_argument("--sources", action="store_true", help="write the cells and keep the outputs")
     mode.add_argument("--take", action="store_true", help="write the text from the notebook")
     mode.add_argument("--reading", action="store_true", help="estimate minutes of reading")
-    parser.add_argument("--lang", choices=[translations.LANG], help="write these pages in this language")
+    parser.add_argument("--lang", choices=[translations.LANGUAGE], help="write these pages in this language")
     parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
     return parser
 

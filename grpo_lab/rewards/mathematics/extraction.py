@@ -44,8 +44,8 @@ def extract_boxed(text: str) -> str:
 
 def is_answer_cut_off(text: str) -> bool:
     """Return True if the last answer block of a text is not closed, or, without any block, if its last box is not."""
-    _, closing_tag, rest = text.rpartition("</answer>")
-    return _is_opened_in("<answer>", rest) or (not closing_tag and _is_box_open(text))
+    _, closing_tag, remainder = text.rpartition("</answer>")
+    return _is_opened_in("<answer>", remainder) or (not closing_tag and _is_box_open(text))
 
 
 def _is_box_open(text: str) -> bool:
@@ -54,9 +54,9 @@ def _is_box_open(text: str) -> bool:
     return _is_opened_in(r"\boxed{", re.sub(r"\\boxed\s+\{", r"\\boxed{", text[end_of_last_box:]))
 
 
-def _is_opened_in(opening: str, rest: str) -> bool:
+def _is_opened_in(opening: str, remainder: str) -> bool:
     """Return True if a text contains an opening tag, or ends with at least the first three characters of one.
 
-    rest: The text after the last closed block or box.
+    remainder: The text after the last closed block or box.
     """
-    return opening in rest or any(rest.endswith(opening[:length]) for length in range(3, len(opening)))
+    return opening in remainder or any(remainder.endswith(opening[:length]) for length in range(3, len(opening)))
