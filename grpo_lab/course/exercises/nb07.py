@@ -234,9 +234,9 @@ def _rewards_and_config(rewards, G, scale="group", dtype=torch.float64):
     return torch.as_tensor(rewards, dtype=dtype), config
 
 
-def _drawn_rewards(d, P, G, scale="group", num_missing=0):
-    rewards = d.normal(P * G) + d.normal(P).repeat_interleave(G)
-    rewards[torch.randperm(P * G, generator=d.generator)[:num_missing]] = NAN
+def _drawn_rewards(draws: Draws, P, G, scale="group", num_missing=0):
+    rewards = draws.normal(P * G) + draws.normal(P).repeat_interleave(G)
+    rewards[torch.randperm(P * G, generator=draws.generator)[:num_missing]] = NAN
     return _rewards_and_config(rewards, G, scale)
 
 
@@ -262,9 +262,11 @@ COMPUTE_ADVANTAGES = Exercise(
         handwritten_case(
             "two prompts of unlike spread, one spread for all", *_rewards_and_config([1.0, 0.0, 10.0, 0.0], 2, "batch")
         ),
-        drawn_case("many prompts", lambda d: _drawn_rewards(d, P=3, G=4)),
-        drawn_case("one spread for all", lambda d: _drawn_rewards(d, P=3, G=5, scale="batch")),
-        drawn_case("one spread for all, some NaN", lambda d: _drawn_rewards(d, P=3, G=5, scale="batch", num_missing=4)),
+        drawn_case("many prompts", lambda draws: _drawn_rewards(draws, P=3, G=4)),
+        drawn_case("one spread for all", lambda draws: _drawn_rewards(draws, P=3, G=5, scale="batch")),
+        drawn_case(
+            "one spread for all, some NaN", lambda draws: _drawn_rewards(draws, P=3, G=5, scale="batch", num_missing=4)
+        ),
         stability_case("rewards that differ by 1e-6", *_rewards_and_config([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
         stability_case("float32, rewards near 10000", *_rewards_and_config(REWARDS_NEAR_10000, 4, dtype=torch.float32)),
         stability_case(
@@ -277,7 +279,7 @@ COMPUTE_ADVANTAGES = Exercise(
         ),
         drawn_stability_case(
             "15 prompts, one spread for all, many NaN",
-            lambda d: _drawn_rewards(d, P=15, G=7, scale="batch", num_missing=40),
+            lambda draws: _drawn_rewards(draws, P=15, G=7, scale="batch", num_missing=40),
         ),
     ),
     mistakes=(
@@ -452,10 +454,10 @@ STEP_IF_FINITE = Exercise(
         _step_case("a gradient that is infinite", [[INF, -0.4]]),
         _step_case("a loss that is infinite", [[0.3, -0.4]], loss=INF),
         _step_case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, optimizer_name="adam"),
-        _step_case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
+        _step_case("two parameters", lambda draws: [draws.normal(3), draws.normal(2)], max_grad_norm=0.7),
         _step_case(
             "two parameters, with Adam",
-            lambda d: [d.normal(2, 3), d.normal(4)],
+            lambda draws: [draws.normal(2, 3), draws.normal(4)],
             max_grad_norm=0.3,
             optimizer_name="adam",
         ),
