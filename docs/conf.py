@@ -23,7 +23,7 @@ import grpo_lab
 from docs import site_lean, site_search  # `python -m sphinx` runs in the root of the repository
 from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.source import TAGGED
-from grpo_lab.teaching.notebook.beginning import HIDDEN
+from grpo_lab.teaching.notebook.beginning import HIDE_OUTPUT
 
 HERE = Path(__file__).parent
 # The repository from which notebooks are opened, set on GitHub's runners. Without it a page only offers its file.
@@ -132,7 +132,7 @@ def complete_source(app, docname: str, source: list[str]) -> None:
 def label_fold(cell) -> None:
     """Label what a fold of the cell hides, and give its picture the alternative text and the width."""
     tags = cell.metadata.get("tags", [])
-    if HIDDEN not in tags:
+    if HIDE_OUTPUT not in tags:
         prompt = "Code of this figure" if "caption=" in cell.source else "Code"
     else:
         prompt = "Predict first, then open the {type}" if ".truth(" in cell.source else "Show the {type}"

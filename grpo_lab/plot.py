@@ -83,7 +83,7 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
     logs = [read_log(run) for run in runs]
     names = run_names([log.name for log in logs])
     panels = PANELS if metrics is None else [_panel(metric) for metric in metrics]
-    drawn_panels = [panel for panel in panels if any(len(log.points(panel.metric)[0]) for log in logs)]
+    drawn_panels = [panel for panel in panels if any(len(log.finite_values(panel.metric)) for log in logs)]
     if not drawn_panels:
         raise InputError("metrics", metrics, f"none of {', '.join(panel.metric for panel in panels)} is in the log")
     if smooth is None:
@@ -163,7 +163,7 @@ class _Plot:
 
     def describe_smoothing(self) -> str:
         """Describe how the curves are smoothed; "" if no curve is."""
-        longest = max(len(log.points(panel.metric)[0]) for log in self.logs for panel in self.panels)
+        longest = max(len(log.finite_values(panel.metric)) for log in self.logs for panel in self.panels)
         window = 2 * ((self.smooth - 1) // 2) + 1
         if window == 1 or longest <= MAX_MARKED_POINTS:
             return ""
@@ -177,7 +177,7 @@ class _Plot:
         if self.left_out:
             notes.append(f"left out, since no run has it: {', '.join(self.left_out)}")
         for name, log in zip(self.names, self.logs, strict=True):
-            missing = [panel.metric for panel in self.panels if not len(log.points(panel.metric)[0])]
+            missing = [panel.metric for panel in self.panels if not len(log.finite_values(panel.metric))]
             if missing:
                 notes.append(f"{name} has no {', '.join(missing)}")
         return notes

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.option import NamedCode, check_value, default_values, option, option_specs
+from grpo_lab.rewards.argument_checks import describe_value
 from grpo_lab.rewards.functions import check_weights
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
-from grpo_lab.rewards.text import prompt_text, shortened
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, find_rewards, short_name
+from grpo_lab.rewards.row_checks import check_reward_columns
+from grpo_lab.rewards.text import prompt_text
 from grpo_lab.tasks import SPLITS, TASKS, Row, Rows, Task, as_text, data_options, find_task, with_system
 from grpo_lab.tasks.records import FILE_SUFFIXES
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPTS, mapped
@@ -113,7 +115,7 @@ class TaskSpec:
         rewards = " + ".join(f"{weight:g} {name}" for name, weight in zip(self.reward_names, weights, strict=True))
         first_prompt = rows[0]["prompt"]
         if isinstance(first_prompt, str):
-            prompt_line = f"the first prompt is {shortened(first_prompt)}"
+            prompt_line = f"the first prompt is {describe_value(first_prompt)}"
         else:
             first_message = first_prompt[0]
             system_text = repr(first_message["content"]) if first_message["role"] == "system" else "none"

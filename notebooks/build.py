@@ -31,7 +31,7 @@ from nbclient.exceptions import CellExecutionError
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least
-from grpo_lab.teaching.notebook.beginning import HIDDEN, RESULT
+from grpo_lab.teaching.notebook.beginning import HIDE_OUTPUT, RESULT_LINE
 from grpo_lab.teaching.plots.style import SECOND_LANGUAGE as FIGURES_IN
 
 HERE = Path(__file__).parent
@@ -86,7 +86,7 @@ def build(text: Path, timeout: int) -> tuple[float, dict[str, str]]:
     """
     notebook = read_text(text)
     # English output, independent of the language of this machine.
-    environment = os.environ | {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANG}
+    environment = os.environ | {"GRPO_LAB_LANG": "en", FIGURES_IN: translations.LANGUAGE}
     started = time.perf_counter()
     folder = {"metadata": {"path": str(HERE)}}
     client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", coalesce_streams=True, resources=folder)
@@ -105,22 +105,22 @@ def clean(notebook: nbformat.NotebookNode) -> None:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.outputs = [output for output in map(clean_output, cell.outputs) if output is not None]
-    begin_hidden(notebook)
+    announce_folded_outputs(notebook)
 
 
-def begin_hidden(notebook: nbformat.NotebookNode) -> None:
-    """Insert a neutral line as the first output of each fold, because JupyterLab shows the first folded output.
+def announce_folded_outputs(notebook: nbformat.NotebookNode) -> None:
+    """Insert `RESULT_LINE` as the first output of each fold, because JupyterLab shows the first folded output.
 
     In a running notebook, `grpo_lab.teaching.notebook.beginning` does the same.
     """
     for cell in notebook.cells:
-        if HIDDEN in cell.metadata.get("tags", []) and cell.get("outputs") and not says_result(cell.outputs[0]):
-            data = {"text/markdown": RESULT, "text/plain": RESULT}
+        if HIDE_OUTPUT in cell.metadata.get("tags", []) and cell.get("outputs") and not is_result_line(cell.outputs[0]):
+            data = {"text/markdown": RESULT_LINE, "text/plain": RESULT_LINE}
             cell.outputs.insert(0, nbformat.v4.new_output("display_data", data))
 
 
-def says_result(output: nbformat.NotebookNode) -> bool:
-    return "".join(output.get("data", {}).get("text/plain", "")) == RESULT
+def is_result_line(output: nbformat.NotebookNode) -> bool:
+    return "".join(output.get("data", {}).get("text/plain", "")) == RESULT_LINE
 
 
 def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
@@ -208,7 +208,7 @@ def write_sources(text: Path) -> None:
     for cell, built_cell in zip(notebook.cells, built.cells, strict=True):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = built_cell.outputs, built_cell.execution_count
-    begin_hidden(notebook)
+    announce_folded_outputs(notebook)
     nbformat.write(notebook, notebook_of(text))
 
 
@@ -227,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     check_at_least("timeout", args.timeout, 1)
     if args.lang:
-        return int(translations.renew(args.names, args.check))
+        return int(translations.update_all(args.names, args.check))
     failed, figures = False, {}
     for text in texts(args.names):
         if args.take:
@@ -244,8 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
             seconds, figures[text.stem] = build_or_report(text, args.timeout)
             print(f"{text.stem}: {seconds:.0f} s, {notebook_of(text).stat().st_size / 1000:.0f} kB", flush=True)
     if not (args.check or args.take or args.reading):
-        for name in {text.stem for text in texts(args.names)} & set(translations.written()):
-            translations.write(name, figures.get(name))
+        for name in {text.stem for text in texts(args.names)} & set(translations.pages_with_chinese()):
+            translations.write_chinese_page(name, figures.get(name))
     if not (args.check or args.sources or args.take or args.reading):
         save_pictures([text.stem for text in texts(args.names)])
     return int(failed)
@@ -272,7 +272,7 @@ def _parser() -> Parser:
     mode.add_argument("--sources", action="store_true", help="write the cells and keep the outputs")
     mode.add_argument("--take", action="store_true", help="write the text from the notebook")
     mode.add_argument("--reading", action="store_true", help="estimate minutes of reading")
-    parser.add_argument("--lang", choices=[translations.LANG], help="write these pages in this language")
+    parser.add_argument("--lang", choices=[translations.LANGUAGE], help="write these pages in this language")
     parser.add_argument("--timeout", type=int, default=900, help="seconds that one cell may take")
     return parser
 

@@ -8,7 +8,6 @@ predictions, printed lines and figures are replaced in the outputs. A figure wit
 drawn while the English lesson is built, and the Chinese page keeps it until the English figure changes.
 """
 
-import ast
 import hashlib
 import html
 import inspect
@@ -16,21 +15,23 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
+from shown_texts import MODULES_OF_CAPTIONS, MODULES_OF_SENTENCES, SHOWN_ARGUMENTS, WORDS, shown_texts
 
 from grpo_lab.base.catalogues import PRINTS, blocks, confirmed_messages, translated
 from grpo_lab.teaching.notebook import prints
 
-LANG = "zh_CN"
+LANGUAGE = "zh_CN"
 NOTEBOOKS = Path(__file__).parent
 ROOT = NOTEBOOKS.parent
 PO = ROOT / "po"
+PACKAGE = "grpo_lab"
+VARIANTS = "variants"  # texts about a class's own formulas (docs/teaching/variants.yaml)
 DOCS = (
     "install",
     "commands",
@@ -49,47 +50,10 @@ PAGES = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
 PAGES |= {f"assignment_{path.stem}": path for path in sorted(NOTEBOOKS.glob("assignments/*.ipynb"))}
 PAGES |= {"README": ROOT / "README.md"} | {name: ROOT / "docs" / f"{name}.md" for name in ("glossary", *DOCS)}
 PAGES |= {"TEACHING": NOTEBOOKS / "assignments" / "TEACHING.md"}
-HEADER = f'msgid ""\nmsgstr ""\n"Language: {LANG}\\n"\n"Content-Type: text/plain; charset=utf-8\\n"\n\n'
+HEADER = f'msgid ""\nmsgstr ""\n"Language: {LANGUAGE}\\n"\n"Content-Type: text/plain; charset=utf-8\\n"\n\n'
 LIVE = "live"  # the kind of a message in prints.po that only other machines or profiles print
-DRAWN_FROM = "drawn_from"  # key in the metadata of a Chinese figure, with the mark of the English figure
+DRAWN_FROM = "drawn_from"  # key in the metadata of a Chinese figure, with the hash of the English figure
 UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
-
-# Texts of the package that are translated: all sentences of the modules in SAYING; from the modules in DRAWING, the
-# texts in _() and the values of arguments and variables whose names are in SHOWN.
-PACKAGE = "grpo_lab"
-VARIANTS = "variants"  # texts about a class's own formulas (docs/teaching/variants.yaml)
-CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "signature", "session")
-CHECKING += ("stand_ins", "verdict", "verdict_parts")
-SAYING = (
-    "teaching/notebook/predictions.py",
-    "teaching/cell_errors.py",
-    "doctor.py",
-    *(f"course/checking/{name}.py" for name in CHECKING),
-)
-PAGES_OF_A_CLASS = ("course/grading/class_page.py", "course/grading/student_page.py")
-DRAWING = (*PAGES_OF_A_CLASS, "course/variant.py", "teaching/notebook/beginning.py", "teaching/plots/**/*.py")
-DRAWING += ("__main__.py",)
-SHOWN = ("caption", "alt", "said", "usual", "choices", "LESSON_SAYS")  # names of arguments and variables
-WORDS = ["The result:", "right", "wrong", "lower", "higher", "values", "gradients", "there", "loads"]
-WORDS += ["packages", "machine", "sandbox", "allocator", "You said {0} to {1}: {2}."]
-WORDS += ["equation", "code", "shape", "value", "in `{0}`:", "The result", "The gradient of {0}", "{0} ✓", "{0} ✗"]
-WORDS += ["the gradient of {0}", "{0} after the call"]  # subjects of a line of values
-WORDS += ["input", "where", "yours", "expected", "no gradient", "unchanged", "missing"]
-WORDS += ["{0} lacks {1}.", "not right", "not begun"]
-WORDS += [
-    "prompts",
-    "group",
-    "reward",
-    "advantage",
-    "log-probs",
-    "objective",
-    "step",
-]  # labels in the diagram of the loop
-WORDS += ["a tensor", "a number", "a text", "a dictionary", "question", "before"]
-WORDS += ["after 16 updates (seed 0)"]
-WORDS += ["| trainer | settings", "token", "standardised", "a constant", "completions", "centred", "yes", "no"]
-WORDS += [f"<details{o}><summary>Run {{0}}: {{1}}, in <code>{{2}}</code></summary>" for o in ("", " open")]
-WORDS += [f"{{0}} {word}{s}" for word in ("case", "point", "range", "choice", "time", "student") for s in ("", "s")]
 
 # Parts that a translation has to keep: formulas, code, links, HTML tags, placeholders of values, numbers.
 UNCHANGED_PARTS = re.compile(
@@ -120,9 +84,9 @@ def messages(name: str) -> dict[str, str]:
     kinds = {}
     if name == PACKAGE:
         kinds |= dict.fromkeys(WORDS, "word")
-        for pattern in (*SAYING, *DRAWING):
+        for pattern in (*MODULES_OF_SENTENCES, *MODULES_OF_CAPTIONS):
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
-                texts = shown(path.read_text(encoding="utf-8"), whole=pattern in SAYING)
+                texts = shown_texts(path.read_text(encoding="utf-8"), all_sentences=pattern in MODULES_OF_SENTENCES)
                 kinds = kinds | {text: path.relative_to(ROOT).as_posix() for text in texts if text not in kinds}
         rubric = json.loads((Path(__file__).parent / "assignments" / "rubric.json").read_text(encoding="utf-8"))
         return kinds | {criterion: "rubric" for criteria in rubric.values() for criterion in criteria}
@@ -141,14 +105,18 @@ def messages(name: str) -> dict[str, str]:
             if PAGES[name].suffix == ".md":
                 kinds |= dict.fromkeys(COMMENT.findall(cell.source), "comment")
         else:
-            kinds |= dict.fromkeys(shown(cell.source, names=(*SHOWN, *constants)), "shown")
+            kinds |= dict.fromkeys(shown_texts(cell.source, names=(*SHOWN_ARGUMENTS, *constants)), "shown")
     if name.startswith("assignment_"):
         from grpo_lab.course.exercises import all_exercises
 
         for exercise in (e for e in all_exercises().values() if e.notebook == name.split("_")[1]):
             kinds |= dict.fromkeys(exercise.hints, "hint")
             kinds |= dict.fromkeys([mistake.explanation for mistake in exercise.mistakes], "verdict")
-            observed = shown(inspect.getsource(exercise.observations), whole=True) if exercise.observations else ()
+            observed = (
+                shown_texts(inspect.getsource(exercise.observations), all_sentences=True)
+                if exercise.observations
+                else ()
+            )
             kinds |= dict.fromkeys(observed, "seen")
             kinds |= dict.fromkeys([case.label for case in exercise.cases if " " in case.label], "case")
     return kinds
@@ -162,69 +130,7 @@ def read_page(page: Path) -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
 
 
-def shown(source: str, whole: bool = False, names: tuple[str, ...] = SHOWN) -> Iterator[str]:
-    """Yield the texts that code shows to a reader.
-
-    Args:
-        source: The code.
-        whole: Whether all sentences of the code are shown, and not only captions, alternative texts and predictions.
-        names: Names of the arguments and variables whose texts are shown.
-    """
-    tree, pairs = ast.parse(source), []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword):
-            pairs.append((node.arg, node.value))
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("predict", "_", "fill"):
-            message_arguments = node.args[:1] if node.func.id == "fill" else node.args  # for `fill`, without the values
-            pairs += [("caption", argument) for argument in message_arguments]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("show", "trace"):
-            functions = [getattr(argument, "id", getattr(argument, "attr", "")) for argument in node.args]
-            pairs += [("caption", ast.Constant(summaries().get(function, ""))) for function in functions]
-        elif isinstance(node, ast.Assign | ast.AugAssign) and not isinstance(node.value, ast.List | ast.ListComp):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            targets = getattr(target, "elts", [target])
-            values = [node.value] if target in targets else getattr(node.value, "elts", [node.value])
-            pairs += [(getattr(name, "id", ""), value) for name, value in zip(targets, values, strict=False)]
-        elif isinstance(node, ast.Raise):
-            node.exc = None  # errors stay English
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value.value = None  # docstrings
-    for _, value in (pair for pair in pairs if pair[0] in names):
-        yield from sentences(value, least=1)
-    for text in sentences(tree, least=2) if whole else ():
-        if not re.search(r"[<;]\w|  ", text):
-            yield re.sub(
-                r"^\{0\} (?=[A-Z])|(?<=\.) \{\w\}$", "", text
-            )  # a value that is a sentence has an entry of its own
-
-
-@cache
-def summaries() -> dict[str, str]:
-    """Return the first docstring line of each function, of all modules with equations, by the function's name."""
-    sources = (path.read_text(encoding="utf-8") for path in (ROOT / PACKAGE).rglob("*.py"))
-    trees = [ast.parse(source) for source in sources if r"\tag{" in source]
-    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return {function.name: (ast.get_docstring(function) or "").partition("\n")[0] for function in functions}
-
-
-def sentences(node: ast.AST, least: int) -> Iterator[str]:
-    """Yield the texts below a node that have at least `least` words, with {0}, {1}, ... for the values of f-strings."""
-    if isinstance(node, ast.JoinedStr):
-        values = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-        text = "".join(f"{{{values.index(p)}}}" if p in values else p.value for p in node.values)
-        if len(re.findall("[A-Za-z]", re.sub(r"\{\w+\}", "", text))) >= 5:
-            yield text.strip(" ;,")
-        for value in values:
-            yield from sentences(value.value, least=2)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        if len(re.findall(r"[A-Za-z]{2,}", node.value)) >= least and (least == 1 or " " in node.value):
-            yield node.value.strip(" ;,")
-    else:
-        for child in ast.iter_child_nodes(node):
-            yield from sentences(child, least)
-
-
-def update(name: str, known: dict[str, str]) -> None:
+def update_catalogue(name: str, known: dict[str, str]) -> None:
     """Bring a catalogue in step with the English.
 
     Args:
@@ -232,8 +138,8 @@ def update(name: str, known: dict[str, str]) -> None:
         known: Translations from other catalogues, which new entries take over. Other new entries are empty, and
             entries whose English has changed are marked fuzzy.
     """
-    path = PO / LANG / f"{name}.po"
-    template, catalog = Catalog(), read_po(path.read_bytes().splitlines() if path.exists() else [], LANG)
+    path = PO / LANGUAGE / f"{name}.po"
+    template, catalog = Catalog(), read_po(path.read_bytes().splitlines() if path.exists() else [], LANGUAGE)
     for text, kind in messages(name).items():
         template.add(text, auto_comments=[kind])
     catalog.update(template)
@@ -247,18 +153,18 @@ def update(name: str, known: dict[str, str]) -> None:
         write_po(file, catalog, width=None, ignore_obsolete=True, include_previous=True, omit_header=True)
 
 
-def printed(name: str) -> list[str]:
+def printed_on(name: str) -> list[str]:
     """Return the cells of printed lines that an executed page shows, for prints.po."""
     outputs = (output for cell in read_page(PAGES[name]).cells for output in cell.get("outputs", []))
     texts = [output.text for output in outputs if output.output_type == "stream"]
-    return list(dict.fromkeys(message for text in texts for message in prints.cells(text)))
+    return list(dict.fromkeys(message for text in texts for message in prints.printed_messages(text)))
 
 
-def renew_prints() -> None:
+def update_prints() -> None:
     """Drop the entries of prints.po that no page prints, and order the others as on the pages."""
-    path = PO / LANG / PRINTS
+    path = PO / LANGUAGE / PRINTS
     known = {message.id: message for message in confirmed_messages(path)}
-    on_pages = dict.fromkeys(message for name in PAGES for message in printed(name))
+    on_pages = dict.fromkeys(message for name in PAGES for message in printed_on(name))
     live = [message for message in known if LIVE in known[message].auto_comments]
     catalog = Catalog()
     for message in dict.fromkeys([*(message for message in on_pages if message in known), *live]):
@@ -268,25 +174,25 @@ def renew_prints() -> None:
         write_po(file, catalog, width=None, omit_header=True)
 
 
-def done(name: str) -> list[Message]:
+def confirmed_translations(name: str) -> list[Message]:
     """Return the translations of a catalogue that are not marked fuzzy."""
-    return confirmed_messages(PO / LANG / f"{name}.po")
+    return confirmed_messages(PO / LANGUAGE / f"{name}.po")
 
 
-def missing(name: str) -> list[str]:
+def untranslated(name: str) -> list[str]:
     """Return the texts of a catalogue that have no confirmed translation."""
-    translated_texts = {message.id for message in done(name)}
+    translated_texts = {message.id for message in confirmed_translations(name)}
     return [text for text in messages(name) if text not in translated_texts]
 
 
-def faults(name: str) -> list[str]:
+def translation_faults(name: str) -> list[str]:
     """Return a line for each translation that loses or adds formulas, code, links, values or numbers.
 
     Translations of the package may leave out a value, such as "was".
     """
     lines = []
-    for message in done(name):
-        string = message.string.replace(f".{LANG.replace('_', '-')}.png)", ".png)")  # a picture with Chinese labels
+    for message in confirmed_translations(name):
+        string = message.string.replace(f".{LANGUAGE.replace('_', '-')}.png)", ".png)")  # a picture with Chinese labels
         english, ours = (Counter(UNCHANGED_PARTS.findall(text)) for text in (in_chinese_units(message.id), string))
         differing = [mark for mark in english | ours if english[mark] != ours[mark]]
         if name == PACKAGE and ours <= english:
@@ -300,31 +206,32 @@ def faults(name: str) -> list[str]:
     return lines
 
 
-def twin(page: Path) -> Path:
+def chinese_path(page: Path) -> Path:
     """Return the path of the Chinese page that belongs to an English page."""
     if page.suffix == ".ipynb":
         return NOTEBOOKS / "zh" / page.relative_to(NOTEBOOKS)
     return page.with_name(f"{page.stem}.zh-CN.md")
 
 
-def chinese(name: str, figures: dict[str, str] | None = None) -> str:
+def chinese_page(name: str, figures: dict[str, str] | None = None) -> str:
     """Return the Chinese page, made from the English page and the translations.
 
     Args:
         name: Name of the page in `PAGES`.
         figures: Figures with Chinese labels, as `take_figures` returns them; None keeps those of the Chinese page.
     """
-    page, known = PAGES[name], {message.id: message.string for message in done(name)}
-    notebook, figures = read_page(page), figures or figures_of(twin(page))
+    page, known = PAGES[name], {message.id: message.string for message in confirmed_translations(name)}
+    notebook, figures = read_page(page), figures or figures_of_chinese_page(chinese_path(page))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = translated_markdown(cell.source, page, known)
+            cell.source = translate_markdown(cell.source, page, known)
         for output in cell.get("outputs", []):
             translate_output(output, figures)
     return (nbformat.writes(notebook) if page.suffix == ".ipynb" else notebook.cells[0].source) + "\n"
 
 
-def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str:
+def translate_markdown(markdown: str, page: Path, known: dict[str, str]) -> str:
+    """Return the Markdown of a page in Chinese; a block without a translation stays English and is marked."""
     translated_blocks = []
     for block in blocks(markdown):
         if block.startswith("```"):
@@ -334,13 +241,13 @@ def translated_markdown(markdown: str, page: Path, known: dict[str, str]) -> str
         else:
             translated_blocks += [UNTRANSLATED, block]
     link = r"(?<=\]\()(?!\w+:)([^)#\s]*)((?:#[^)]+)?)"
-    text = re.sub(link, lambda link: relinked(link[1], link[2], page, known), "\n\n".join(translated_blocks))
-    return re.sub(OPENED, lambda opened: opened_twin(opened[0]), text)
+    text = re.sub(link, lambda link: relink(link[1], link[2], page, known), "\n\n".join(translated_blocks))
+    return re.sub(OPENED, lambda opened: chinese_notebook(opened[0]), text)
 
 
-def opened_twin(notebook: str) -> str:
+def chinese_notebook(notebook: str) -> str:
     """Return the Chinese twin of a notebook that a link opens on a hosted service, or the notebook if it has none."""
-    path = twin(ROOT / notebook)
+    path = chinese_path(ROOT / notebook)
     return path.relative_to(ROOT).as_posix() if path.exists() else notebook
 
 
@@ -350,7 +257,7 @@ def anchor(heading: str, page: Path) -> str:
     return name if page.suffix == ".ipynb" else re.sub(r"[^\w-]", "", name.lower())
 
 
-def relinked(link: str, fragment: str, page: Path, known: dict[str, str]) -> str:
+def relink(link: str, fragment: str, page: Path, known: dict[str, str]) -> str:
     """Return a link of the Chinese page, which leads to a Chinese page and heading if they exist.
 
     Args:
@@ -359,35 +266,42 @@ def relinked(link: str, fragment: str, page: Path, known: dict[str, str]) -> str
         page: The English page.
         known: Translations of the page, by their English.
     """
-    goal = Path(os.path.normpath(page.parent / link)) if link else page
-    for name in [name for name, path in PAGES.items() if path == goal and (path == page or twin(path).exists())]:
-        headings = known if goal == page else {message.id: message.string for message in done(name)}
-        anchors = {anchor(text, goal): anchor(ours, goal) for text, ours in headings.items() if text.startswith("#")}
-        link = link and Path(os.path.relpath(twin(goal), twin(page).parent)).as_posix()
-        return link + fragment[:1] + anchors.get(fragment[1:], fragment[1:])
-    goal = twin(goal) if goal.suffix == ".md" and twin(goal).exists() else goal  # a page that is written in Chinese
-    return (link and Path(os.path.relpath(goal, twin(page).parent)).as_posix()) + fragment
+    target = Path(os.path.normpath(page.parent / link)) if link else page
+    name = next((name for name, path in PAGES.items() if path == target), None)
+    if name is not None and (target == page or chinese_path(target).exists()):
+        headings = known if target == page else {message.id: message.string for message in confirmed_translations(name)}
+        anchors = {
+            anchor(english, target): anchor(ours, target)
+            for english, ours in headings.items()
+            if english.startswith("#")
+        }
+        fragment = fragment[:1] + anchors.get(fragment[1:], fragment[1:])
+        target = chinese_path(target)
+    elif target.suffix == ".md" and chinese_path(target).exists():  # a page that is written in Chinese
+        target = chinese_path(target)
+    return (link and Path(os.path.relpath(target, chinese_path(page).parent)).as_posix()) + fragment
 
 
 def take_figures(notebook: nbformat.NotebookNode) -> dict[str, str]:
-    """Remove the figures with Chinese labels from an executed lesson; return them by the mark of the English figure."""
+    """Remove the figures with Chinese labels from an executed lesson; return them by the hash of the English figure."""
     figures = {}
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
-        if ours := output.get("metadata", {}).get("image/png", {}).pop(LANG, ""):
-            figures[mark_of(output.data["image/png"])] = ours
+        if ours := output.get("metadata", {}).get("image/png", {}).pop(LANGUAGE, ""):
+            figures[figure_hash(output.data["image/png"])] = ours
     return figures
 
 
-def figures_of(path: Path) -> dict[str, str]:
-    """Return the figures with Chinese labels of a Chinese page, by the mark of the English figure."""
+def figures_of_chinese_page(path: Path) -> dict[str, str]:
+    """Return the figures with Chinese labels of a Chinese page, by the hash of the English figure."""
     if path.suffix != ".ipynb" or not path.exists():
         return {}
     outputs = (o for cell in nbformat.read(path, as_version=4).cells for o in cell.get("outputs", []))
     drawn = [(o.get("metadata", {}).get("image/png", {}).get(DRAWN_FROM), o) for o in outputs]
-    return {mark: output.data["image/png"] for mark, output in drawn if mark}
+    return {key: output.data["image/png"] for key, output in drawn if key}
 
 
-def mark_of(picture: str) -> str:
+def figure_hash(picture: str) -> str:
+    """Return a hash of a picture in base64, by which a Chinese figure knows its English one."""
     return hashlib.sha256(picture.encode()).hexdigest()[:16]
 
 
@@ -395,39 +309,42 @@ def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> 
     """Translate an output in place: captions, alternative texts, predictions, figures and printed lines."""
     data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
     if output.output_type == "stream":
-        output.text = prints.translated_print(output.text, LANG)
+        output.text = prints.translate_printed_text(output.text, LANGUAGE)
     if "text/markdown" in data:
-        data["text/markdown"] = translated(data["text/markdown"], LANG)
-    if mark := "image/png" in data and mark_of(data["image/png"]):
+        data["text/markdown"] = translated(data["text/markdown"], LANGUAGE)
+    if key := "image/png" in data and figure_hash(data["image/png"]):
         picture.pop("labels", None)
-        if mark in figures:
-            data["image/png"], picture[DRAWN_FROM] = figures[mark], mark
+        if key in figures:
+            data["image/png"], picture[DRAWN_FROM] = figures[key], key
     if "alt" in picture:
-        picture["alt"] = data["text/plain"] = translated(" ".join(picture["alt"].split()), LANG)
+        picture["alt"] = data["text/plain"] = translated(" ".join(picture["alt"].split()), LANGUAGE)
     if "text/html" in data:
         text_in_html = r'(?<= alt=")[^"]*|(?<=<summary>)[^<]*|value:(?= <code)'
-        translate = lambda text: html.escape(translated(html.unescape(text[0]), LANG))  # noqa: E731
+        translate = lambda text: html.escape(translated(html.unescape(text[0]), LANGUAGE))  # noqa: E731
         data["text/html"] = re.sub(text_in_html, translate, data["text/html"])
 
 
-def write(name: str, figures: dict[str, str] | None = None) -> None:
-    path = twin(PAGES[name])
+def write_chinese_page(name: str, figures: dict[str, str] | None = None) -> None:
+    """Write the Chinese page; the arguments are those of `chinese_page`."""
+    path = chinese_path(PAGES[name])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(chinese(name, figures), encoding="utf-8")
+    path.write_text(chinese_page(name, figures), encoding="utf-8")
 
 
-def written() -> list[str]:
+def pages_with_chinese() -> list[str]:
     """Return the names of the pages that have a Chinese twin."""
-    return [name for name, page in PAGES.items() if twin(page).exists()]
+    return [name for name, page in PAGES.items() if chinese_path(page).exists()]
 
 
 def differences(name: str) -> list[str]:
     """Return a line for each fault in the translations of a page, and one if its Chinese twin is out of date."""
-    stale = name in written() and twin(PAGES[name]).read_text(encoding="utf-8") != chinese(name)
-    return faults(name) + ["the Chinese page is not in step: python notebooks/build.py --lang zh_CN"] * stale
+    stale = name in pages_with_chinese() and chinese_path(PAGES[name]).read_text(encoding="utf-8") != chinese_page(name)
+    return (
+        translation_faults(name) + ["the Chinese page is not in step: python notebooks/build.py --lang zh_CN"] * stale
+    )
 
 
-def renew(beginnings: list[str], check: bool) -> bool:
+def update_all(beginnings: list[str], check: bool) -> bool:
     """Bring catalogues and Chinese pages in step with the English, for `build.py --lang`, and print what is missing.
 
     Args:
@@ -441,20 +358,21 @@ def renew(beginnings: list[str], check: bool) -> bool:
     names = [name for name in every_name if not beginnings or any(name.startswith(start) for start in beginnings)]
     if not check:
         known = {
-            message.id: message.string for path in (PO / LANG).glob("*.po") for message in confirmed_messages(path)
+            message.id: message.string for path in (PO / LANGUAGE).glob("*.po") for message in confirmed_messages(path)
         }
         for name in names:
-            update(name, known)
-        renew_prints()
-        for name in [name for name in names if name in (PAGES if beginnings else written())]:
-            write(name)
+            update_catalogue(name, known)
+        update_prints()
+        for name in [name for name in names if name in (PAGES if beginnings else pages_with_chinese())]:
+            write_chinese_page(name)
     wrong = {name: differences(name) for name in names}
     for name in names:
-        left = missing(name)
+        left = untranslated(name)
         print(f"{name}: {len(left)} of {len(messages(name))} to translate")
         for line in (*(repr(text[:100]) for text in left if beginnings), *wrong[name]):
             print(f"    {line}")
-        as_in_english = [text for text in printed(name) if text not in prints.catalogue(LANG)] if name in PAGES else []
+        printed_on_page = printed_on(name) if name in PAGES else []
+        as_in_english = [text for text in printed_on_page if text not in prints.print_translations(LANGUAGE)]
         if as_in_english:
             print(f"    {len(as_in_english)} printed cells stay as in English")
         for text in as_in_english if beginnings else ():

@@ -70,7 +70,7 @@ def test_make_check_without_git_history_says_so_and_runs_no_test(tmp_path, monke
         ("tests/conftest.py", ["tests"]),
         ("grpo_lab/course/exercises/nb05.yaml", ["tests/course", "tests/test_packaging.py"]),
         ("grpo_lab/diagnose/faults.toml", ["tests/diagnose", "tests/test_packaging.py"]),
-        ("grpo_lab/rewards/mathematics/units.txt", ["tests/rewards/mathematics", "tests/test_packaging.py"]),
+        ("grpo_lab/teaching/plots/series.mplstyle", ["tests/teaching/plots", "tests/test_packaging.py"]),
         ("pyproject.toml", ["tests/test_packaging.py"]),
     ],
 )

@@ -216,14 +216,19 @@ def drawn_case(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> 
     return Case(lambda seed: (draw(Draws(seed)), dict(kwargs)), label)
 
 
+def as_stability_case(case: Case) -> Case:
+    """Return a case with the same input that tests stability."""
+    return replace(case, tested_property="stability")
+
+
 def stability_case(label: str, *args: object, **kwargs: object) -> Case:
     """Return a case for stability whose extreme input is written by hand."""
-    return replace(handwritten_case(label, *args, **kwargs), tested_property="stability")
+    return as_stability_case(handwritten_case(label, *args, **kwargs))
 
 
 def drawn_stability_case(label: str, draw: Callable[[Draws], tuple], **kwargs: object) -> Case:
     """Return a case for stability whose input is drawn from the seed: large, extreme or of another precision."""
-    return replace(drawn_case(label, draw, **kwargs), tested_property="stability")
+    return as_stability_case(drawn_case(label, draw, **kwargs))
 
 
 def padded(values: Tensor, mask: Tensor, filling: float = NAN) -> Tensor:

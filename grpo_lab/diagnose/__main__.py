@@ -23,22 +23,22 @@ def main(arguments: list[str] | None = None) -> int:
     if args.source is None:
         parser.error("DIR is missing")
     log = read_log(args.source)
-    findings, unread_metrics = examine(log)
-    print(report(log, findings, unread_metrics))
+    findings, missing_metrics = examine(log)
+    print(report(log, findings, missing_metrics))
     return int(bool(findings))
 
 
-def report(log: Log, findings: list[Finding], unread_metrics: dict[str, str]) -> str:
+def report(log: Log, findings: list[Finding], missing_metrics: dict[str, str]) -> str:
     """Write the report of a run: one line if it is healthy, else each finding with its causes and remedies.
 
     Args:
         log: The log of the run.
         findings: The findings that `examine` returned.
-        unread_metrics: {name of the fault: missing metric} for the faults that could not be checked, from `examine`.
+        missing_metrics: {name of the fault: missing metric} for the faults that could not be checked, from `examine`.
     """
     count = f"{len(findings) or 'no'} finding{'s' * (len(findings) != 1)}"
     lines = [f"{log.name}: {count} up to step {log.rows[-1]['step']}"]
-    rewards = log.points("reward")[1]
+    rewards = log.finite_values("reward")
     if not findings and len(rewards):
         quarter = max(1, len(rewards) // 4)
         lines[0] += f" (reward {rewards[:quarter].mean():.3g} -> {rewards[-quarter:].mean():.3g})"
@@ -48,8 +48,8 @@ def report(log: Log, findings: list[Finding], unread_metrics: dict[str, str]) ->
         lines += [f"   try: {remedy}" for remedy in finding.remedies]
         lines += [f"   source: {finding.source}"]
     lines += [f"note: {note}" for note in harmless_signs(log)]
-    if unread_metrics:
-        names = ", ".join(f"{name} ({metric})" for name, metric in unread_metrics.items())
+    if missing_metrics:
+        names = ", ".join(f"{name} ({metric})" for name, metric in missing_metrics.items())
         lines.append(f"not checked, because the log has too few values of a metric: {names}")
     return "\n".join(lines)
 

@@ -73,6 +73,10 @@ class Log:
             raise MissingMetric(metric)
         return steps[:num_points], values[:num_points]
 
+    def finite_values(self, metric: str, min_points: int = 0) -> Float[np.ndarray, " K"]:
+        """Return the finite values of a metric; raises `MissingMetric` as `points` does."""
+        return self.points(metric, min_points)[1]
+
     def has(self, metric: str) -> bool:
         """Return True if at least one row has the metric, finite or not."""
         return self._columns.first_rows.get(metric, math.inf) < len(self.rows)
@@ -81,7 +85,8 @@ class Log:
 class _Columns:
     """The columns of a log, each computed once, since a rule is tried on every beginning of a log.
 
-    first_rows: The index of the first row with a metric, by the metric, in this order.
+    Attributes:
+        first_rows: {metric: index of the first row with it}, in the order in which the metrics first occur.
     """
 
     def __init__(self, rows: list[dict]):
@@ -186,7 +191,9 @@ def _by_step(rows: list, name: str) -> list[dict]:
         values = {
             re.sub("^eval_", "eval/", metric): _number(value) for metric, value in row.items() if metric != "step"
         }
-        steps.setdefault(row["step"], {}).update({metric: x for metric, x in values.items() if x is not None})
+        steps.setdefault(row["step"], {}).update(
+            {metric: value for metric, value in values.items() if value is not None}
+        )
     if not any(math.isfinite(value) for values in steps.values() for value in values.values()):
         raise InputError(
             "source", name, "expected the metrics of at least one step", problem=f"{name!r} holds no numbers"

@@ -58,17 +58,17 @@ def examine(log: Log) -> tuple[list[Finding], dict[str, str]]:
         The findings; and {name of the fault: missing metric} for the faults that could not be checked, because the log
         has too few numbers of a metric.
     """
-    findings, unread_metrics = [], {}
+    findings, missing_metrics = [], {}
     for rule in RULES:
         try:
             evidence = rule.condition(log)
         except MissingMetric as missing:
-            unread_metrics[rule.name] = str(missing)
+            missing_metrics[rule.name] = str(missing)
             continue
         if evidence:
             step = first_step_of_fault(rule, log)
             findings.append(Finding(rule.name, step, evidence, rule.causes, rule.remedies, rule.source))
-    return findings, unread_metrics
+    return findings, missing_metrics
 
 
 def first_step_of_fault(rule: Rule, log: Log) -> int:
@@ -99,7 +99,7 @@ def diagnose(source, settings: dict | None = None) -> list[Finding]:
 def harmless_signs(log: Log) -> list[str]:
     """Return a sentence for each thing in a log that looks like a fault but is not."""
     sentences = []
-    loss, norms, clipped = (log.points(metric)[1] for metric in ("loss", GRAD_NORM, CLIP_RATIO))
+    loss, norms, clipped = (log.finite_values(metric) for metric in ("loss", GRAD_NORM, CLIP_RATIO))
     if len(loss) and len(norms) and np.median(np.abs(loss)) < 1e-3 < np.median(norms):
         sentences.append(
             f"loss is {np.median(loss):.1g} in the median step, which is not a fault: the advantages of a group sum to "

@@ -14,7 +14,7 @@ from grpo_lab.rewards.answers import last_number, last_number_reward, number_rew
 from grpo_lab.rewards.functions import reward_names
 from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, reward_model_reward
 from grpo_lab.rewards.mathematics import math_reward
-from grpo_lab.rewards.programs import code_reward, pass_rate_reward, sql_reward
+from grpo_lab.rewards.programs import code_reward, pass_rate_reward
 from grpo_lab.rewards.rules import (
     accuracy_reward,
     contains_reward,
@@ -24,5 +24,6 @@ from grpo_lab.rewards.rules import (
     graded_reward,
 )
 from grpo_lab.rewards.scoring import score_completions
+from grpo_lab.rewards.sql import sql_reward
 from grpo_lab.rewards.text import completion_text, extract_answer, loose_text, normalise_text, prompt_text
 from grpo_lab.rewards.verdict_text import read_verdict

@@ -4,16 +4,15 @@
 `number_reward` expects the number alone in the answer block. `last_number_reward` takes the last number of the text.
 """
 
-import re
 from fractions import Fraction
 from typing import Any
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rewards.mathematics.quantities import last_number, number_alone, quantity_in
-from grpo_lab.rewards.mathematics.tidy import answer_in_block
-from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, completion_text, expected_texts, normalise_text
-
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
+from grpo_lab.rewards.argument_checks import expected_texts
+from grpo_lab.rewards.mathematics.extraction import extract_block_answer
+from grpo_lab.rewards.mathematics.quantities import parse_number, parse_quantity
+from grpo_lab.rewards.mathematics.running_text import last_number
+from grpo_lab.rewards.text import completion_text
 
 
 def same_number(answer: str, expected: str) -> bool:
@@ -23,7 +22,7 @@ def same_number(answer: str, expected: str) -> bool:
     "3/-4", "\frac{3}{-4}", "2 1/2", "50%", "三十". It may contain nothing else, not even a unit. A text that is not
     such a number is equal to no text, not even to itself.
     """
-    a, b = _number_in(answer), _number_in(expected)
+    a, b = parse_number(answer), parse_number(expected)
     return a is not None and a == b
 
 
@@ -46,7 +45,7 @@ def number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[float | 
     numbers = _expected_numbers("number_reward", completions, answer)
     rewards: list[float | None] = []
     for y, a in zip(completions, numbers, strict=True):
-        extracted = answer_in_block(completion_text(y))
+        extracted = extract_block_answer(completion_text(y))
         reward = float(a is not None and same_number(extracted, a))  # scalar (6.2)
         rewards.append(None if a is None else reward)
     return rewards
@@ -62,30 +61,21 @@ def last_number_reward(completions: Any, answer: Any, **kwargs: Any) -> list[flo
     """
     numbers = _expected_numbers("last_number_reward", completions, answer)
     pairs = zip(completions, numbers, strict=True)
-    return [None if a is None else float(_number_in(a) in _last_values(completion_text(y))) for y, a in pairs]
+    return [None if a is None else float(parse_number(a) in _last_values(completion_text(y))) for y, a in pairs]
 
 
 def _last_values(text: str) -> list[Fraction]:
     """Return the values that the last number of a text may have: two for a percentage, none without a number."""
     number = last_number(text)
-    value, _ = quantity_in(number) or (None, "")
-    if value is None:
+    quantity = parse_quantity(number)
+    if quantity is None:
         return []
-    return [value, value * 100] if "%" in number else [value]
+    return [quantity.value, quantity.value * 100] if "%" in number else [quantity.value]
 
 
 def _expected_numbers(function: str, completions: Any, answer: Any) -> list[str | None]:
     expected = expected_texts(function, completions, answer)
     for row, a in enumerate(expected):
-        if a is not None and _number_in(a) is None:
+        if a is not None and parse_number(a) is None:
             raise InputError(f"{function}: answer[{row}]", a, "expected a number")
     return expected
-
-
-def _number_in(text: str) -> Fraction | None:
-    plain = normalise_text(text).replace("\N{MINUS SIGN}", "-")
-    if len(plain) > MAX_ANSWER_LENGTH:
-        return None
-    if _NUMBER.fullmatch(plain):  # true for most texts, and quick
-        return Fraction(plain)
-    return number_alone(text)

@@ -25,29 +25,29 @@ def start_coroutine(coroutine: Coroutine) -> Future:
 
     All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.
     """
-    return asyncio.run_coroutine_threadsafe(coroutine, _loop())
+    return asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
 
 
-class Pending(Sequence):
+class PendingRewards(Sequence):
     """The rewards of a function that may still be running, as a sequence that waits for them when it is read.
 
     Args:
-        finish: A function that waits for the rewards and returns them, or raises the error of the reward function. It
-            is called once, when the sequence is first read.
+        wait_for_rewards: A function that waits for the rewards and returns them, or raises the error of the reward
+            function. It is called once, when the sequence is first read.
     """
 
-    def __init__(self, finish: Callable[[], list[float]]):
-        self._finish = functools.cache(finish)
+    def __init__(self, wait_for_rewards: Callable[[], list[float]]):
+        self._rewards = functools.cache(wait_for_rewards)
 
     def __len__(self) -> int:
-        return len(self._finish())
+        return len(self._rewards())
 
     def __getitem__(self, index: Any) -> Any:
-        return self._finish()[index]
+        return self._rewards()[index]
 
 
 @functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
+def _background_loop() -> asyncio.AbstractEventLoop:
     """Start an event loop in a separate thread; the loop of a notebook is busy with the cell that waits."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="grpo_lab rewards").start()

@@ -25,7 +25,7 @@ def reward_names(reward_funcs: Any) -> list[str]:
     As in TRL, the name is the `__name__` of the function, or the name of the class of a callable object. A name that
     occurs again gets a number: `accuracy_reward`, `accuracy_reward_2`. A lambda is called "lambda".
     """
-    reward_funcs = as_list(reward_funcs)
+    reward_funcs = reward_func_list(reward_funcs)
     if not reward_funcs or not all(map(callable, reward_funcs)):
         raise InputError("reward_funcs", reward_funcs, "expected at least one reward function, and nothing else")
     names: list[str] = []
@@ -49,20 +49,20 @@ def _partials_and_function(function: Callable) -> list[Callable]:
     return layers
 
 
-def is_of_this_package(function: Callable) -> bool:
+def is_defined_in_package(function: Callable) -> bool:
     """Return True if a function, or the function inside a partial, is defined in this package."""
     return (getattr(innermost_function(function), "__module__", None) or "").startswith("grpo_lab.")
 
 
-def as_list(reward_funcs: Any) -> list:
-    """Return one or several reward functions as a list; any other value becomes the only entry."""
+def reward_func_list(reward_funcs: Any) -> list:
+    """Return one or several reward functions as a list.
+
+    None, as when only an environment gives rewards, becomes an empty list, and any other value the only entry.
+    """
+    if reward_funcs is None:
+        return []
     is_single = callable(reward_funcs) or not isinstance(reward_funcs, Iterable) or isinstance(reward_funcs, str)
     return [reward_funcs] if is_single else list(reward_funcs)
-
-
-def as_list_or_empty(reward_funcs: Any) -> list:
-    """Return one or several reward functions as a list; empty for None, as when an environment gives the rewards."""
-    return [] if reward_funcs is None else as_list(reward_funcs)
 
 
 def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
@@ -76,24 +76,20 @@ def check_signatures(reward_funcs: Any, columns: Iterable[str]) -> None:
         TypeError: if a function cannot take its keyword arguments.
         RunError: if a function runs programs and no sandbox is available.
     """
-    all_names = [
-        "prompts",
-        "completions",
-        "completion_ids",
-        *(name for name in columns if name not in REPLACED_COLUMNS),
-    ]
-    for function, name in zip(as_list(reward_funcs), reward_names(reward_funcs), strict=True):
+    passed_columns = [name for name in columns if name not in REPLACED_COLUMNS]
+    all_keywords = ["prompts", "completions", "completion_ids", *passed_columns]
+    for function, name in zip(reward_func_list(reward_funcs), reward_names(reward_funcs), strict=True):
         check_sandbox("reward_funcs", function)
-        names = [keyword for keyword in all_names if receives(function, keyword)]
+        keywords = [keyword for keyword in all_keywords if receives(function, keyword)]
         try:
-            inspect.signature(function).bind(**dict.fromkeys(names))
+            inspect.signature(function).bind(**dict.fromkeys(keywords))
         except ValueError:
             continue  # some built-in functions have no signature that can be checked
         except TypeError as error:
-            expected = f"expected parameters for {', '.join(names)}, or some of them and **kwargs"
+            expected = f"expected parameters for {', '.join(keywords)}, or some of them and **kwargs"
             mismatch = f"does not fit the batch: {error}"
             raise InputTypeError(f"reward function {name!r}", function, expected, problem=mismatch) from error
-        _check_defaults(function, name, [name for name in names if name not in TRAINER_ARGUMENTS])
+        _check_defaults(function, name, [keyword for keyword in keywords if keyword not in TRAINER_ARGUMENTS])
 
 
 def receives(function: Callable, keyword: str) -> bool:
@@ -130,7 +126,7 @@ def settings_of(function: Callable) -> set[str]:
     """
     *partials, inner = _partials_and_function(function)
     bound = {name for layer in partials for name in layer.keywords}  # type: ignore[attr-defined]
-    if not is_of_this_package(inner):
+    if not is_defined_in_package(inner):
         return bound
     parameters = inspect.signature(inner).parameters.values()
     return bound | {p.name for p in parameters if p.default is not p.empty and p.default is not None}
@@ -161,5 +157,6 @@ def weights_tensor(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, "
 
 
 def _weight_list(reward_weights: Any, names: Sequence[str]) -> list:
+    """Return weights in a list, an array or a tensor as a list; None means 1 for each of the functions."""
     plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
     return [1.0] * len(names) if plain_weights is None else list(plain_weights)

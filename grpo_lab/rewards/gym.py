@@ -4,7 +4,8 @@ import re
 import warnings
 from typing import Any
 
-from grpo_lab.rewards.text import after_thinking, check_number_setting, completion_text, extract_answer
+from grpo_lab.rewards.argument_checks import check_number_setting
+from grpo_lab.rewards.text import after_thinking, completion_text, extract_answer
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 _STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
@@ -30,20 +31,21 @@ def gym_reward(
     """
     check_number_setting("gym_reward: time_limit", time_limit)
     check_number_setting("gym_reward: batch_time_limit", batch_time_limit)
-    questions = [
-        (entry["generator"], entry["options"], entry["index"], _answer(completion_text(y)))
+    calls = [
+        (entry["generator"], entry["options"], entry["index"], _read_answer(completion_text(y)))
         for y, entry in zip(completions, gym, strict=True)
     ]
-    scores = VERIFIER_PROCESS.run_batch("score", list(dict.fromkeys(questions)), time_limit, batch_time_limit)
-    if late_answers := [question[-1] for question in questions if scores[question] is None]:
-        summary = f"gym_reward: {len(late_answers)} of {len(questions)} answers were not scored"
+    scores = VERIFIER_PROCESS.run_batch("score", list(dict.fromkeys(calls)), time_limit, batch_time_limit)
+    if late_answers := [call[-1] for call in calls if scores[call] is None]:
+        summary = f"gym_reward: {len(late_answers)} of {len(calls)} answers were not scored"
         limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
         message = f"{summary} within {limits}, and earn 0; first: {late_answers[0][:80]!r}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return [scores[question] or 0.0 for question in questions]
+    return [scores[call] or 0.0 for call in calls]
 
 
-def _answer(text: str) -> str:
+def _read_answer(text: str) -> str:
+    """Return the answer in a completion, as the docstring of `gym_reward` describes."""
     reply = after_thinking(text).strip()
     if "</answer>" in reply:
         return extract_answer(reply) or ""

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from grpo_lab.rewards.text import check_column, completion_text, expected_texts, prompt_text
+from grpo_lab.rewards.argument_checks import check_column, expected_texts
+from grpo_lab.rewards.text import completion_text, prompt_text
 from grpo_lab.rewards.verdict_text import read_verdict
 
 JUDGE_TEMPLATE = """\
@@ -37,13 +38,13 @@ def judge_reward(
     A reply that is neither yes nor no (see `read_verdict`) gives the reward `unclear`. A warning counts such replies.
 
     Args:
-        judge: J, a callable that takes a question, which is the filled-in `JUDGE_TEMPLATE`, and returns the reply.
+        judge: J, a callable that takes a prompt, which is the filled-in `JUDGE_TEMPLATE`, and returns the reply.
         name: The name of the reward in metrics and errors.
         unclear: The reward if the reply is neither yes nor no. With 0.0, the reward of a no, a policy gains nothing by
             confusing the judge. None means that the reward does not apply; use it if the judge fails for reasons that
             have nothing to do with the completion.
-        ask: A function like `map`, which calls the judge with each question of a batch. The default asks one question
-            after the other; the `map` of an executor asks several at the same time.
+        ask: A function like `map`, which calls the judge with each prompt of a batch. The default sends one prompt
+            after the other; the `map` of an executor sends several at the same time.
 
     Returns:
         A reward function that reads the prompts and the column `answer`. It returns None for a completion whose
@@ -51,24 +52,24 @@ def judge_reward(
     """
 
     def reward_by_judge(completions: Any, prompts: Any = None, answer: Any = None, **kwargs: Any) -> list[float | None]:
-        questions = _questions(name, completions, prompts)
+        prompt_texts = _prompt_texts(name, completions, prompts)
         expected = expected_texts(name, completions, answer)
-        filled_templates = [
+        judge_prompts = [
             JUDGE_TEMPLATE.format(prompt=x, answer=a, completion=completion_text(y))
-            for x, y, a in zip(questions, completions, expected, strict=True)
+            for x, y, a in zip(prompt_texts, completions, expected, strict=True)
             if a is not None
         ]
-        replies = iter(ask(judge, filled_templates))
+        replies = iter(ask(judge, judge_prompts))
         rewards: list[float | None] = []
-        unclear_replies = 0
+        num_unclear = 0
         for a in expected:
             verdict = None if a is None else read_verdict(next(replies))
             reward = float(verdict == "yes")  # scalar (6.10)
             rewards.append(None if a is None else reward if verdict else unclear)
-            unclear_replies += a is not None and verdict is None
-        if unclear_replies:
+            num_unclear += a is not None and verdict is None
+        if num_unclear:
             consequence = "no reward" if unclear is None else f"a reward of {unclear:g}"
-            count = f"{unclear_replies} of {len(rewards)} replies"
+            count = f"{num_unclear} of {len(rewards)} replies"
             message = f"{name}: {count} were neither yes nor no, which gives {consequence}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         return rewards
@@ -89,13 +90,14 @@ def reward_model_reward(
     """
 
     def reward_by_model(completions: Any, prompts: Any, **kwargs: Any) -> list:
-        pairs = zip(_questions(name, completions, prompts), completions, strict=True)
-        return [score(question, completion_text(completion)) for question, completion in pairs]
+        pairs = zip(_prompt_texts(name, completions, prompts), completions, strict=True)
+        return [score(prompt, completion_text(completion)) for prompt, completion in pairs]
 
     reward_by_model.__name__ = reward_by_model.__qualname__ = name
     return reward_by_model
 
 
-def _questions(name: str, completions: Any, prompts: Any) -> list[str]:
+def _prompt_texts(name: str, completions: Any, prompts: Any) -> list[str]:
+    """Return the text of each prompt, after checking that there is one for each completion."""
     check_column(f"{name}: prompts", prompts, completions)
     return [prompt_text(prompt) for prompt in prompts]

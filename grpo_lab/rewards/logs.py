@@ -53,31 +53,32 @@ class RewardLog:
         means = {name: sum(values) / len(values) for name, values in self._values.items()}
         return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
 
-    def check_columns(self, count: int) -> None:
-        """Raise RunError if a logged column does not have `count` values, one for each completion."""
+    def check_columns(self, num_completions: int) -> None:
+        """Raise RunError if a logged column does not have one value for each of the completions."""
         for name, values in self._columns.items():
-            if len(values) != count:
+            if len(values) != num_completions:
                 problem = f"got {len(values)} values for {name!r}"
-                raise RunError("log_extra", values, f"expected {count}, one for each completion", problem=problem)
+                expected = f"expected {num_completions}, one for each completion"
+                raise RunError("log_extra", values, expected, problem=problem)
 
-    def columns(self, count: int) -> "Columns":
+    def columns(self, num_completions: int) -> "LoggedColumns":
         """Return the logged columns, after `check_columns`."""
-        self.check_columns(count)
-        return Columns(self._columns)
+        self.check_columns(num_completions)
+        return LoggedColumns(self._columns)
 
 
-class Columns:
-    """Columns with one value per completion; `columns[rows]` returns the columns of a selection of rows."""
+class LoggedColumns:
+    """The columns that reward functions logged, with one value per completion; `columns[rows]` selects rows."""
 
     def __init__(self, values: dict[str, list]):
         self.values = values
 
-    def __getitem__(self, rows: slice | torch.Tensor) -> "Columns":
-        count = max(map(len, self.values.values()), default=0)
-        if not count:
+    def __getitem__(self, rows: slice | torch.Tensor) -> "LoggedColumns":
+        num_rows = max(map(len, self.values.values()), default=0)
+        if not num_rows:
             return self
-        indices = torch.arange(count)[rows if isinstance(rows, slice) else rows.cpu()].tolist()
-        return Columns({name: [values[index] for index in indices] for name, values in self.values.items()})
+        indices = torch.arange(num_rows)[rows if isinstance(rows, slice) else rows.cpu()].tolist()
+        return LoggedColumns({name: [values[index] for index in indices] for name, values in self.values.items()})
 
     def row(self, index: int) -> dict[str, Any]:
         """Return the value of each column in this row."""

@@ -1,7 +1,7 @@
-"""Rewards for programs, which run in the sandbox (`grpo_lab.sandbox`), and for SELECT statements of SQLite.
+"""Rewards for Python programs, which run in the sandbox (`grpo_lab.sandbox`).
 
-The program or statement is the last closed code block of a completion, between lines of three backquotes. The column
-`tests` has one of the forms that datasets of programs use:
+The program is the last closed code block of a completion, between lines of three backquotes. The column `tests` has one
+of the forms that datasets of programs use:
 
 - statements such as "assert double(2) == 4", as one text or a list of texts (MBPP);
 - pairs of input and expected output, as [{"input": "2", "output": "4"}, ...] or as {"inputs": ["2", ...], "outputs":
@@ -11,21 +11,15 @@ The program or statement is the last closed code block of a completion, between 
 
 import json
 import os
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.rewards.text import check_column, completion_text, shortened
-from grpo_lab.sandbox.database import QueryError, query_database
+from grpo_lab.base.checks import InputError
+from grpo_lab.rewards.argument_checks import check_column, describe_value
+from grpo_lab.rewards.text import completion_text, last_code_block
 from grpo_lab.sandbox.python import MAX_CPU_SECONDS, execute, needs_sandbox
 
-MAX_ROWS = 10_000  # most rows of a query result that are compared
-_BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _EXPECTED_FORMS = "expected statements, or pairs of input and output, as docs/own-task.md shows them"
 
 
@@ -47,9 +41,11 @@ def code_reward(completions: Any, tests: Any, seconds: float = MAX_CPU_SECONDS, 
         seconds: The CPU seconds that the program may take for each test.
         kwargs: Other columns, unused.
     """
-    return _score_programs(
-        "code", completions, tests, lambda code, row_tests: float(all(_passes(code, row_tests, seconds)))
-    )
+
+    def all_pass(program: str, row_tests: list[ProgramTest]) -> float:
+        return float(all(_run_tests(program, row_tests, seconds)))
+
+    return _score_programs("code: tests", completions, tests, all_pass)
 
 
 @needs_sandbox
@@ -60,37 +56,11 @@ def pass_rate_reward(
 
     Arguments are the same as for `code_reward`. A completion without a program earns 0.0.
     """
-    return _score_programs(
-        "pass_rate", completions, tests, lambda code, row_tests: sum(_passes(code, row_tests, seconds)) / len(row_tests)
-    )
 
+    def share_that_pass(program: str, row_tests: list[ProgramTest]) -> float:
+        return sum(_run_tests(program, row_tests, seconds)) / len(row_tests)
 
-def sql_reward(completions: Any, sql: Any, database: Any, **kwargs: Any) -> list[float | None]:
-    """Return 1.0 if the SELECT of a completion has the same result as the expected statement, else 0.0.
-
-    The rows of the two results may be in different orders, unless the expected statement has ORDER BY. The names of the
-    result columns may differ, but not their order.
-
-    Args:
-        completions: Strings or lists of chat messages. A completion without a statement earns 0.0.
-        sql: The expected statement of each completion. If an entry is None, the reward does not apply, and None is
-            returned.
-        database: The path of the SQLite file that both statements query; it is only read.
-        kwargs: Other columns, unused.
-    """
-    for name, column in (("sql", sql), ("database", database)):
-        check_column(f"sql: {name}", column, completions)
-    expected = cache(expected_result)
-    return [
-        None if statement is None else _score_query(completion, database[row], *expected(database[row], statement))
-        for row, (completion, statement) in enumerate(zip(completions, sql, strict=True))
-    ]
-
-
-def last_block(completion: Any, languages: Iterable[str]) -> str | None:
-    """Return the text of the last closed code block that names one of these languages or none; None without a block."""
-    blocks = _BLOCK.findall(completion_text(completion).replace("\r\n", "\n"))
-    return next((text for name, text in reversed(blocks) if name.lower() in ("", *languages)), None)
+    return _score_programs("pass_rate: tests", completions, tests, share_that_pass)
 
 
 def read_tests(tests: Any) -> list[ProgramTest]:
@@ -99,54 +69,44 @@ def read_tests(tests: Any) -> list[ProgramTest]:
     Raises:
         InputError: if the entry has none of the forms above.
     """
-    value = _parsed(tests)
+    value = _parse_if_json(tests)
     if isinstance(value, str) and value.strip():
         return [ProgramTest(value)]
     if isinstance(value, dict):
-        value = _pairs(value)
+        value = _pairs_of_lists(value)
     if not isinstance(value, list | tuple) or not value:
-        raise InputError("tests", tests, _EXPECTED_FORMS, problem=f"is {shortened(tests)}")
+        raise InputError("tests", tests, _EXPECTED_FORMS, problem=f"is {describe_value(tests)}")
     return [_program_test(test) for test in value]
 
 
-def expected_result(database: str, statement: str) -> tuple[list[tuple], bool]:
-    """Return the rows that the expected statement selects, and whether their order counts.
-
-    Raises:
-        InputError: if there is no such database, or the statement has no result in it, or a result of too many rows.
-    """
-    if not isinstance(database, str) or not Path(database).is_file():
-        raise InputFileError("database", database, f"expected a SQLite file; there is none in {Path.cwd()}")
-    try:
-        rows, is_cut = query_database(Path(database), statement, MAX_ROWS)
-    except (QueryError, TypeError) as error:
-        raise InputError("sql", statement, f"expected a SELECT that the database answers: {error}") from error
-    if is_cut:
-        raise InputError("sql", statement, f"expected a result of at most {MAX_ROWS:,} rows")
-    return _comparable(rows), re.search(r"\border\s+by\b", statement, re.IGNORECASE) is not None
-
-
 def _score_programs(
-    name: str, completions: Any, tests: Any, reward: Callable[[str, list[ProgramTest]], float]
+    column_name: str, completions: Any, tests: Any, score: Callable[[str, list[ProgramTest]], float]
 ) -> list[float | None]:
-    """Return the reward of each completion's program; as many programs run at a time as there are CPUs."""
-    check_column(f"{name}: tests", tests, completions)
-    program_tests = [None if entry is None else read_tests(entry) for entry in tests]
-    programs = [last_block(completion, ("python", "py", "python3")) for completion in completions]
+    """Return the reward of each completion's program; as many programs run at a time as there are CPUs.
 
-    def score(program: str | None, row_tests: list[ProgramTest] | None) -> float | None:
+    Args:
+        column_name: The name of the column `tests` in errors.
+        completions: Strings or lists of chat messages.
+        tests: The column `tests`.
+        score: A function that runs the tests of a program and returns its reward.
+    """
+    check_column(column_name, tests, completions)
+    program_tests = [None if entry is None else read_tests(entry) for entry in tests]
+    programs = [last_code_block(completion_text(completion), ("python", "py", "python3")) for completion in completions]
+
+    def reward_of(program: str | None, row_tests: list[ProgramTest] | None) -> float | None:
         if row_tests is None:
             return None
-        return 0.0 if program is None else reward(program, row_tests)
+        return 0.0 if program is None else score(program, row_tests)
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return list(threads.map(score, programs, program_tests))
+        return list(threads.map(reward_of, programs, program_tests))
 
 
-def _passes(code: str, tests: list[ProgramTest], seconds: float) -> Iterable[bool]:
+def _run_tests(program: str, tests: list[ProgramTest], seconds: float) -> Iterable[bool]:
     """Run a program once for each test, and yield whether it passes that test."""
     for test in tests:
-        execution = execute(code, test.stdin, test.statement, seconds)
+        execution = execute(program, test.stdin, test.statement, seconds)
         yield execution.succeeded and (test.statement is not None or _lines(execution.output) == _lines(test.stdout))
 
 
@@ -155,7 +115,8 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def _parsed(tests: Any) -> Any:
+def _parse_if_json(tests: Any) -> Any:
+    """Return the value of a JSON text; any other value is returned unchanged."""
     if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
         try:
             return json.loads(tests)
@@ -164,12 +125,13 @@ def _parsed(tests: Any) -> Any:
     return tests
 
 
-def _pairs(tests: dict) -> list[dict]:
+def _pairs_of_lists(tests: dict) -> list[dict]:
+    """Return the pairs of input and output from a dict with a list of inputs and a list of outputs."""
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if tests.get("fn_name") is not None:
         raise InputError("tests", tests, "write calls of a function as assert statements", problem="has an fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-        raise InputError("tests", tests, _EXPECTED_FORMS, problem=f"is {shortened(tests)}")
+        raise InputError("tests", tests, _EXPECTED_FORMS, problem=f"is {describe_value(tests)}")
     return [{"input": stdin, "output": stdout} for stdin, stdout in zip(inputs, outputs, strict=True)]
 
 
@@ -180,21 +142,4 @@ def _program_test(test: Any) -> ProgramTest:
         stdin, stdout = test.get("input"), test.get("output")
         if isinstance(stdin, str) and isinstance(stdout, str):
             return ProgramTest(None, stdin, stdout)
-    raise InputError("tests", test, _EXPECTED_FORMS, problem=f"has {shortened(test)}")
-
-
-def _score_query(completion: Any, database: str, expected: list[tuple], is_ordered: bool) -> float:
-    statement = last_block(completion, ("sql", "sqlite"))
-    if statement is None:
-        return 0.0
-    try:
-        rows, is_cut = query_database(Path(database), statement, MAX_ROWS)
-    except QueryError:
-        return 0.0
-    rows = _comparable(rows)
-    return float(not is_cut and (rows == expected if is_ordered else Counter(rows) == Counter(expected)))
-
-
-def _comparable(rows: list[tuple]) -> list[tuple]:
-    """Round floats to 9 digits, since the last digits of a sum depend on the order of its terms."""
-    return [tuple(float(f"{value:.9g}") if isinstance(value, float) else value for value in row) for row in rows]
+    raise InputError("tests", test, _EXPECTED_FORMS, problem=f"has {describe_value(test)}")

@@ -19,17 +19,17 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.user_code import location_in_user_code
-from grpo_lab.rewards.concurrent import Pending, is_async, start_coroutine
+from grpo_lab.rewards.argument_checks import check_column, describe_value
+from grpo_lab.rewards.concurrent import PendingRewards, is_async, start_coroutine
 from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
-    as_list,
     check_signatures,
-    is_of_this_package,
+    is_defined_in_package,
     receives,
+    reward_func_list,
     reward_names,
     weights_tensor,
 )
-from grpo_lab.rewards.text import check_column, shortened
 
 # A standard deviation adds up the squares of all rewards of a batch. With this limit the sum stays finite in float32.
 MAX_REWARD = 1e15
@@ -84,14 +84,14 @@ def score_completions(
         RewardError: if a function raises an exception, or does not return a valid reward for each completion; the
             message names the function and the row. The exception of a bug in this package is not wrapped.
     """
-    functions = as_list(reward_funcs)
+    functions = reward_func_list(reward_funcs)
     names = reward_names(functions)
     weights = weights_tensor(reward_weights, names)
     keywords = _keyword_arguments(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
-    returned = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
+    started = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
     # Reading the rewards of an async function waits for it; by now all async functions of the batch have been started.
-    reward_lists = [list(rewards_of_function) for rewards_of_function in returned]
+    reward_lists = [list(rewards_of_function) for rewards_of_function in started]
     rewards_per_func = torch.tensor(reward_lists, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
     none_applies = rewards_per_func.isnan().all(dim=1)
@@ -117,7 +117,7 @@ def _keyword_arguments(prompts: Any, completions: Any, completion_ids: Any, colu
     return keywords
 
 
-def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float] | Pending:
+def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float] | PendingRewards:
     """Call a function and return its checked rewards; start an async one, and return rewards that wait when read."""
     copies = {
         keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
@@ -127,18 +127,20 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     completions = keywords["completions"]
     if is_async(function):
         future = start_coroutine(function(**copies))
-        return Pending(lambda: _checked_result(function, name, future.result, completions))
+        return PendingRewards(lambda: _result_or_reward_error(function, name, future.result, completions))
 
     def call() -> Any:
         # Restores the mode afterwards, in case the function switches gradients off.
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             return function(**copies)
 
-    return _checked_result(function, name, call, completions)
+    return _result_or_reward_error(function, name, call, completions)
 
 
-def _checked_result(function: Callable, name: str, get_result: Callable[[], Any], completions: Sequence) -> list[float]:
-    """Return the checked rewards of a function.
+def _result_or_reward_error(
+    function: Callable, name: str, get_result: Callable[[], Any], completions: Sequence
+) -> list[float]:
+    """Return the rewards of a function after checking them, or raise its exception as a `RewardError`.
 
     Args:
         function: The reward function, which is not called here.
@@ -150,15 +152,15 @@ def _checked_result(function: Callable, name: str, get_result: Callable[[], Any]
         RewardError: if the function raised an exception or its result is not a valid list of rewards.
     """
     try:
-        rewards = get_result()
+        result = get_result()
     except (Exception, SystemExit) as error:  # SystemExit: a library that exits would end the run silently
         location = location_in_user_code(error)
-        is_bug_of_this_package = is_of_this_package(function) and not location
+        is_bug_of_this_package = is_defined_in_package(function) and not location
         if is_bug_of_this_package and not isinstance(error, InputError | OSError):
             raise  # not wrapped, so that the traceback is shown
         hint = _MESSAGES_HINT if _failed_on_messages(error, completions) else ""
         raise RewardError(name, f"failed{location}: {type(error).__name__}: {error}", hint) from error
-    return _checked_rewards(rewards, name, len(completions))
+    return _rewards_as_floats(result, name, len(completions))
 
 
 def _failed_on_messages(error: BaseException, completions: Sequence) -> bool:
@@ -171,21 +173,22 @@ def _failed_on_messages(error: BaseException, completions: Sequence) -> bool:
     return isinstance(error, TypeError) and str(error).startswith("expected string")
 
 
-def _checked_rewards(rewards: Any, name: str, count: int) -> list[float]:
-    """Return the rewards as floats, NaN for None.
+def _rewards_as_floats(result: Any, name: str, count: int) -> list[float]:
+    """Return the result of a reward function as floats, NaN for None.
 
     Raises:
         RewardError: unless there is a valid reward for each of `count` completions.
     """
-    values = rewards.tolist() if hasattr(rewards, "tolist") else rewards
+    values = result.tolist() if hasattr(result, "tolist") else result
     is_list = isinstance(values, (list, tuple))
     if not is_list or len(values) != count:
-        description = f"{len(values)} rewards" if is_list else type(rewards).__name__
+        description = f"{len(values)} rewards" if is_list else type(result).__name__
         raise RewardError(name, f"returned {description}", f"expected a list of {count} rewards")
-    return [_checked_reward(value, name, row) for row, value in enumerate(values)]
+    return [_reward_as_float(value, name, row) for row, value in enumerate(values)]
 
 
-def _checked_reward(value: Any, name: str, row: int) -> float:
+def _reward_as_float(value: Any, name: str, row: int) -> float:
+    """Return the reward of one completion as a float, NaN for None; raise RewardError if it is no valid reward."""
     if value is None:
         return math.nan
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
@@ -193,5 +196,5 @@ def _checked_reward(value: Any, name: str, row: int) -> float:
     # The value is compared before it becomes a float, since converting a huge integer would overflow.
     if not (isinstance(value, numbers.Real) and value <= MAX_REWARD and not value < -MAX_REWARD):
         expected = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
-        raise RewardError(name, f"returned {shortened(value)} for row {row}", expected)
+        raise RewardError(name, f"returned {describe_value(value)} for row {row}", expected)
     return float(value)

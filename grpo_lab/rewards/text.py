@@ -1,17 +1,19 @@
-"""Reading completions: their text, the answer in it, and the normal form in which texts are compared."""
+"""Reading completions: their text, the answer or the code block in it, and the normal form for comparing texts."""
 
-import numbers
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
-from grpo_lab.base.checks import InputError, InputTypeError
+from grpo_lab.base.checks import InputTypeError
+from grpo_lab.rewards.argument_checks import describe_value
 
 # In characters. A policy may write millions of digits, and arithmetic with them takes long.
 MAX_ANSWER_LENGTH = 1000
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)  # [answer]
 # The tags that begin and end the thinking in models of several makers.
 _THINKING_TAG = re.compile(r"<(/?)(?:\w+:)?think(?:ing)?>|\[(/?)THINK\]|◁(/?)think▷", re.IGNORECASE)
+_CODE_BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
 _PUNCTUATION = re.compile(r"(?<![0-9])[.,:]|[.,:](?![0-9])|[!?;。、\"'“”‘’「」『』《》]")
 _SPACE_BESIDE_CHINESE = re.compile(r"(?<=[\u3400-\u9fff]) | (?=[\u3400-\u9fff])")
@@ -42,7 +44,7 @@ def _text_of(value: Any, role: str, argument: str) -> str:
     contents = [message.get("content") for message in messages if message.get("role", role) == role]
     if not messages or not all(isinstance(content, str) for content in contents):
         expected = "expected a string, or a non-empty list of chat messages whose contents are strings"
-        raise InputTypeError(argument, value, expected, problem=f"is {shortened(value)}")
+        raise InputTypeError(argument, value, expected, problem=f"is {describe_value(value)}")
     return "\n".join(contents)
 
 
@@ -58,14 +60,6 @@ def after_thinking(text: str) -> str:
     return text[tags[-1].end() :] if is_end else ""
 
 
-def is_cut_off(ending: str, opening: str) -> bool:
-    """Return True if a text contains an opening tag, or ends with at least the first three characters of one.
-
-    ending: The text after the last closed block.
-    """
-    return opening in ending or any(ending.endswith(opening[:length]) for length in range(3, len(opening)))
-
-
 def extract_answer(text: str) -> str | None:
     """Return the text of the last closed `<answer>...</answer>` block, stripped; None if there is no text in it.
 
@@ -75,6 +69,15 @@ def extract_answer(text: str) -> str | None:
     """
     blocks = _ANSWER.findall(text)
     return (blocks[-1].strip() or None) if blocks else None
+
+
+def last_code_block(text: str, languages: Iterable[str]) -> str | None:
+    """Return the last closed code block that names one of these languages or none; None without such a block.
+
+    A code block stands between two lines that begin with three backquotes; the first may name a language.
+    """
+    blocks = _CODE_BLOCK.findall(text.replace("\r\n", "\n"))
+    return next((code for language, code in reversed(blocks) if language.lower() in ("", *languages)), None)
 
 
 def normalise_text(text: str) -> str:
@@ -110,52 +113,3 @@ def nfkc_text(text: str) -> str:
         for character in text
     )
     return " ".join(unicodedata.normalize("NFC", folded).split())
-
-
-def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:
-    """Return the column `answer` as strings, one per completion; None for a completion without an expected answer."""
-    check_expected(name, completions, answer)
-    return [None if expected is None else str(expected) for expected in answer]
-
-
-def check_expected(name: str, completions: Any, answer: Any) -> None:
-    """Raise an error unless the column `answer` has a str, an int or None for each completion.
-
-    name: The name of the reward, for the message.
-
-    Raises:
-        ValueError: if the number of entries is not the number of completions.
-        TypeError: if an entry is anything else; the message gives its row. It is a ValueError as well.
-    """
-    check_column(f"{name}: answer", answer, completions)
-    for row, expected in enumerate(answer):
-        # A float is refused: 42.0 would be compared as the text "42.0", and a response says "42".
-        is_text_or_int = isinstance(expected, str | numbers.Integral) and not isinstance(expected, bool)
-        if expected is not None and not is_text_or_int:
-            description = f"is {shortened(expected)}"
-            raise InputTypeError(
-                f"{name}: answer[{row}]", expected, "expected a str, an int or None", problem=description
-            )
-
-
-def check_number_setting(name: str, value: Any) -> None:
-    """Raise TypeError unless the setting of a reward is a number: a column of the same name may have replaced it."""
-    if not isinstance(value, numbers.Real):
-        expected = "expected a number; a column of the data must have another name than this setting"
-        raise InputTypeError(name, value, expected, problem=f"is {shortened(value)}")
-
-
-def check_column(name: str, values: Any, completions: Any) -> None:
-    """Raise ValueError, with the name of the column, unless it has one entry per completion."""
-    is_not_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
-    if is_not_list or len(values) != len(completions):
-        description = f"is {shortened(values)}" if is_not_list else f"has {len(values)} entries"
-        raise InputError(
-            name, values, f"expected one entry for each of {len(completions)} completions", problem=description
-        )
-
-
-def shortened(value: Any) -> str:
-    """Return the type and the first 80 characters of a value, for messages."""
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"

@@ -1,6 +1,8 @@
 """Reading the reply of a judge, in English or Chinese, as yes or no, by a grammar of regular expressions."""
 
+import itertools
 import re
+from typing import NamedTuple
 
 from grpo_lab.base.checks import InputTypeError
 from grpo_lab.rewards.text import after_thinking
@@ -112,6 +114,14 @@ _OTHER_LABEL = re.compile(
 _EMPTY_VALUE = re.compile(r"none|nothing|n/a|0|无|没有")
 
 
+class Clause(NamedTuple):
+    """A clause of a judge's reply, in lower case."""
+
+    text: str
+    mark: str  # punctuation mark that ends the clause; "" if a word such as "but" does
+    reading: str | None  # "yes", "no" or "unclear", as `_read_clause` returns it; None also for a question
+
+
 def read_verdict(reply: str) -> str | None:
     """Return the verdict in a judge's reply, "yes" or "no"; None if it is unclear.
 
@@ -129,52 +139,53 @@ def read_verdict(reply: str) -> str | None:
     """
     if not isinstance(reply, str):
         raise InputTypeError("the judge's reply", reply, "expected a str")
-    clauses = _clauses(after_thinking(reply))
-    readings = [_read_clause(text) if mark not in ("?", "？") else None for text, mark in clauses]
-    for index in reversed(range(len(clauses) - 1)):
-        has_colon = clauses[index][1] in (":", "：")
-        if has_colon and (_EMPTY_VALUE.fullmatch(clauses[index + 1][0]) or readings[index + 1] in ("yes", "no")):
-            return _verdict_after_colon(clauses, readings, index)
-    return _verdict_of_clauses(clauses, readings)
+    clauses = _split_into_clauses(after_thinking(reply))
+    for label, value in reversed(list(itertools.pairwise(clauses))):
+        has_verdict = _EMPTY_VALUE.fullmatch(value.text) or value.reading in ("yes", "no")
+        if label.mark in (":", "：") and has_verdict:
+            return _verdict_after_colon(label, value)
+    return _verdict_of_clauses(clauses)
 
 
-def _verdict_after_colon(clauses: list[tuple[str, str]], readings: list[str | None], label_index: int) -> str | None:
+def _verdict_after_colon(label: Clause, value: Clause) -> str | None:
     """Return the verdict of the clause after a label and a colon, as in "verdict: no"; None if it is unclear."""
-    (label, _), (value, _) = clauses[label_index : label_index + 2]
-    label_reading, verdict = readings[label_index : label_index + 2]
-    if _EMPTY_VALUE.fullmatch(value):  # "errors: none" is not a verdict
+    if _EMPTY_VALUE.fullmatch(value.text):  # "errors: none" is not a verdict
         return None
     # "is correct: no": the word after the colon answers a label that would itself be read as yes.
-    is_single_word = value in ("yes", "no", "true", "false")
-    if label in (*_RIGHT.split("|"), "正确") or (is_single_word and label_reading == "yes"):
-        return verdict
-    agrees = label_reading in (None, "unclear", verdict)
-    return verdict if agrees and not _OTHER_LABEL.fullmatch(label) else None
+    is_single_word = value.text in ("yes", "no", "true", "false")
+    if label.text in (*_RIGHT.split("|"), "正确") or (is_single_word and label.reading == "yes"):
+        return value.reading
+    agrees = label.reading in (None, "unclear", value.reading)
+    return value.reading if agrees and not _OTHER_LABEL.fullmatch(label.text) else None
 
 
-def _verdict_of_clauses(clauses: list[tuple[str, str]], readings: list[str | None]) -> str | None:
+def _verdict_of_clauses(clauses: list[Clause]) -> str | None:
     """Return the verdict of a reply without a verdict after a colon; None if it is unclear."""
-    distinct_readings = {reading for reading in readings if reading}
+    distinct_readings = {clause.reading for clause in clauses if clause.reading}
     # A first clause that ends in a word such as "but" does not decide.
-    first_decides = bool(clauses) and (bool(clauses[0][1]) or len(clauses) == 1)
-    first_reading = readings[0] if first_decides else None
+    first_decides = bool(clauses) and (bool(clauses[0].mark) or len(clauses) == 1)
+    first_reading = clauses[0].reading if first_decides else None
     if first_reading == "no" or distinct_readings == {"no"}:
         return "no"
     if first_reading == "yes":
-        second_clause = clauses[1][0] if len(clauses) > 1 else ""
-        is_restricted = _CONDITION.match(second_clause) or _EXCEPTION.match(second_clause)
+        second_text = clauses[1].text if len(clauses) > 1 else ""
+        is_restricted = _CONDITION.match(second_text) or _EXCEPTION.match(second_text)
         return None if "no" in distinct_readings or is_restricted else "yes"
     return "yes" if distinct_readings == {"yes"} else None
 
 
-def _clauses(reply: str) -> list[tuple[str, str]]:
-    """Split a reply into clauses in lower case, each with the mark that ends it, "" for a word such as "but"."""
+def _split_into_clauses(reply: str) -> list[Clause]:
+    """Split a reply into its clauses, and read each of them; clauses without text are left out."""
     text = reply.strip().lower().translate(_TO_SIMPLIFIED_CHINESE)
     for pattern, replacement in _PLAIN_WORDING:
         text = pattern.sub(replacement, text)
     pieces = re.split(_CLAUSE_END, text)  # clauses and their ends in turn
-    clauses_and_marks = zip(pieces[::2], [*pieces[1::2], "."], strict=True)
-    return [(" ".join(clause.split()), mark or "") for clause, mark in clauses_and_marks if clause.strip()]
+    clauses = []
+    for piece, mark in zip(pieces[::2], [*pieces[1::2], "."], strict=True):
+        if clause_text := " ".join(piece.split()):
+            reading = _read_clause(clause_text) if mark not in ("?", "？") else None
+            clauses.append(Clause(clause_text, mark or "", reading))
+    return clauses
 
 
 def _read_clause(clause: str) -> str | None:

@@ -23,12 +23,25 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_MEMORY_BYTES = 4 * 2**30  # bytes of address space of the child process
 READY = "ready"  # reply of the child process when the library of a function is loaded
-# By the function of the child process: the reward that calls it, the library that it needs, and the extra with it.
-LIBRARIES = {"compare": ("math_reward", "Math-Verify", "math"), "score": ("gym_reward", "reasoning-gym", "gym")}
+
+
+class Library(NamedTuple):
+    """A library that a function of the child process needs."""
+
+    name: str
+    reward: str  # reward that calls the function, for messages
+    extra: str  # extra of this package that installs the library
+
+
+# The library of each function of the child process that a reward calls.
+LIBRARIES = {
+    "compare": Library("Math-Verify", reward="math_reward", extra="math"),
+    "score": Library("reasoning-gym", reward="gym_reward", extra="gym"),
+}
 
 
 class VerifierProcess:
@@ -97,10 +110,10 @@ class VerifierProcess:
             self.end()
             from grpo_lab.base.checks import InputPackageError  # imported here: only the parent may import the package
 
-            reward, library, extra = LIBRARIES[function]
-            needs = f"needs {library}, which did not start ({status})"
-            remedy = f'install it with: pip install "grpo-lab[{extra}]"'
-            raise InputPackageError(reward, None, remedy, problem=needs)
+            library = LIBRARIES[function]
+            needs = f"needs {library.name}, which did not start ({status})"
+            remedy = f'install it with: pip install "grpo-lab[{library.extra}]"'
+            raise InputPackageError(library.reward, None, remedy, problem=needs)
         self._ready_functions.add(function)
 
     def _start_process(self) -> None:
@@ -198,11 +211,11 @@ def compare(expected: str, submitted: str) -> str:
     """Compare two texts: return "equal", "different", or "unreadable" if the expected text is not mathematics."""
     from math_verify import verify
 
-    gold, answer = parse_expression(expected), parse_expression(submitted)
-    if not gold:
+    expected_expression, submitted_expression = parse_expression(expected), parse_expression(submitted)
+    if not expected_expression:
         return "unreadable"
     # The option makes x > 3 equal to the interval above 3, whichever of the two is expected; but not 2x > 6.
-    is_equal = verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True)
+    is_equal = verify(expected_expression, submitted_expression, timeout_seconds=None, allow_set_relation_comp=True)
     return "equal" if is_equal else "different"
 
 
@@ -216,6 +229,7 @@ def load_dataset(generator: str, options: str) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def load_problem(generator: str, options: str, index: int) -> dict:
+    """Return a problem of a dataset of reasoning-gym."""
     return load_dataset(generator, options)[index]
 
 

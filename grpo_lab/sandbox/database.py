@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError, InputFileError
 
-MAX_ROWS = 20  # number of rows of a result that a model gets to read
+MAX_SHOWN_ROWS = 20  # number of rows of a result that a model gets to read
 MAX_SECONDS = 2.0  # time limit of a query
 MAX_BYTES = 100_000  # length of a value, and of a statement
 MAX_SHOWN_TABLES = 20  # number of tables in the docstring that the model reads
@@ -25,16 +26,20 @@ class QueryError(ValueError):
     """A query was refused, failed or took too long; the message is written for the model that wrote the query."""
 
 
-def query_database(path: Path, sql: str, most: int = MAX_ROWS) -> tuple[list[tuple], bool]:
+class QueryResult(NamedTuple):
+    """The result of a query, up to a maximum number of rows."""
+
+    rows: list[tuple]
+    is_cut: bool  # whether there are more rows
+
+
+def query_database(path: Path, sql: str, max_rows: int = MAX_SHOWN_ROWS) -> QueryResult:
     """Run one SELECT statement on a database.
 
     Args:
         path: The file of the database.
         sql: The statement.
-        most: The maximum number of rows to return.
-
-    Returns:
-        The first rows of the result, and True if there are more rows.
+        max_rows: The maximum number of rows to return.
 
     Raises:
         QueryError: if the statement does more than read, contains an error, or runs longer than `MAX_SECONDS`.
@@ -51,12 +56,12 @@ def query_database(path: Path, sql: str, most: int = MAX_ROWS) -> tuple[list[tup
         connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_LENGTH)
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         try:
-            rows = connection.execute(sql).fetchmany(most + 1)
+            rows = connection.execute(sql).fetchmany(max_rows + 1)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             if time.monotonic() > deadline:
                 raise QueryError(f"stopped after {MAX_SECONDS:g} seconds: ask for less") from error
             raise QueryError(f"{error}; only one SELECT is allowed") from error
-    return rows[:most], len(rows) > most
+    return QueryResult(rows[:max_rows], is_cut=len(rows) > max_rows)
 
 
 def sqlite_tool(path: str | Path) -> Callable[[str], str]:
@@ -71,13 +76,13 @@ def sqlite_tool(path: str | Path) -> Callable[[str], str]:
         raise InputFileError("sqlite", str(path), f"there is no such file in {Path.cwd()}")
 
     def query(sql: str) -> str:
-        rows, is_cut = query_database(file, sql)
-        lines = [" | ".join(map(str, row)) for row in rows]
-        if is_cut:
+        result = query_database(file, sql)
+        lines = [" | ".join(map(str, row)) for row in result.rows]
+        if result.is_cut:
             lines.append("... there are more rows")
         return "\n".join(lines or ["no rows"])
 
-    query.__doc__ = f"""Ask the database, which is only read. Its tables: {tables(file)}.
+    query.__doc__ = f"""Ask the database, which is only read. Its tables: {describe_tables(file)}.
 
     Args:
         sql: one SELECT statement of SQLite
@@ -86,7 +91,7 @@ def sqlite_tool(path: str | Path) -> Callable[[str], str]:
     return query
 
 
-def tables(path: Path) -> str:
+def describe_tables(path: Path) -> str:
     """Return the tables and views of a database with columns, such as "things(name, euros), sales(day, thing)"."""
     sql = "SELECT m.name, (SELECT group_concat(name, ', ') FROM pragma_table_info(m.name)) FROM sqlite_schema AS m "
     sql += "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%' ORDER BY m.rowid"

@@ -95,7 +95,7 @@ def isolated_command(
     name: str,
     import_folder: Path,
     code: str,
-    folder: Path,
+    working_folder: Path,
     hidden_folders: Iterable[Path],
     options: Iterable[str] = ("-I",),
 ) -> tuple[list[str], dict]:
@@ -106,7 +106,7 @@ def isolated_command(
         name: The name of the Docker container.
         import_folder: A folder that the process can read. It is the first entry of Python's path.
         code: The Python code to run.
-        folder: The working folder of the process, used if there is no sandbox.
+        working_folder: The folder in which the process starts; in a sandbox it starts in /tmp instead.
         hidden_folders: Folders that the process must not see. In bubblewrap, those below a mount are replaced by empty
             ones.
         options: The command-line options of Python.
@@ -118,9 +118,9 @@ def isolated_command(
         return [shutil.which(command[0]) or command[0], *command[1:]], {"env": {}}
     if isolation == "docker":
         return docker_command(name, import_folder) + _python_command("/package", code, options, "python", []), {}
-    settings = {"env": _environment(str(folder)), "cwd": folder}
+    settings = {"env": _environment(str(working_folder)), "cwd": working_folder}
     if isolation == "another user":
-        os.chown(folder, NOBODY, NOBODY)
+        os.chown(working_folder, NOBODY, NOBODY)
         settings |= AS_NOBODY
     return _python_command(str(import_folder), code, options), settings
 
@@ -156,6 +156,7 @@ def bubblewrap_command(mounts: list, working_folder: str, hidden_folders: Iterab
 
 
 def docker_command(name: str, import_folder: Path) -> list[str]:
+    """Return the Docker command for a container without network, which sees the folder read-only as /package."""
     command = ["docker", "run", "--rm", "-i", "--name", name, "--network", "none", "--read-only", "--cap-drop", "ALL"]
     command += ["--security-opt", "no-new-privileges", "--user", f"{NOBODY}:{NOBODY}", "--pids-limit", str(MAX_TASKS)]
     command += ["--memory", str(2 * MAX_MEMORY), "--tmpfs", f"/tmp:size={MAX_TMP_BYTES},mode=1777", "--workdir", "/tmp"]
@@ -210,13 +211,8 @@ def _environment(folder: str, passed_on: Iterable[str] = _PASSED_ON_VARIABLES) -
     single_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     fixed = {"PYTHONHASHSEED": "0"}  # gives sets of strings the same order in each run, unless Python starts with -I
     fixed |= {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return (
-        system
-        | folders
-        | single_thread
-        | fixed
-        | {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}
-    )
+    fixed |= {"MPLBACKEND": "Agg", "GRPO_LAB_PROFILE": "fast", "LOGNAME": "student"}
+    return system | folders | single_thread | fixed
 
 
 def container_kill_command(isolation: str, name: str) -> list[str]:
@@ -254,21 +250,21 @@ def kill_worker(worker: subprocess.Popen, kill_command: list[str]) -> None:
     worker.wait()
 
 
-def tasks_of(pid: int) -> int:
+def count_tasks(pid: int) -> int:
     """Return the number of threads of a process and its descendants; 0 if the system has no /proc."""
-    return sum(len(threads) for _, threads in _family(pid))
+    return sum(len(threads) for _, threads in _process_tree(pid))
 
 
-def memory_of(pid: int) -> int:
+def measure_memory(pid: int) -> int:
     """Return the bytes of memory that a process and its descendants use; 0 if the system has no /proc."""
     pages = 0
-    for member, _ in _family(pid):
+    for member, _ in _process_tree(pid):
         with suppress(OSError, ValueError, IndexError):
             pages += int(Path(f"/proc/{member}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") if pages else 0
 
 
-def _family(pid: int) -> Iterator[tuple[int, list[str]]]:
+def _process_tree(pid: int) -> Iterator[tuple[int, list[str]]]:
     """Yield a process and its descendants, each as its id and the ids of its threads."""
     remaining = [pid]
     while remaining:

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_lab.base.checks import RunError, check_positive
-from grpo_lab.sandbox import first_lines
+from grpo_lab.sandbox import bootstrap
 from grpo_lab.sandbox.isolation import (
     available_sandbox,
     container_kill_command,
+    count_tasks,
     end_worker,
     isolated_command,
-    memory_of,
+    measure_memory,
     private_folders,
-    tasks_of,
 )
 
 MAX_CPU_SECONDS = 5.0
@@ -53,14 +53,13 @@ class Execution:
     output: str  # text that the program printed, up to `MAX_OUTPUT_BYTES` bytes
     error: str  # last line that the program wrote to stderr
     exit_code: int  # 0 if the program ended without an error
-    stopped: (
-        str  # reason why the sandbox stopped the program, such as "it took longer than 20 seconds"; "" if it did not
-    )
+    # The reason why the sandbox stopped the program, such as "it took longer than 20 seconds"; "" if it did not.
+    stop_reason: str
 
     @property
     def succeeded(self) -> bool:
         """True if the program ended by itself and without an error."""
-        return self.exit_code == 0 and not self.stopped
+        return self.exit_code == 0 and not self.stop_reason
 
 
 def needs_sandbox(function: Callable) -> Callable:
@@ -76,9 +75,12 @@ def check_sandbox(argument: str, function: Callable) -> None:
     """
     while isinstance(function, functools.partial):
         function = function.func
-    if getattr(function, "needs_sandbox", False) and not machine_sandbox()[0]:
+    if not getattr(function, "needs_sandbox", False):
+        return
+    sandbox, why_missing = machine_sandbox()
+    if not sandbox:
         name = getattr(function, "__name__", "a function")
-        raise RunError(argument, function, NO_SANDBOX.format(machine_sandbox()[1]), problem=f"has {name!r}")
+        raise RunError(argument, function, NO_SANDBOX.format(why_missing), problem=f"has {name!r}")
 
 
 @functools.cache
@@ -115,7 +117,7 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
         if tests is not None:
             (folder / "stdin").write_text(f"{token}\n", encoding="ascii")
         command, settings = isolated_command(
-            sandbox, name, folder, _first_lines(seconds), folder, private_folders(), ("-s",)
+            sandbox, name, folder, _bootstrap_code(seconds), folder, private_folders(), ("-s",)
         )
         with open(folder / "stdin", "rb") as stdin_file:
             (folder / "stdin").unlink()  # the program must not be able to open this file, which may hold the token
@@ -128,19 +130,20 @@ def execute(code: str, stdin: str = "", tests: str | None = None, seconds: float
                 **settings,
             )
             start = time.monotonic()
-        output, error, stopped = _watch(process, container_kill_command(sandbox, name), seconds)
+        output, error, stop_reason = _watch(process, container_kill_command(sandbox, name), seconds)
     if process.returncode == OUT_OF_TIME or (process.returncode == KILLED and time.monotonic() - start > seconds):
-        stopped = stopped or TOO_MUCH_CPU.format(seconds)
+        stop_reason = stop_reason or TOO_MUCH_CPU.format(seconds)
     exit_code, ending = process.returncode, f"{token}\n"
     if tests is not None and exit_code == 0 and not output.endswith(ending):
         exit_code = 1  # the program ended before the tests had passed
     last_error_line = (error.strip().splitlines() or [""])[-1]
-    return Execution(output.removesuffix(ending), last_error_line, exit_code, stopped)
+    return Execution(output.removesuffix(ending), last_error_line, exit_code, stop_reason)
 
 
-def _first_lines(seconds: float) -> str:
+def _bootstrap_code(seconds: float) -> str:
+    """Return the code with which Python starts in the sandbox; the limit of CPU time is in whole seconds."""
     limits = (max(1, round(seconds)), MAX_MEMORY, MAX_FILE_BYTES, MAX_OPEN_FILES)
-    return f"{inspect.getsource(first_lines)}\nrun(*{limits})"
+    return f"{inspect.getsource(bootstrap)}\nrun(*{limits})"
 
 
 def _watch(process: subprocess.Popen, kill_command: list[str], seconds: float) -> tuple[str, str, str]:
@@ -149,28 +152,28 @@ def _watch(process: subprocess.Popen, kill_command: list[str], seconds: float) -
     Returns:
         The output to stdout, the output to stderr, and the reason why the process was ended ("" if it ended itself).
     """
-    streams = [_Stream(process.stdout), _Stream(process.stderr)]
-    deadline, stopped = time.monotonic() + CLOCK_FACTOR * seconds, ""
+    readers = [_StreamReader(process.stdout), _StreamReader(process.stderr)]
+    deadline, stop_reason = time.monotonic() + CLOCK_FACTOR * seconds, ""
     try:
-        while not stopped:
-            if streams[0].ended_within_poll() and streams[1].ended_within_poll() and process.poll() is not None:
+        while not stop_reason:
+            if readers[0].ended_within_poll() and readers[1].ended_within_poll() and process.poll() is not None:
                 break
-            if any(stream.is_full for stream in streams):
-                stopped = f"it printed more than {MAX_OUTPUT_BYTES:,} bytes"
+            if any(reader.is_full for reader in readers):
+                stop_reason = f"it printed more than {MAX_OUTPUT_BYTES:,} bytes"
             elif time.monotonic() > deadline:
-                stopped = TOO_LONG.format(CLOCK_FACTOR * seconds)
-            elif tasks_of(process.pid) > MAX_TASKS:
-                stopped = f"it started more than {MAX_TASKS} processes or threads"
-            elif memory_of(process.pid) > MAX_TOTAL_MEMORY:
-                stopped = f"it used more than {MAX_TOTAL_MEMORY // 2**30} GiB of memory"
+                stop_reason = TOO_LONG.format(CLOCK_FACTOR * seconds)
+            elif count_tasks(process.pid) > MAX_TASKS:
+                stop_reason = f"it started more than {MAX_TASKS} processes or threads"
+            elif measure_memory(process.pid) > MAX_TOTAL_MEMORY:
+                stop_reason = f"it used more than {MAX_TOTAL_MEMORY // 2**30} GiB of memory"
     finally:
         if process.poll() is None:
             end_worker(process, kill_command)
-    texts = [stream.text() for stream in streams]
-    return texts[0], texts[1], stopped
+    output, error = (reader.text() for reader in readers)
+    return output, error, stop_reason
 
 
-class _Stream:
+class _StreamReader:
     """A thread that reads the output of a process from a pipe, up to `MAX_OUTPUT_BYTES` bytes."""
 
     def __init__(self, pipe):
@@ -206,11 +209,11 @@ def run_python(code: str) -> str:
     execution = execute(code)
     output, error = execution.output.rstrip(), execution.error
     if len(output) > MAX_SHOWN_CHARACTERS:
-        length = f"{len(output):,}" if not execution.stopped else "more"
+        length = f"{len(output):,}" if not execution.stop_reason else "more"
         output = f"{output[:MAX_SHOWN_CHARACTERS]} ... [cut: the first {MAX_SHOWN_CHARACTERS:,} of {length} characters]"
     lines = [output] if output else []
-    if execution.stopped:
-        lines.append(f"Stopped: {execution.stopped}.")
+    if execution.stop_reason:
+        lines.append(f"Stopped: {execution.stop_reason}.")
     elif execution.exit_code:
-        lines.append(error[: first_lines.MAX_ERROR_CHARACTERS] or f"It ended with exit code {execution.exit_code}.")
+        lines.append(error[: bootstrap.MAX_ERROR_CHARACTERS] or f"It ended with exit code {execution.exit_code}.")
     return "\n".join(lines) or "It printed nothing: use print."

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_lab.base.display import display
 from grpo_lab.base.language import _, fill
@@ -102,22 +103,35 @@ def show_bugs(runs: Mapping[str, str]) -> None:
         display({"text/html": f"{head}{code}</details>", "text/plain": text})
 
 
+class LogLine(NamedTuple):
+    """A line of `print_log_lines`: a value of the runs with a mistake beside that of runs without it."""
+
+    run: str  # letter of the run with the mistake
+    metric: str  # metric of the log, or a key of `MEASURED_AT_END` if there is no step
+    step: int | None
+    compared_arm: str = "healthy"  # arm of the runs without the mistake
+
+
 def print_log_lines(arms: Mapping[str, list[dict]], bugs: Mapping[str, str], lines: Sequence[tuple]) -> None:
     """Print values of recorded runs with a mistake, one for each seed, next to those of runs without it.
 
     Args:
         arms: The name of an arm -> its recorded runs, one for each seed.
         bugs: The letter of a run -> the name of its mistake, which is also the name of its arm.
-        lines: The lines to print: (run, metric, step) for a value of the log, or (run, key of `MEASURED_AT_END`, None).
-            A fourth element names the arm to compare with, if that is not "healthy".
+        lines: The fields of a `LogLine` for each line to print.
     """
     print(f"{'run':5}{'in the log':31}{'step':7}{'with the mistake':31}healthy")
-    for run, name, step, *healthy_arm in lines:
-        values = []
-        for arm in (bugs[run], *(healthy_arm or ["healthy"])):
-            if step is None:
-                by_seed = [recorded_run[MEASURED_AT_END[name]] for recorded_run in arms[arm]]
-            else:
-                by_seed = [recorded_run["metrics"][name][step - 1] for recorded_run in arms[arm]]
-            values.append(" ".join("NaN" if value is None else f"{value:.3g}" for value in by_seed))
-        print(f"{run:5}{name:31}{'end' if step is None else step!s:7}{values[0]:31}{values[1]}")
+    for line in (LogLine(*fields) for fields in lines):
+        with_mistake = _values_by_seed(arms[bugs[line.run]], line)
+        healthy = _values_by_seed(arms[line.compared_arm], line)
+        step = "end" if line.step is None else str(line.step)
+        print(f"{line.run:5}{line.metric:31}{step:7}{with_mistake:31}{healthy}")
+
+
+def _values_by_seed(recorded_runs: list[dict], line: LogLine) -> str:
+    """Return the values of a line in the runs of an arm as text."""
+    if line.step is None:
+        values = [recorded_run[MEASURED_AT_END[line.metric]] for recorded_run in recorded_runs]
+    else:
+        values = [recorded_run["metrics"][line.metric][line.step - 1] for recorded_run in recorded_runs]
+    return " ".join("NaN" if value is None else f"{value:.3g}" for value in values)

@@ -20,10 +20,10 @@ _NEW_SCOPES = (*_DEFINITIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictCom
 
 def explain_errors(shell) -> None:
     """Make an IPython shell show an interrupt as one line, and an undefined name with the cell that defines it."""
-    shell.set_custom_exc((KeyboardInterrupt, NameError), _show)
+    shell.set_custom_exc((KeyboardInterrupt, NameError), _show_error)
 
 
-def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None = None) -> None:
+def _show_error(shell, kind: type, error: BaseException, trace, tb_offset: int | None = None) -> None:
     if isinstance(error, KeyboardInterrupt):
         lines = [str(_("Interrupted. What ran before is kept; run the cell again to start over."))]
     else:
@@ -37,7 +37,7 @@ def _show(shell, kind: type, error: BaseException, trace, tb_offset: int | None 
 
 def where_defined(name: str) -> str:
     """Return a sentence that names the cell in which a name is defined; "" if the notebook cannot be read."""
-    sources = _read_cells(os.environ.get("JPY_SESSION_NAME", ""))  # JupyterLab sets it to the path of the notebook
+    sources = _read_code_cells(os.environ.get("JPY_SESSION_NAME", ""))  # JupyterLab sets it to the path of the notebook
     first_line = first_line_of_defining_cell(name, sources)
     if first_line is None:
         return _(fill("No cell of this notebook defines {0}. Is it spelt correctly?", f"`{name}`")) if sources else ""
@@ -45,7 +45,7 @@ def where_defined(name: str) -> str:
                   "(menu Run).", f"`{name}`", f"`{first_line}`"))  # fmt: skip
 
 
-def _read_cells(path: str) -> list[str]:
+def _read_code_cells(path: str) -> list[str]:
     """Return the code cells of a notebook as it was last saved; an empty list if it cannot be read."""
     try:
         cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]

@@ -11,6 +11,6 @@ from pathlib import Path
 QUESTIONS = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items())
 
 
-def remembers(question: int, reply: str) -> bool:
-    """Return True if a reply to the question with this index contains one of its words, ignoring case."""
-    return any(re.search(rf"\b{re.escape(word)}(?!\d)", reply, re.IGNORECASE) for word in QUESTIONS[question][1])
+def remembers(question_index: int, reply: str) -> bool:
+    """Return True if a reply to the question with this index in `QUESTIONS` contains one of its words, in any case."""
+    return any(re.search(rf"\b{re.escape(word)}(?!\d)", reply, re.IGNORECASE) for word in QUESTIONS[question_index][1])

@@ -34,14 +34,14 @@ def prefix_probability(model, tokenizer, row: dict, prefix: str, number: str) ->
     if not number.isdigit():
         raise InputError("number", number, "expected digits")
     prompt, mask = encode_prompts(tokenizer, [row["prompt"]])
-    prefix_ids, number_ids = _ids(tokenizer, prefix), _ids(tokenizer, number)
+    prefix_ids, number_ids = _token_ids(tokenizer, prefix), _token_ids(tokenizer, number)
     ids = torch.cat([prompt[0], prefix_ids, number_ids])[None].to(model.device)
     mask = torch.cat([mask, mask.new_ones(1, len(prefix_ids) + len(number_ids))], dim=1).to(model.device)
     with evaluation_mode(model), autocast(model):
         logits = model(ids, attention_mask=mask.long()).logits[0, prompt.shape[1] - 1 :]
     # One row for each token after the prompt, and one for the token that follows them.
     probabilities = logits.float().softmax(-1).cpu()
-    ids_of_digits = torch.tensor(sorted({i for digit in "0123456789" for i in _ids(tokenizer, digit).tolist()}))
+    ids_of_digits = torch.tensor(sorted({i for digit in "0123456789" for i in _token_ids(tokenizer, digit).tolist()}))
     token_probabilities = probabilities[:-1].gather(1, torch.cat([prefix_ids, number_ids])[:, None])[:, 0]
     p_prefix = token_probabilities[: len(prefix_ids)].prod()
     p_number = token_probabilities[len(prefix_ids) :].prod()
@@ -50,5 +50,6 @@ def prefix_probability(model, tokenizer, row: dict, prefix: str, number: str) ->
     return p_prefix.item(), (p_number / p_any_digit * p_no_further_digit).item()
 
 
-def _ids(tokenizer, text: str) -> Tensor:
+def _token_ids(tokenizer, text: str) -> Tensor:
+    """Return the token ids of a text, without special tokens."""
     return torch.tensor(tokenizer(text, add_special_tokens=False).input_ids, dtype=torch.long)

@@ -18,7 +18,7 @@ from grpo_lab.config.precision import autocast
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import token_mean
-from grpo_lab.rewards.functions import as_list_or_empty
+from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout.environments.environment import sample_rows
@@ -73,7 +73,7 @@ def sample_and_reward(
     sampling_params = SamplingParams(num_generations, **sampling)
     log = RewardLog(trainer_state or TrainerState())
     precision_context = precision_context or autocast(model)
-    first_function = next(iter(as_list_or_empty(reward_funcs)), None)
+    first_function = next(iter(reward_func_list(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
     texts, batches, episodes = [], [], []
     names: list[str] = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from grpo_lab.rewards import score_completions
-from grpo_lab.rewards.functions import as_list_or_empty
+from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
 from grpo_lab.rollout import Rollout
@@ -30,7 +30,7 @@ def reward_rollout(
     """
     functions = all_reward_functions(reward_funcs, rollout)
     if weights is not None:
-        weights = [*weights, *[1.0] * (len(functions) - len(as_list_or_empty(reward_funcs)))]
+        weights = [*weights, *[1.0] * (len(functions) - len(reward_func_list(reward_funcs)))]
     prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
     columns |= (log or RewardLog()).arguments()
     return score_completions(functions, prompts, completions, completion_ids, columns, weights)
@@ -38,7 +38,7 @@ def reward_rollout(
 
 def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout) -> list[Callable]:
     """Return the reward functions, and the `get_reward` of the environment, if any, under the name of its class."""
-    functions = as_list_or_empty(reward_funcs)
+    functions = reward_func_list(reward_funcs)
     episodes = rollout.episodes or []
     environment_class = type(episodes[0].environment) if episodes else None
     if environment_class is None or not callable(getattr(environment_class, "get_reward", None)):

@@ -83,30 +83,36 @@ def with_examples(row: dict, examples: list[dict], write_answer: Callable) -> li
     return [*(message for messages in dialogues for message in messages), *row["prompt"]]
 
 
-# Forms of a question: a function that makes messages from a row and worked examples, and the most tokens of an answer.
+@dataclass(frozen=True)
+class Form:
+    """A form of the questions."""
+
+    make_prompt: Callable[[dict, list[dict]], list[dict]]  # makes messages from a row and worked examples
+    max_tokens: int = 20  # most tokens of an answer
+
+
 FORMS = {
-    "direct": (lambda row, _: row["prompt"], 20),
-    "few-shot": (lambda row, examples: with_examples(row, examples, lambda e: e["answer"]), 20),
-    "step by step": (
+    "direct": Form(lambda row, _: row["prompt"]),
+    "few-shot": Form(lambda row, examples: with_examples(row, examples, lambda e: e["answer"])),
+    "step by step": Form(
         lambda row, _: chat_messages(f"What is {expression(row)}? Think step by step, then say the number."),
-        48,
+        max_tokens=48,
     ),
-    "written out": (
-        lambda row, examples: with_examples(row, examples, lambda e: f"{expression(e)} = {e['answer']}"),
-        20,
+    "written out": Form(
+        lambda row, examples: with_examples(row, examples, lambda e: f"{expression(e)} = {e['answer']}")
     ),
 }
 
 
 def formatted_problems(task: Task, split: str, form: str, n: int | None, seed: int) -> list[dict]:
     """Return problems of a split with prompts of this form; worked examples are always training problems."""
-    examples, (make_prompt, _) = task.rows("train", EXAMPLES, 1), FORMS[form]
-    return [row | {"prompt": make_prompt(row, examples)} for row in task.rows(split, n, seed)]
+    examples = task.rows("train", EXAMPLES, 1)
+    return [row | {"prompt": FORMS[form].make_prompt(row, examples)} for row in task.rows(split, n, seed)]
 
 
 def measure(model, tokenizer, task: Task, form: str, problems: int | None, samples: int) -> dict:
     """Count, for each held-out problem, the last numbers of its samples, and check its samples and greedy answer."""
-    rows, length = formatted_problems(task, "test", form, problems, 1), FORMS[form][1]
+    rows, length = formatted_problems(task, "test", form, problems, 1), FORMS[form].max_tokens
     numbers = []
     right = []
     tokens = []
@@ -233,18 +239,22 @@ def teacher_answers(task: Task, name: str, problems: int | None) -> dict:
     return {"form": TEACHER, "answers": answers, "seconds": round(time.process_time() - started)}
 
 
-# How an arm is trained, and the form of the questions in training and measurement.
+@dataclass(frozen=True)
+class Arm:
+    """An arm of the comparison."""
+
+    train: Callable[..., list[float]]  # trains a model, and returns the fraction of right samples of each step
+    form: str = "direct"  # form of the questions in training and measurement
+
+
 ARMS = {
-    "GRPO": (train_by_grpo, "direct"),
-    "imitation, 4 rounds": (partial(imitate, rounds=4), "direct"),
-    "GRPO, written out": (train_by_grpo, "written out"),
-    "given numbers": (partial(train_on_answers, write_answer=lambda row: row["answer"]), "direct"),
-    "given numbers, x 3": (partial(train_on_answers, write_answer=lambda row: row["answer"]), "direct"),
-    "given sums": (
-        partial(train_on_answers, write_answer=lambda row: f"{expression(row)} = {row['answer']}"),
-        "direct",
-    ),
-    DISTILLATION: (partial(train_on_answers, write_answer=lambda row: row["written"]), "direct"),
+    "GRPO": Arm(train_by_grpo),
+    "imitation, 4 rounds": Arm(partial(imitate, rounds=4)),
+    "GRPO, written out": Arm(train_by_grpo, form="written out"),
+    "given numbers": Arm(partial(train_on_answers, write_answer=lambda row: row["answer"])),
+    "given numbers, x 3": Arm(partial(train_on_answers, write_answer=lambda row: row["answer"])),
+    "given sums": Arm(partial(train_on_answers, write_answer=lambda row: f"{expression(row)} = {row['answer']}")),
+    DISTILLATION: Arm(partial(train_on_answers, write_answer=lambda row: row["written"])),
 }
 HALF = ", half the rate"  # shows whether the order of the arms stays; record_smollm2.py has GRPO at half the rate
 ARMS |= {arm + HALF: ARMS[arm] for arm in ("imitation, 4 rounds", "given numbers", "given sums")}
@@ -260,22 +270,22 @@ def make(piece: str, sizes: argparse.Namespace) -> dict:
     model, tokenizer = load_policy(sizes.model, device="cpu", precision=PRECISION)
     if not seed:
         return {"form": arm_or_form} | measure(model, tokenizer, task, arm_or_form, sizes.problems, samples)
-    train_arm, form = ARMS[arm_or_form]
+    arm = ARMS[arm_or_form]
     updates = sizes.updates * (3 if arm_or_form.endswith("x 3") else 1)  # shows whether the sign of the effect stays
     settings = SETTINGS | {"learning_rate": SETTINGS["learning_rate"] / (2 if arm_or_form.endswith(HALF) else 1)}
     config = GRPOConfig(
         **settings, **UPDATE, generation_batch_size=64, max_steps=updates, seed=int(seed[0]),
         save_steps=0, disable_tqdm=True,
     )  # fmt: skip
-    started, rows = time.process_time(), formatted_problems(task, "train", form, None, int(seed[0]))
+    started, rows = time.process_time(), formatted_problems(task, "train", arm.form, None, int(seed[0]))
     if arm_or_form == DISTILLATION:  # trains on the teacher's answers that the verifier accepts
         answers = read_json(piece_file(sizes, f"{name}-{TEACHER}"))["answers"]
         written = {question: text for question, (text, is_right) in answers.items() if is_right}
         rows = [row | {"written": written[expression(row)]} for row in rows if expression(row) in written]
-    rewards = train_arm(model, tokenizer, rows, config)
+    rewards = arm.train(model, tokenizer, rows, config)
     cost = {"training_seconds": round(time.process_time() - started), "reward": [round(r, 4) for r in rewards]}
     samples = samples if name != "sums" else samples // 2
-    measures = measure(model, tokenizer, task, form, sizes.problems, samples)
+    measures = measure(model, tokenizer, task, arm.form, sizes.problems, samples)
     return {"arm": arm_or_form, "seed": int(seed[0])} | cost | measures
 
 

@@ -127,14 +127,21 @@ SUMS = {"rewards": ("last",), "weights": (1.0,), "steps": 24, "length": 12}
 ARMS = {
     "think": Arm("Chinese word problems; 1 for a right answer, 0.1 for the form", ZH),
     "think, half the rate": Arm("learning rate 1.5e-6", ZH, change=HALF_RATE, seeds=(0,)),
-    "think, no format reward": Arm("only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), 16, seeds=(0,)),
+    "think, no format reward": Arm(
+        "only 1 for a right answer", ZH, rewards=("math", "think"), weights=(1.0, 0.0), steps=16, seeds=(0,)
+    ),
     "think, entropy bonus": Arm("entropy_coef 0.01", ZH, change={"entropy_coef": 0.01}, seeds=(0,)),
     "think, opened": Arm("the prompt ends in <think>", ZH, answer_start="<think>"),
     "think, opened, half the rate": Arm(
         "learning rate 1.5e-6", ZH, change=HALF_RATE, answer_start="<think>", seeds=(0,)
     ),
     "think, opened, no format reward": Arm(
-        "only 1 for a right answer", ZH, ("math", "think"), (1.0, 0.0), answer_start="<think>", seeds=(0,)
+        "only 1 for a right answer",
+        ZH,
+        rewards=("math", "think"),
+        weights=(1.0, 0.0),
+        answer_start="<think>",
+        seeds=(0,),
     ),
     "think, worked example": Arm("the prompt has a worked example", ZH, steps=20, example=True),
     "think, worked example, half the rate": Arm(
@@ -146,7 +153,15 @@ ARMS = {
     "sums, room to write": Arm(
         "the prompt asks for the working", three_numbers_with_room, **SUMS | {"length": 64, "steps": 16}, seeds=(0,)
     ),
-    "gsm": Arm("GSM-Symbolic", gsm_symbolic, ("gym", "format", "think"), (1.0, 0.1, 0.0), 400, 256, seeds=(0,)),
+    "gsm": Arm(
+        "GSM-Symbolic",
+        gsm_symbolic,
+        rewards=("gym", "format", "think"),
+        weights=(1.0, 0.1, 0.0),
+        steps=400,
+        length=256,
+        seeds=(0,),
+    ),
 }
 ON_A_GPU = ("gsm",)
 

@@ -198,7 +198,13 @@ class Settings:
 
 
 FULL = Settings(COMMON, steps=16, problems=None, generations=8)
-FAST = Settings(COMMON | {"num_generations": 2, "generation_batch_size": 4, "max_completion_length": 6}, 2, 2, 2, 4)
+FAST = Settings(
+    COMMON | {"num_generations": 2, "generation_batch_size": 4, "max_completion_length": 6},
+    steps=2,
+    problems=2,
+    generations=2,
+    greedy_length=4,
+)
 
 
 class PolicyMeasures:

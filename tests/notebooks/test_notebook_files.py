@@ -74,7 +74,7 @@ def test_every_picture_has_alternative_text(notebook):
 def test_a_folded_result_begins_with_a_line_that_gives_nothing_away(notebook):
     for cell in cells(notebook, "code"):
         if "hide-output" in cell["metadata"].get("tags", []) and cell["outputs"]:
-            assert build.says_result(cell["outputs"][0]), "".join(cell["source"])
+            assert build.is_result_line(cell["outputs"][0]), "".join(cell["source"])
 
 
 def test_code_cells_of_lessons_are_short(notebook):

@@ -6,12 +6,12 @@ import re
 import nbformat
 import pytest
 
-from grpo_lab.teaching.notebook.prints import translated_print
+from grpo_lab.teaching.notebook.prints import translate_printed_text
 from tests.support.scripts import load_script
 
 pytest.importorskip("babel")
 translations = load_script("notebooks/translations.py")
-WRITTEN = translations.written()
+WRITTEN = translations.pages_with_chinese()
 NAMES = [*translations.PAGES, translations.PACKAGE, translations.VARIANTS]
 # Translations of a term beside that of the glossary, because a word has other meanings and shorter forms.
 ALSO = {"logits": "logit", "seed": "种子", "bias": "偏", "token": "结束符", "discount": "折扣", "mask": "屏蔽"}
@@ -46,16 +46,16 @@ SPARED = {  # entries that need not have the term, by the beginning of their Eng
 @pytest.mark.parametrize("name", NAMES)
 def test_translations_keep_what_is_no_prose_and_pages_are_in_step(name):
     if name in (translations.PACKAGE, translations.VARIANTS):
-        assert not translations.faults(name) and not translations.missing(name)
+        assert not translations.translation_faults(name) and not translations.untranslated(name)
     else:
         assert not translations.differences(name)
-        assert name in WRITTEN or translations.missing(name), "all of it is translated, and it has no Chinese page"
+        assert name in WRITTEN or translations.untranslated(name), "all of it is translated, and it has no Chinese page"
 
 
 @pytest.mark.parametrize("name", [name for name in WRITTEN if translations.PAGES[name].suffix == ".ipynb"])
 def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
     page = translations.PAGES[name]
-    ours, theirs = (nbformat.read(path, as_version=4) for path in (translations.twin(page), page))
+    ours, theirs = (nbformat.read(path, as_version=4) for path in (translations.chinese_path(page), page))
     assert ours.metadata == theirs.metadata
     for our_cell, their_cell in zip(ours.cells, theirs.cells, strict=True):
         for attribute in ("id", "cell_type", "metadata"):
@@ -64,7 +64,7 @@ def test_a_chinese_notebook_has_the_same_code_ids_and_outputs(name):
             assert our_cell.source == their_cell.source
             for output in their_cell.outputs:
                 if output.output_type == "stream":
-                    output.text = translated_print(output.text, translations.LANG)
+                    output.text = translate_printed_text(output.text, translations.LANGUAGE)
             assert list(map(as_run, our_cell.outputs)) == list(map(as_run, their_cell.outputs))
 
 
@@ -76,7 +76,7 @@ def as_run(output) -> str:
     data = {kind: value for kind, value in output.get("data", {}).items() if not kind.startswith("text/")}
     if picture := data.get("image/png"):
         drawn_from = output.get("metadata", {}).get("image/png", {}).get(translations.DRAWN_FROM)
-        data["image/png"] = drawn_from or translations.mark_of(picture)
+        data["image/png"] = drawn_from or translations.figure_hash(picture)
     page = re.sub(' alt="[^"]*"|(?<=<summary>)[^<]*|value:|数值：', "", output.get("data", {}).get("text/html", ""))
     return json.dumps([data, page, output.get("text"), output.output_type])
 
@@ -84,7 +84,7 @@ def as_run(output) -> str:
 @pytest.mark.parametrize("name", [*WRITTEN, translations.PACKAGE])
 def test_untranslated_messages_are_reported(name):
     """Skip, and report what is missing, because a changed paragraph need not be translated before `make test-all`."""
-    if untranslated := translations.missing(name):
+    if untranslated := translations.untranslated(name):
         share = f"{len(untranslated)} of {len(translations.messages(name))}"
         pytest.skip(f"{share} to translate, such as {untranslated[0][:60]!r}")
 
@@ -96,7 +96,7 @@ def test_chinese_terms_are_those_of_the_glossary(name):
     terms = [(term.split(" (")[0], chinese) for terms, chinese in rows for term in terms.split(", ")]
     terms = [(term, chinese) for term, chinese in terms if re.fullmatch(r"[a-z][A-Za-z -]{2,}", term)]
     missing = []
-    for message in translations.done(name):
+    for message in translations.confirmed_translations(name):
         titles = r'"[^"]*"|\[\*.+?\*\]|(?s:^- .*arxiv\.org.*)'  # titles of papers
         english = translations.UNCHANGED_PARTS.sub(" ", re.sub(titles, " ", message.id))
         for term, chinese in terms:
@@ -111,7 +111,7 @@ def test_chinese_terms_are_those_of_the_glossary(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*WRITTEN, *[translations.PACKAGE] * bool(WRITTEN)])
 def test_a_page_that_is_published_is_translated(name):
-    assert not translations.missing(name)
+    assert not translations.untranslated(name)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def translate(page, english: str, chinese: str) -> None:
 
 
 def test_a_lesson_is_extracted_and_what_is_missing_stays_english_and_is_marked(page):
-    translations.renew(["01"], check=False)
+    translations.update_all(["01"], check=False)
     assert list(translations.messages("01_a")) == [
         "# A lesson",
         "By $x = 1$ see `f(2)`, [next](02_b.ipynb).",
@@ -167,35 +167,35 @@ def test_a_lesson_is_extracted_and_what_is_missing_stays_english_and_is_marked(p
     assert translations.differences("01_a") == [
         "the Chinese page is not in step: python notebooks/build.py --lang zh_CN"
     ]
-    translations.renew([], check=False)
+    translations.update_all([], check=False)
     lesson = nbformat.read(page, as_version=4)
     assert lesson.cells[0].source.startswith("# 一课\n\n由 $x = 1$，见 `f(2)`，[下一课](../02_b.ipynb)。\n\n$$")
     assert lesson.cells[1].outputs[0].data["text/markdown"] == "**Figure.** 9 道题中 85% 正确。"
     assert lesson.cells[1].outputs[1].text == "Of 9 sums\n"
-    assert translations.differences("01_a") == [] and translations.missing("01_a") == ["Bars."]
+    assert translations.differences("01_a") == [] and translations.untranslated("01_a") == ["Bars."]
 
 
 def test_a_link_within_a_page_leads_to_the_chinese_heading():
     known = {"## Two words": "## 两个 词", "see [there](#Two-words)": "见[那里](#Two-words)"}
     page = translations.PAGES["00_start_here"]
-    assert translations.translated_markdown("see [there](#Two-words)", page, known) == "见[那里](#两个-词)"
+    assert translations.translate_markdown("see [there](#Two-words)", page, known) == "见[那里](#两个-词)"
 
 
 def test_changed_english_marks_its_translation_for_confirmation(page):
-    translations.renew(["01"], check=False)
+    translations.update_all(["01"], check=False)
     translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", "由 $x = 1$，见 `f(2)`，[下一课](02_b.ipynb)。")
     english = translations.PAGES["01_a"]
     english.write_text(english.read_text(encoding="utf-8").replace("$x = 1$ see", "$x = 1$ you see"), encoding="utf-8")
     forget()
-    translations.renew([], check=False)
-    assert "By $x = 1$ you see `f(2)`, [next](02_b.ipynb)." in translations.missing("01_a")
+    translations.update_all([], check=False)
+    assert "By $x = 1$ you see `f(2)`, [next](02_b.ipynb)." in translations.untranslated("01_a")
     assert "#, fuzzy" in (page.parents[1] / "po" / "zh_CN" / "01_a.po").read_text(encoding="utf-8")
 
 
 def test_a_link_leads_to_a_chinese_page_that_was_written_without_a_po_file(tmp_path):
     for file in ("a.md", "a.zh-CN.md", "b.md"):
         (tmp_path / file).write_text("")
-    links = [translations.relinked(file, "#c", tmp_path / "d.md", {}) for file in ("a.md", "b.md")]
+    links = [translations.relink(file, "#c", tmp_path / "d.md", {}) for file in ("a.md", "b.md")]
     assert links == ["a.zh-CN.md#c", "b.md#c"]
 
 
@@ -216,7 +216,7 @@ def test_large_numbers_are_counted_in_the_units_of_each_language():
     ],
 )
 def test_translation_fault_names_the_missing_marks(page, chinese, marks):
-    translations.renew(["01"], check=False)
+    translations.update_all(["01"], check=False)
     translate(page, "By $x = 1$ see `f(2)`, [next](02_b.ipynb).", chinese)
-    (fault,) = translations.faults("01_a")
+    (fault,) = translations.translation_faults("01_a")
     assert fault.endswith(f"not as often as in English: {marks}")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.rewards import last_number, last_number_reward, math_reward, number_reward, same_number
-from grpo_lab.rewards.answers import MAX_ANSWER_LENGTH
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH
 
 
 def answered(text):

@@ -15,6 +15,7 @@ from grpo_lab.rewards import (
     normalise_text,
     prompt_text,
 )
+from grpo_lab.rewards.text import last_code_block
 from tests.support.agreement import many_examples
 
 GOOD = "<think>17+58=75\n75+42=117</think>\n<answer>117</answer>"
@@ -48,6 +49,31 @@ def test_extract_answer_takes_the_last_closed_block():
         "<answer>1<answer>2</answer>": "2", "<answer>1</answer> and <answer>2": "1",
     }  # fmt: skip
     assert {text: extract_answer(text) for text in answers} == answers
+
+
+def code_block(code: str, language: str = "python") -> str:
+    return f"Here it is.\n```{language}\n{code}```\nIt doubles."
+
+
+@pytest.mark.parametrize(
+    ("completion", "code"),
+    [
+        (code_block("1\n"), "1\n"),
+        (code_block("1\n", ""), "1\n"),
+        (code_block("1\n", "Python"), "1\n"),
+        (code_block("1\n", "py title=a"), "1\n"),
+        (code_block("1\n") + code_block("2\n"), "2\n"),
+        (code_block("1\n") + code_block("$ ls\n", "bash"), "1\n"),
+        (code_block("1\n").replace("\n", "\r\n"), "1\n"),
+        (code_block("1\n") + "\n```python\n2\n", "1\n"),
+        ("```python\n```", ""),
+        ("print(1)", None),
+        ("```print(1)```", None),
+        ([{"role": "assistant", "content": code_block("1\n")}, {"role": "tool", "content": code_block("2\n")}], "1\n"),
+    ],
+)
+def test_last_code_block_is_the_last_closed_one_of_a_language(completion, code):
+    assert last_code_block(completion_text(completion), ("python", "py")) == code
 
 
 def test_normalised_and_loose_forms_of_texts():

@@ -117,7 +117,7 @@ def test_execute_ends_endless_programs(code, monkeypatch):
         assert execution == Execution("", "", 0, "")
     else:
         used = "it took longer than 1 seconds" if "sleep" in code else "it used more than 1 seconds of CPU time"
-        assert execution.stopped == used
+        assert execution.stop_reason == used
     assert not running()
 
 
@@ -152,7 +152,7 @@ def test_run_python_refuses_too_much_memory_files_and_processes(code, problem):
 def test_memory_is_counted_over_all_processes(monkeypatch):
     monkeypatch.setattr(python, "MAX_TOTAL_MEMORY", 2**28)
     code = "import os, time\nfor _ in range(4):\n    if not os.fork():\n        kept = b'x' * 10**8\n        break\n"
-    assert execute(code + "time.sleep(99)").stopped == "it used more than 0 GiB of memory"
+    assert execute(code + "time.sleep(99)").stop_reason == "it used more than 0 GiB of memory"
 
 
 @needs_bubblewrap

@@ -4,6 +4,16 @@ Each notebook has a module, such as nb04.py, that defines each exercise under it
 inputs and the common mistakes. The YAML file beside the module holds the points, the task, the hints, and the
 explanation of each mistake. A module is imported when one of its exercises is looked up for the first time, so a check
 of a function of notebook 01 does not load the language-model libraries.
+
+nb07c.py is the shortest module; read it first. For each exercise a module has these parts, in this order:
+
+- the reference, if it is not imported from grpo_lab: a function whose docstring is the task's text;
+- functions that build inputs, for several cases at once;
+- functions that make a mistake, if it cannot be written as changed lines of the reference;
+- `after_...`, for an exercise that is not compared by its result alone: what is observed of a call;
+- the `Exercise`.
+
+"Adding an exercise" in CONTRIBUTING.md lists everything that a new one needs.
 """
 
 import importlib

@@ -12,6 +12,7 @@ from grpo_lab.course.exercise import (
     Case,
     Draws,
     Exercise,
+    as_stability_case,
     drawn_case,
     drawn_stability_case,
     f64,
@@ -28,12 +29,14 @@ TOKEN_LOGPROBS = Exercise(
         handwritten_case("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log(), torch.tensor([[1]])),
         handwritten_case("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), torch.tensor([[1]]), temperature=0.5),
         handwritten_case("two positions", f64([[[0.5, 0.5], [0.9, 0.1]]]).log(), torch.tensor([[0, 1]])),
-        drawn_case("two rows", lambda d: (d.normal(2, 3, 5), d.integers(5, 2, 3))),
+        drawn_case("two rows", lambda draws: (draws.normal(2, 3, 5), draws.integers(5, 2, 3))),
         stability_case("logits in the thousands", f64([[[1000.0, 0.0, 999.0]]]), torch.tensor([[2]])),
         stability_case("a word that is ruled out", f64([[[0.0, -INF, 0.0]]]), torch.tensor([[2]])),
         stability_case("the token that was ruled out", f64([[[0.0, -INF], [1.0, -INF]]]), torch.tensor([[1, 0]])),
         drawn_stability_case(
-            "gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0), d.integers(11, 3, 5)), temperature=0.3
+            "gaps of hundreds",
+            lambda draws: (draws.normal(3, 5, 11, scale=200.0), draws.integers(11, 3, 5)),
+            temperature=0.3,
         ),
     ),
     gradient_of=("logits",),
@@ -81,11 +84,11 @@ TOKEN_ENTROPY = Exercise(
         handwritten_case("four words, all alike", torch.full((1, 1, 4), 2.0, dtype=torch.float64)),
         handwritten_case("probabilities 1/2, 1/4, 1/4", f64([[[0.5, 0.25, 0.25]]]).log()),
         handwritten_case("two words, temperature 1/2", f64([[[1.0, 3.0]]]).log(), temperature=0.5),
-        drawn_case("two rows", lambda d: (d.normal(2, 3, 5),)),
-        drawn_case("forty words, nearly alike", lambda d: (d.normal(1, 2, 40, scale=0.3),)),
+        drawn_case("two rows", lambda draws: (draws.normal(2, 3, 5),)),
+        drawn_case("forty words, nearly alike", lambda draws: (draws.normal(1, 2, 40, scale=0.3),)),
         stability_case("a policy that is certain", f64([[[2000.0, 0.0, -5.0]]])),
         stability_case("a million from zero", f64([[[1e6, 1e6 + 0.3, 1e6 - 1.2]]])),
-        drawn_stability_case("gaps of hundreds", lambda d: (d.normal(3, 5, 11, scale=200.0),), temperature=0.3),
+        drawn_stability_case("gaps of hundreds", lambda draws: (draws.normal(3, 5, 11, scale=200.0),), temperature=0.3),
     ),
     gradient_of=("logits",),
     mistakes=(
@@ -115,8 +118,8 @@ COMPLETION_MASK = Exercise(
         handwritten_case("a second end, further on", torch.tensor([[5, 2, 6, 2, 0]]), 2),
         handwritten_case("rows of different lengths", torch.tensor([[2, 0, 0], [5, 6, 2], [5, 2, 0]]), 2),
         handwritten_case("two kinds of end", torch.tensor([[5, 3, 0, 2], [5, 6, 2, 3]]), [2, 3]),
-        drawn_case("as many rows as positions, two ends", lambda d: (d.integers(6, 5, 5), [0, 4])),
-        drawn_stability_case("300 positions, three ends", lambda d: (d.integers(100, 7, 300), [99, 0, 41])),
+        drawn_case("as many rows as positions, two ends", lambda draws: (draws.integers(6, 5, 5), [0, 4])),
+        drawn_stability_case("300 positions, three ends", lambda draws: (draws.integers(100, 7, 300), [99, 0, 41])),
     ),
     mistakes=(
         wrong_lines("eos-trimmed", {"1.13": "ends_before = is_end.cumsum(-1)"}),
@@ -145,8 +148,8 @@ SEQUENCE_LOGPROB = Exercise(
             f64([[-1.0, -2.0, -4.0]]),
             torch.tensor([[True, False, True]]),
         ),
-        drawn_case("rows of different lengths", lambda d: (d.logp(3, 5), d.ragged(3, 5))),
-        drawn_case("as many rows as positions", lambda d: (d.logp(4, 4), d.ragged(4, 4))),
+        drawn_case("rows of different lengths", lambda draws: (draws.logp(3, 5), draws.ragged(3, 5))),
+        drawn_case("as many rows as positions", lambda draws: (draws.logp(4, 4), draws.ragged(4, 4))),
         stability_case("minus infinity in the padding", f64([[-1.0, -INF]]), torch.tensor([[True, False]])),
         stability_case("a token that was impossible, and counts", f64([[-1.0, -INF]]), torch.tensor([[True, True]])),
         stability_case(
@@ -170,8 +173,10 @@ REINFORCE_LOSS = Exercise(
         handwritten_case("one sample", f64([-2.0]), f64([3.0])),
         handwritten_case("one rewarded, one not", f64([0.5, 0.25]).log(), f64([1.0, 0.0])),
         handwritten_case("every weight 1", f64([-1.0, -3.0, -2.0]), f64([1.0, 1.0, 1.0])),
-        drawn_case("seven samples", lambda d: (d.logp(7), d.normal(7))),
-        drawn_stability_case("300 samples, long and unlikely", lambda d: (300 * d.logp(300), d.normal(300))),
+        drawn_case("seven samples", lambda draws: (draws.logp(7), draws.normal(7))),
+        drawn_stability_case(
+            "300 samples, long and unlikely", lambda draws: (300 * draws.logp(300), draws.normal(300))
+        ),
     ),
     gradient_of=("seq_logp", "weights"),
     mistakes=(
@@ -189,10 +194,11 @@ SCORE_FUNCTION_OBJECTIVE = Exercise(
     cases=(
         handwritten_case("probabilities 1/4 and 3/4, one reward", f64([0.25, 0.75]).log(), f64([1.0, 0.0])),
         handwritten_case("a reward and a penalty", f64([0.25, 0.75]).log(), f64([3.0, -2.0])),
-        drawn_case("eight responses", lambda d: (d.normal(8).log_softmax(-1), d.normal(8))),
+        drawn_case("eight responses", lambda draws: (draws.normal(8).log_softmax(-1), draws.normal(8))),
         stability_case("one whose probability is too small for a float", f64([-800.0, 0.0]), f64([1.0, 1.0])),
         drawn_stability_case(
-            "300 responses, some 200 less likely", lambda d: (d.normal(300, scale=60.0).log_softmax(-1), d.normal(300))
+            "300 responses, some 200 less likely",
+            lambda draws: (draws.normal(300, scale=60.0).log_softmax(-1), draws.normal(300)),
         ),
     ),
     gradient_of=("seq_logp",),
@@ -287,7 +293,6 @@ def _sampling_case(
     T: int,
     V: int,
     is_padded: bool = True,
-    tested_property: str = "values",
     largest_uniform: float = 1.0,
     **settings,
 ) -> Case:
@@ -305,26 +310,26 @@ def _sampling_case(
         uniform = largest_uniform * torch.rand(B, T, generator=draws.generator, dtype=torch.float64)
         return (model, ids, mask, uniform, END), settings
 
-    return Case(build, label, tested_property)
+    return Case(build, label)
 
 
 SAMPLE_TOKENS = Exercise(
     function=sample_tokens,
     cases=(
-        _sampling_case("one prompt, one token", 1, 2, 1, 3, is_padded=False),
-        _sampling_case("three prompts of one length", 3, 2, 4, 4, is_padded=False),
-        _sampling_case("padded on the left, with the end token", 4, 5, 4, 4),
-        _sampling_case("as many prompts as tokens of a prompt", 5, 5, 6, 5),
-        _sampling_case("temperature 1/2", 4, 3, 5, 6, temperature=0.5),
-        _sampling_case("temperature 3", 6, 3, 5, 6, temperature=3.0),
-        _sampling_case("top-p 0.7", 6, 3, 5, 6, top_p=0.7),
-        _sampling_case("top-p 0.9 at temperature 2", 8, 3, 6, 8, top_p=0.9, temperature=2.0),
-        _sampling_case("top-p so small that one token is left", 6, 3, 6, 8, top_p=0.01),
-        _sampling_case("forty tokens", 5, 4, 40, 12, top_p=0.95, tested_property="stability"),
-        _sampling_case(
-            "every random number is 0", 8, 3, 6, 9, top_p=0.3, tested_property="stability", largest_uniform=0.0
+        _sampling_case("one prompt, one token", B=1, L=2, T=1, V=3, is_padded=False),
+        _sampling_case("three prompts of one length", B=3, L=2, T=4, V=4, is_padded=False),
+        _sampling_case("padded on the left, with the end token", B=4, L=5, T=4, V=4),
+        _sampling_case("as many prompts as tokens of a prompt", B=5, L=5, T=6, V=5),
+        _sampling_case("temperature 1/2", B=4, L=3, T=5, V=6, temperature=0.5),
+        _sampling_case("temperature 3", B=6, L=3, T=5, V=6, temperature=3.0),
+        _sampling_case("top-p 0.7", B=6, L=3, T=5, V=6, top_p=0.7),
+        _sampling_case("top-p 0.9 at temperature 2", B=8, L=3, T=6, V=8, top_p=0.9, temperature=2.0),
+        _sampling_case("top-p so small that one token is left", B=6, L=3, T=6, V=8, top_p=0.01),
+        as_stability_case(_sampling_case("forty tokens", B=5, L=4, T=40, V=12, top_p=0.95)),
+        as_stability_case(
+            _sampling_case("every random number is 0", B=8, L=3, T=6, V=9, top_p=0.3, largest_uniform=0.0)
         ),
-        _sampling_case("nearly greedy", 6, 3, 8, 9, temperature=1e-3, tested_property="stability"),
+        as_stability_case(_sampling_case("nearly greedy", B=6, L=3, T=8, V=9, temperature=1e-3)),
     ),
     mistakes=(
         wrong_lines("padding-attended", {"[last]": "logits = model(ids, torch.ones_like(mask))[:, -1]"}),

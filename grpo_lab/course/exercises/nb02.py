@@ -37,13 +37,15 @@ GROUP_ADVANTAGES = Exercise(
         handwritten_case("rewards that differ by a ten-thousandth", f64([[0.0, 1e-4, 0.0], [1e-4, 3e-4, 0.0]])),
         handwritten_case("rewards that differ by a millionth", f64([[0.0, 1e-6], [3e-6, 1e-6]]), eps=1e-8),
         handwritten_case("hardly any spread in the batch", f64([[0.0, 1e-6], [3e-6, 1e-6]]), scale="batch"),
-        drawn_case("as many prompts as completions", lambda d: (d.normal(3, 3),)),
-        drawn_case("one spread for the batch, population", lambda d: (5 + d.normal(3, 2),), scale="batch", ddof=0),
-        drawn_case("centred only, larger", lambda d: (d.normal(2, 6),), scale="none"),
+        drawn_case("as many prompts as completions", lambda draws: (draws.normal(3, 3),)),
+        drawn_case(
+            "one spread for the batch, population", lambda draws: (5 + draws.normal(3, 2),), scale="batch", ddof=0
+        ),
+        drawn_case("centred only, larger", lambda draws: (draws.normal(2, 6),), scale="none"),
         stability_case("equal rewards in float32, far from zero", ROUNDED),
         stability_case("equal rewards in float32, centred only", ROUNDED, scale="none"),
         stability_case("equal rewards in float32, one spread", torch.cat([ROUNDED, -ROUNDED]), scale="batch", ddof=0),
-        drawn_stability_case("a million from zero", lambda d: (1e6 + d.normal(3, 40),), eps=1e-6),
+        drawn_stability_case("a million from zero", lambda draws: (1e6 + draws.normal(3, 40),), eps=1e-6),
     ),
     mistakes=(
         wrong_lines(
@@ -135,9 +137,9 @@ RLOO_ADVANTAGES = Exercise(
         handwritten_case("one right of three", f64([[3.0, 0.0, 0.0]])),
         handwritten_case("equal rewards", f64([[2.0, 2.0, 2.0]])),
         handwritten_case("an easy prompt and a hard one", f64([[11.0, 9.0], [0.0, 2.0]])),
-        drawn_case("as many prompts as completions", lambda d: (d.normal(3, 3),)),
-        drawn_case("five completions", lambda d: (d.normal(2, 5),)),
-        drawn_stability_case("a million from zero", lambda d: (1e6 + d.normal(3, 40),)),
+        drawn_case("as many prompts as completions", lambda draws: (draws.normal(3, 3),)),
+        drawn_case("five completions", lambda draws: (draws.normal(2, 5),)),
+        drawn_stability_case("a million from zero", lambda draws: (1e6 + draws.normal(3, 40),)),
     ),
     mistakes=(
         wrong_lines(

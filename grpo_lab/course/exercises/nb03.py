@@ -14,6 +14,7 @@ from torch.nn.functional import one_hot
 from grpo_lab.advantages import group_advantages
 from grpo_lab.course.exercise import (
     Case,
+    Draws,
     Exercise,
     drawn_case,
     drawn_stability_case,
@@ -25,8 +26,8 @@ from grpo_lab.course.exercise import (
 from grpo_lab.toys.sorting import repaired_reward, response_logprobs, surrogate_loss
 
 
-def _logp_and_responses(d, S, P, G, T, V):
-    return d.normal(S, P, T, V).log_softmax(-1), d.integers(V, S, P, G, T)
+def _logp_and_responses(draws: Draws, S, P, G, T, V):
+    return draws.normal(S, P, T, V).log_softmax(-1), draws.integers(V, S, P, G, T)
 
 
 RESPONSE_LOGPROBS = Exercise(
@@ -43,9 +44,11 @@ RESPONSE_LOGPROBS = Exercise(
             f64([[[[0.25, 0.75], [0.1, 0.9]]]]).log(),
             tensor([[[[0, 1], [0, 0]]]]),
         ),
-        drawn_case("two seeds, three prompts", lambda d: _logp_and_responses(d, 2, 3, 2, 4, 5)),
+        drawn_case("two seeds, three prompts", lambda draws: _logp_and_responses(draws, S=2, P=3, G=2, T=4, V=5)),
         stability_case("a number that is impossible", f64([[[[0.0, -float("inf")]]]]), tensor([[[[0], [1]]]])),
-        drawn_stability_case("300 positions, 100 numbers", lambda d: _logp_and_responses(d, 1, 3, 5, 300, 100)),
+        drawn_stability_case(
+            "300 positions, 100 numbers", lambda draws: _logp_and_responses(draws, S=1, P=3, G=5, T=300, V=100)
+        ),
     ),
     gradient_of=("logp",),
     mistakes=(
@@ -75,8 +78,8 @@ def losses_with(ratio: str, A: str = "advantages[:, None]") -> dict[str, str]:
     }
 
 
-def _moved_policy(d, B, T, spread=0.5):
-    return *d.updated_logps(B, T, scale=spread), d.normal(B)
+def _moved_policy(draws: Draws, B, T, spread=0.5):
+    return *draws.updated_logps(B, T, scale=spread), draws.normal(B)
 
 
 LOSSES = ("naive", "unclipped", "clipped")
@@ -93,13 +96,17 @@ SURROGATE_LOSS = Exercise(
         handwritten_case("half as likely, worse", DOWN, HALF, WORSE),
         handwritten_case("half as likely, worse, not clipped", DOWN, HALF, WORSE, loss="unclipped"),
         handwritten_case("two numbers, naive", f64([[0.5, 0.25]]).log(), f64([[0.5, 0.5]]).log(), BETTER, loss="naive"),
-        *(drawn_case(loss, lambda d: _moved_policy(d, 4, 3), loss=loss) for loss in LOSSES),
-        drawn_case("as many responses as numbers, a narrow clip", lambda d: _moved_policy(d, 4, 4), epsilon=0.05),
+        *(drawn_case(loss, lambda draws: _moved_policy(draws, B=4, T=3), loss=loss) for loss in LOSSES),
+        drawn_case(
+            "as many responses as numbers, a narrow clip", lambda draws: _moved_policy(draws, B=4, T=4), epsilon=0.05
+        ),
         stability_case(
             "one ratio of e^200, one of e^-200, better", f64([[-1.0, -201.0]]), f64([[-201.0, -1.0]]), BETTER
         ),
         stability_case("probabilities of e^-800", f64([[-800.0, -800.5]]), f64([[-800.1, -800.1]]), BETTER),
-        drawn_stability_case("ratios far from 1", lambda d: _moved_policy(d, 5, 7, 4.0), loss="unclipped"),
+        drawn_stability_case(
+            "ratios far from 1", lambda draws: _moved_policy(draws, B=5, T=7, spread=4.0), loss="unclipped"
+        ),
     ),
     gradient_of=("logp", "old_logp"),
     mistakes=(
@@ -131,9 +138,9 @@ REPAIRED_REWARD = Exercise(
         handwritten_case("one right number, repeated", tensor([[1, 2, 3]]), tensor([[2, 2, 2]])),
         handwritten_case("sorted, with a repetition", tensor([[1, 2, 1]]), tensor([[1, 1, 2]])),
         handwritten_case("nothing right, falling", tensor([[1, 1, 2]]), tensor([[9, 8, 7]])),
-        drawn_case("few numbers, many repetitions", lambda d: (d.integers(3, 8, 4), d.integers(3, 8, 4))),
+        drawn_case("few numbers, many repetitions", lambda draws: (draws.integers(3, 8, 4), draws.integers(3, 8, 4))),
         stability_case("large numbers", tensor([[4000, 0, 4000]]), tensor([[0, 4000, 4001]])),
-        drawn_stability_case("300 numbers", lambda d: (d.integers(100, 7, 300), d.integers(100, 7, 300))),
+        drawn_stability_case("300 numbers", lambda draws: (draws.integers(100, 7, 300), draws.integers(100, 7, 300))),
     ),
     mistakes=(
         wrong_lines("set-inclusion", {"3.9": "included = (copies[0] * (copies[1] > 0)).sum(-1)"}),

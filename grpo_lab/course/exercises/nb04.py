@@ -68,14 +68,19 @@ KL_EXACT = Exercise(
         handwritten_case("1/4 and 3/4, from a coin", f64([[[0.25, 0.75]]]).log(), f64([[[0.5, 0.5]]]).log()),
         handwritten_case("the same policy, all logits 1 higher", f64([[[1.0, 3.0]]]), f64([[[0.0, 2.0]]])),
         handwritten_case("two positions", f64([[[0.9, 0.1], [0.5, 0.5]]]).log(), f64([[[0.5, 0.5], [0.9, 0.1]]]).log()),
-        drawn_case("equal sizes on all axes", lambda d: (d.normal(3, 3, 3, scale=2.0), d.normal(3, 3, 3, scale=2.0))),
+        drawn_case(
+            "equal sizes on all axes",
+            lambda draws: (draws.normal(3, 3, 3, scale=2.0), draws.normal(3, 3, 3, scale=2.0)),
+        ),
         handwritten_case("a rare word, far rarer under the reference", f64([[[0.0, -10.0]]]), f64([[[0.0, -100.0]]])),
         handwritten_case(
             "a word of probability 1.5e-8, and a reference without it",
             f64([[[0.0, -18.0]]]),
             f64([[[0.0, -700.0]]]),
         ),
-        drawn_case("many rare words", lambda d: (d.normal(2, 3, 9, scale=8.0), d.normal(2, 3, 9, scale=40.0))),
+        drawn_case(
+            "many rare words", lambda draws: (draws.normal(2, 3, 9, scale=8.0), draws.normal(2, 3, 9, scale=40.0))
+        ),
         stability_case("a policy that is certain", f64([[[800.0, 0.0]]]), f64([[[0.0, 0.0]]])),
         stability_case("a reference that is certain", f64([[[0.0, 0.0]]]), f64([[[800.0, 0.0]]])),
         stability_case("a word that the reference never says", f64([[[0.0, 0.0, 1.0]]]), f64([[[0.0, -1e5, 1.0]]])),
@@ -106,14 +111,14 @@ KL_EXACT = Exercise(
 )
 
 
-def _batch(d, B, T):
-    return d.normal(B), *d.updated_logps(B, T), d.ragged(B, T)
+def _batch(draws: Draws, B, T):
+    return draws.normal(B), *draws.updated_logps(B, T), draws.ragged(B, T)
 
 
-def _with_holes(d, B, T):
+def _with_holes(draws: Draws, B, T):
     """Return inputs with NaN and infinities where nothing counts."""
-    rewards, logp, ref, _ = _batch(d, B, T)
-    mask = d.holes(B, T)
+    rewards, logp, ref, _ = _batch(draws, B, T)
+    mask = draws.holes(B, T)
     return rewards, padded(logp, mask), padded(ref, mask, -INF), mask
 
 
@@ -135,7 +140,7 @@ KL_IN_REWARD = Exercise(
             1.0,
         ),
         handwritten_case("no charge", f64([2.0]), f64([[-1.0]]), f64([[-3.0]]), YES, 0.0),
-        drawn_case("answers of different lengths", lambda d: (*_batch(d, 3, 5), 0.1)),
+        drawn_case("answers of different lengths", lambda draws: (*_batch(draws, 3, 5), 0.1)),
         stability_case(
             "minus infinity in the padding",
             f64([1.0]),
@@ -144,7 +149,9 @@ KL_IN_REWARD = Exercise(
             torch.tensor([[True, False]]),
             0.5,
         ),
-        drawn_stability_case("300 tokens, NaN wherever nothing counts", lambda d: (*_with_holes(d, 7, 300), 0.04)),
+        drawn_stability_case(
+            "300 tokens, NaN wherever nothing counts", lambda draws: (*_with_holes(draws, 7, 300), 0.04)
+        ),
     ),
     gradient_of=("logp", "ref_logp"),
     mistakes=(

@@ -4,6 +4,7 @@ import torch
 
 from grpo_lab.course.exercise import (
     NAN,
+    Draws,
     Exercise,
     drawn_case,
     drawn_stability_case,
@@ -29,20 +30,20 @@ MASK_OF_ONE = torch.ones(1, 1, dtype=torch.bool)
 MASK_OF_TWO = torch.ones(1, 2, dtype=torch.bool)
 
 
-def _ragged_logps(d, B, T):
-    return *d.updated_logps(B, T, scale=0.4), d.ragged(B, T)
+def _ragged_logps(draws: Draws, B, T):
+    return *draws.updated_logps(B, T, scale=0.4), draws.ragged(B, T)
 
 
-def _logps_with_holes(d, B, T):
-    return *d.updated_logps(B, T, scale=0.4), d.holes(B, T)
+def _logps_with_holes(draws: Draws, B, T):
+    return *draws.updated_logps(B, T, scale=0.4), draws.holes(B, T)
 
 
-def _logps_moved_one_way(d, B, T):
+def _logps_moved_one_way(draws: Draws, B, T):
     """Return a batch in which every token of the first row is 8 nats more likely than before, and all others less."""
-    logp = d.logp(B, T) - 0.1
+    logp = draws.logp(B, T) - 0.1
     old_logp = logp + 8
     old_logp[0] = logp[0] - 8
-    return logp, old_logp, d.holes(B, T)
+    return logp, old_logp, draws.holes(B, T)
 
 
 IMPORTANCE_RATIO = Exercise(
@@ -57,8 +58,10 @@ IMPORTANCE_RATIO = Exercise(
             "padding after one token", logp_row(0.4, 0.9), logp_row(0.2, 0.1), torch.tensor([[True, False]]), "sequence"
         ),
         handwritten_case("no token counts", logp_row(0.4, 0.9), logp_row(0.2, 0.1), ~MASK_OF_TWO, "sequence"),
-        drawn_case("tokens of rows of different lengths", lambda d: _ragged_logps(d, 3, 5)),
-        drawn_case("sequences of different lengths, one empty", lambda d: _logps_with_holes(d, 3, 5), level="sequence"),
+        drawn_case("tokens of rows of different lengths", lambda draws: _ragged_logps(draws, 3, 5)),
+        drawn_case(
+            "sequences of different lengths, one empty", lambda draws: _logps_with_holes(draws, 3, 5), level="sequence"
+        ),
         stability_case(
             "one token 30 nats likelier, one 30 less at e^-800",
             f64([[-0.5, -830.25]]),
@@ -67,10 +70,12 @@ IMPORTANCE_RATIO = Exercise(
             level="token",
         ),
         drawn_stability_case(
-            "300 tokens that all moved the same way", lambda d: _logps_moved_one_way(d, 3, 300), level="sequence"
+            "300 tokens that all moved the same way",
+            lambda draws: _logps_moved_one_way(draws, 3, 300),
+            level="sequence",
         ),
         drawn_stability_case(
-            "NaN wherever nothing counts", lambda d: nan_padded(*_logps_with_holes(d, 5, 9)), level="sequence"
+            "NaN wherever nothing counts", lambda draws: nan_padded(*_logps_with_holes(draws, 5, 9)), level="sequence"
         ),
     ),
     gradient_of=("logp", "old_logp"),
@@ -111,13 +116,13 @@ IMPORTANCE_RATIO = Exercise(
 )
 
 
-def _ratios(d, *shape):
-    return d.normal(*shape, scale=0.5).exp()
+def _ratios(draws: Draws, *shape):
+    return draws.normal(*shape, scale=0.5).exp()
 
 
-def _extreme_ratios(d, *shape):
+def _extreme_ratios(draws: Draws, *shape):
     """Return ratios between about e^-12 and e^12."""
-    return d.normal(*shape, scale=4.0).exp()
+    return draws.normal(*shape, scale=4.0).exp()
 
 
 CLIPPED_SURROGATE = Exercise(
@@ -129,17 +134,23 @@ CLIPPED_SURROGATE = Exercise(
         handwritten_case("a good token that became less likely", f64([[0.5]]), f64([1.0])),
         handwritten_case("more room above", f64([[1.25, 1.5, 0.75]]), f64([1.0]), epsilon=0.2, epsilon_high=0.28),
         handwritten_case("a bad token that became much likelier", f64([[6.0]]), f64([-1.0]), epsilon=0.2, delta=4.0),
-        drawn_case("one ratio per sequence", lambda d: (_ratios(d, 4, 1), d.normal(4)), epsilon=0.1),
-        drawn_case("an advantage for each token", lambda d: (_ratios(d, 3, 4), d.normal(3, 4)), epsilon_high=0.4),
+        drawn_case("one ratio per sequence", lambda draws: (_ratios(draws, 4, 1), draws.normal(4)), epsilon=0.1),
         drawn_case(
-            "all settings", lambda d: (2 * _ratios(d, 4, 7), d.normal(4)), epsilon=0.3, epsilon_high=0.5, delta=2.0
+            "an advantage for each token", lambda draws: (_ratios(draws, 3, 4), draws.normal(3, 4)), epsilon_high=0.4
+        ),
+        drawn_case(
+            "all settings",
+            lambda draws: (2 * _ratios(draws, 4, 7), draws.normal(4)),
+            epsilon=0.3,
+            epsilon_high=0.5,
+            delta=2.0,
         ),
         stability_case("no room above", f64([[1.1, 0.9, 1.5]]), f64([2.0]), epsilon=0.3, epsilon_high=0.0),
         stability_case("a word that has become impossible", f64([[0.0, 1.0], [0.0, 1.0]]), f64([1.0, -1.0])),
         stability_case("a million times as likely, or as unlikely", f64([[1e6, 1e-6], [1e6, 1e-6]]), f64([3.0, -2.0])),
         drawn_stability_case(
             "300 tokens and delta",
-            lambda d: (_extreme_ratios(d, 3, 300), d.normal(3, 300)),
+            lambda draws: (_extreme_ratios(draws, 3, 300), draws.normal(3, 300)),
             epsilon_high=0.28,
             delta=4.0,
         ),
@@ -167,13 +178,13 @@ EMPTY = torch.tensor([[False, False, False], [True, True, False]])
 ONE_TOKEN = torch.tensor([[False, False, False], [False, True, False]])
 
 
-def _values(d, B, T):
-    return d.normal(B, T), d.ragged(B, T)
+def _values(draws: Draws, B, T):
+    return draws.normal(B, T), draws.ragged(B, T)
 
 
-def _values_with_holes(d, B, T, filling=0.0):
-    mask = d.holes(B, T)
-    return padded(d.normal(B, T), mask, filling), mask
+def _values_with_holes(draws: Draws, B, T, filling=0.0):
+    mask = draws.holes(B, T)
+    return padded(draws.normal(B, T), mask, filling), mask
 
 
 AGGREGATE = Exercise(
@@ -193,23 +204,23 @@ AGGREGATE = Exercise(
         handwritten_case("sapo: one row without tokens", VALUES, EMPTY, "sapo"),
         handwritten_case("bnpo: no token at all", VALUES, torch.zeros(2, 3, dtype=torch.bool), "bnpo"),
         handwritten_case("luspo: one value per row", f64([[6.0], [2.0]]), MASK, "luspo"),
-        drawn_case("grpo", lambda d: (*_values_with_holes(d, 4, 6), "grpo")),
-        drawn_case("bnpo, as many rows as tokens", lambda d: (*_values(d, 5, 5), "bnpo")),
-        drawn_case("dr_grpo", lambda d: (*_values(d, 3, 4), "dr_grpo"), max_completion_length=7),
-        drawn_case("cispo", lambda d: (*_values(d, 3, 4), "cispo"), num_items=torch.tensor(31)),
+        drawn_case("grpo", lambda draws: (*_values_with_holes(draws, 4, 6), "grpo")),
+        drawn_case("bnpo, as many rows as tokens", lambda draws: (*_values(draws, 5, 5), "bnpo")),
+        drawn_case("dr_grpo", lambda draws: (*_values(draws, 3, 4), "dr_grpo"), max_completion_length=7),
+        drawn_case("cispo", lambda draws: (*_values(draws, 3, 4), "cispo"), num_items=torch.tensor(31)),
         handwritten_case("bnpo: 4 tokens of an update of 8", VALUES, MASK, "bnpo", num_items=8),
         handwritten_case("bnpo: one token", VALUES, ONE_TOKEN, "bnpo"),
         handwritten_case("dapo: an update of one token", VALUES, ONE_TOKEN, "dapo", num_items=1),
         handwritten_case(
             "dapo: an update of 0 tokens", VALUES, torch.zeros(2, 3, dtype=torch.bool), "dapo", num_items=0
         ),
-        drawn_case("vespo", lambda d: (*_values_with_holes(d, 3, 5), "vespo"), num_items=20.5),
+        drawn_case("vespo", lambda draws: (*_values_with_holes(draws, 3, 5), "vespo"), num_items=20.5),
         drawn_stability_case(
-            "grpo: 300 tokens, NaN in the padding", lambda d: (*_values_with_holes(d, 3, 300, NAN), "grpo")
+            "grpo: 300 tokens, NaN in the padding", lambda draws: (*_values_with_holes(draws, 3, 300, NAN), "grpo")
         ),
         drawn_stability_case(
             "dr_grpo: 300 tokens, NaN in the padding",
-            lambda d: (*_values_with_holes(d, 3, 300, NAN), "dr_grpo"),
+            lambda draws: (*_values_with_holes(draws, 3, 300, NAN), "dr_grpo"),
             max_completion_length=512,
             num_items=9000,
         ),
@@ -257,33 +268,33 @@ def loss_without_metrics(result, args, kwargs):
     return {"the result": result, "loss": loss if is_attached else "cut off from the policy"}
 
 
-def _batch(d, B, T):
+def _batch(draws: Draws, B, T):
     """Return logp, advantages, mask, old_logp, ref_logp of a policy that differs from the old one and the reference."""
-    logp, mask = d.logp(B, T) - 0.1, d.ragged(B, T)
-    old_logp, ref_logp = ((logp + d.normal(B, T, scale=0.3)).clamp(max=-0.01) for _ in range(2))
-    return logp, d.normal(B), mask, old_logp, ref_logp
+    logp, mask = draws.logp(B, T) - 0.1, draws.ragged(B, T)
+    old_logp, ref_logp = ((logp + draws.normal(B, T, scale=0.3)).clamp(max=-0.01) for _ in range(2))
+    return logp, draws.normal(B), mask, old_logp, ref_logp
 
 
-def _first_update_batch(d, B, T):
+def _first_update_batch(draws: Draws, B, T):
     """Return a batch of the first update, without old log-probabilities; the mask of its last row is empty."""
-    logp, advantages, _, _, ref_logp = _batch(d, B, T)
-    return logp, advantages, d.holes(B, T), None, ref_logp
+    logp, advantages, _, _, ref_logp = _batch(draws, B, T)
+    return logp, advantages, draws.holes(B, T), None, ref_logp
 
 
-def _batch_with_token_advantages(d, B, T):
-    logp, _, *logps = _batch(d, B, T)
-    return logp, d.normal(B, T), *logps
+def _batch_with_token_advantages(draws: Draws, B, T):
+    logp, _, *logps = _batch(draws, B, T)
+    return logp, draws.normal(B, T), *logps
 
 
-def _batch_with_holes(d, B, T):
+def _batch_with_holes(draws: Draws, B, T):
     """Return a batch whose log-probabilities outside the mask are finite and far from the policy's."""
-    logp, advantages, _, old_logp, ref_logp = _batch(d, B, T)
-    mask = d.holes(B, T)
+    logp, advantages, _, old_logp, ref_logp = _batch(draws, B, T)
+    mask = draws.holes(B, T)
     return padded(logp, mask, -9.0), advantages, mask, padded(old_logp, mask, -3.0), padded(ref_logp, mask, -5.0)
 
 
-def _float32_batch(d, B, T):
-    return tuple(x.float() if x.is_floating_point() else x for x in _batch_with_holes(d, B, T))
+def _float32_batch(draws: Draws, B, T):
+    return tuple(x.float() if x.is_floating_point() else x for x in _batch_with_holes(draws, B, T))
 
 
 LOGP, OLD = f64([[0.3]]).log(), f64([[0.2]]).log()
@@ -301,47 +312,57 @@ POLICY_LOSS = Exercise(
         handwritten_case(
             "a good token and a KL term", LOGP, f64([1.0]), MASK_OF_ONE, None, f64([[0.1]]).log(), beta=0.1
         ),
-        drawn_case("many completions", lambda d: _batch(d, 4, 6), beta=0.1),
+        drawn_case("many completions", lambda draws: _batch(draws, 4, 6), beta=0.1),
         drawn_case(
             "an advantage for each token",
-            lambda d: _batch_with_token_advantages(d, 3, 4),
+            lambda draws: _batch_with_token_advantages(draws, 3, 4),
             epsilon=0.1,
             epsilon_high=0.28,
         ),
-        drawn_case("one ratio per sequence", lambda d: _batch(d, 4, 6), epsilon=0.05, **SEQUENCE),
+        drawn_case("one ratio per sequence", lambda draws: _batch(draws, 4, 6), epsilon=0.05, **SEQUENCE),
         handwritten_case(
             "a bad token, now three times as likely", LOGP, f64([-1.0]), MASK_OF_ONE, f64([[0.1]]).log(), delta=2.0
         ),
-        drawn_case("another KL estimator", lambda d: _batch(d, 3, 4), beta=0.3, kl_estimator="k2"),
-        drawn_case("a KL term corrected by the ratio", lambda d: _batch(d, 3, 5), beta=0.3, kl_bias_correction=True),
+        drawn_case("another KL estimator", lambda draws: _batch(draws, 3, 4), beta=0.3, kl_estimator="k2"),
+        drawn_case(
+            "a KL term corrected by the ratio", lambda draws: _batch(draws, 3, 5), beta=0.3, kl_bias_correction=True
+        ),
         drawn_case(
             "the first update, one ratio per sequence, a corrected KL term",
-            lambda d: _first_update_batch(d, 3, 4),
+            lambda draws: _first_update_batch(draws, 3, 4),
             beta=0.3,
             kl_bias_correction=True,
             **SEQUENCE,
         ),
         drawn_case(
-            "bnpo, the first update, one row empty", lambda d: _first_update_batch(d, 3, 4), beta=0.04, loss_type="bnpo"
+            "bnpo, the first update, one row empty",
+            lambda draws: _first_update_batch(draws, 3, 4),
+            beta=0.04,
+            loss_type="bnpo",
         ),
-        drawn_case("dapo, part of an update", lambda d: _batch(d, 3, 5), loss_type="dapo", beta=0.1, num_items=40),
         drawn_case(
-            "dr_grpo", lambda d: _batch_with_token_advantages(d, 3, 5), loss_type="dr_grpo", max_completion_length=9
+            "dapo, part of an update", lambda draws: _batch(draws, 3, 5), loss_type="dapo", beta=0.1, num_items=40
+        ),
+        drawn_case(
+            "dr_grpo",
+            lambda draws: _batch_with_token_advantages(draws, 3, 5),
+            loss_type="dr_grpo",
+            max_completion_length=9,
         ),
         drawn_case(
             "luspo, one ratio per sequence",
-            lambda d: _batch_with_token_advantages(d, 3, 4),
+            lambda draws: _batch_with_token_advantages(draws, 3, 4),
             loss_type="luspo",
             epsilon=0.1,
             **SEQUENCE,
         ),
         drawn_stability_case(
             "300 tokens, a mask with holes",
-            lambda d: _batch_with_holes(d, 3, 300),
+            lambda draws: _batch_with_holes(draws, 3, 300),
             epsilon=0.1,
             epsilon_high=0.0,
         ),
-        drawn_stability_case("float32", lambda d: _float32_batch(d, 4, 30), loss_type="dapo", beta=0.1),
+        drawn_stability_case("float32", lambda draws: _float32_batch(draws, 4, 30), loss_type="dapo", beta=0.1),
     ),
     gradient_of=("logp", "old_logp", "ref_logp"),
     observations=loss_without_metrics,

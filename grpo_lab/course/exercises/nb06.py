@@ -85,8 +85,8 @@ FORMAT_FAULT = Exercise(
         ),
         handwritten_case("the end of thinking before and after it", "</think><think>so</think><answer>4</answer>"),
         handwritten_case("the second tag in place of the first", WELL_FORMED.replace(TAGS[0], TAGS[1])),
-        drawn_case("a word or a blank somewhere", lambda d: _with_insertion(d, "so", " ", "\n")),
-        drawn_case("one extra tag", lambda d: _with_insertion(d, *TAGS)),
+        drawn_case("a word or a blank somewhere", lambda draws: _with_insertion(draws, "so", " ", "\n")),
+        drawn_case("one extra tag", lambda draws: _with_insertion(draws, *TAGS)),
         stability_case("a long response", "<think>" + "so\n" * 5000 + "</think><answer>4</answer>" + "\n" * 5000),
         stability_case("a word after thousands of lines", WELL_FORMED + "\n" * 5000 + "so"),
     ),
@@ -485,24 +485,24 @@ def _policy_case(label: str, P: int, **settings) -> Case:
 DESIGN_REWARD = Exercise(
     function=design_reward,
     cases=(
-        _policy_case("a policy that mostly guesses", 40),
-        _policy_case("working is right one time in four", 40, worked_out_accuracy=0.25),
+        _policy_case("a policy that mostly guesses", P=40),
+        _policy_case("working is right one time in four", P=40, worked_out_accuracy=0.25),
         _policy_case(
-            "a hard task: working is right one time in twenty", 100, worked_out_accuracy=0.05, guess_accuracy=0.01
+            "a hard task: working is right one time in twenty", P=100, worked_out_accuracy=0.05, guess_accuracy=0.01
         ),
-        _policy_case("results that are worked out have a comma in them", 40, result_format=","),
-        _policy_case("the expected numbers have a comma in them", 40, expected_format=","),
-        _policy_case("some rows expect an empty text", 40, worked_out_accuracy=0.3, missing_answers=("", " ")),
+        _policy_case("results that are worked out have a comma in them", P=40, result_format=","),
+        _policy_case("the expected numbers have a comma in them", P=40, expected_format=","),
+        _policy_case("some rows expect an empty text", P=40, worked_out_accuracy=0.3, missing_answers=("", " ")),
         _policy_case(
             "the answer to some rows is not known",
-            40,
+            P=40,
             worked_out_accuracy=0.3,
             missing_answers=(None,),
             no_number_answer="None",
         ),
         _policy_case(
             "a policy that is nearly always right, and otherwise says None",
-            40,
+            P=40,
             worked_out_accuracy=0.95,
             no_number_answer="None",
         ),

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +16,7 @@ from grpo_lab.course.exercise import (
     Case,
     Draws,
     Exercise,
+    as_stability_case,
     drawn_case,
     drawn_stability_case,
     f64,
@@ -113,26 +113,38 @@ def _long_sequences(draws: Draws) -> tuple:
 READ_SEQUENCES = Exercise(
     function=read_sequences,
     cases=(
-        _sequences_case("one prompt token, then 'a', 'b' and the end", [[6, 3, 4, END]], 1),
-        _sequences_case("the policy sampled 'ab' in one token", [[6, 5, END, PAD]], 1),
-        _sequences_case("cut off", [[6, 3, 4, 5]], 1),
+        _sequences_case("one prompt token, then 'a', 'b' and the end", [[6, 3, 4, END]], prompt_length=1),
+        _sequences_case("the policy sampled 'ab' in one token", [[6, 5, END, PAD]], prompt_length=1),
+        _sequences_case("cut off", [[6, 3, 4, 5]], prompt_length=1),
         _sequences_case(
-            "one ended, one cut off, one ended on the last token", [[6, 3, END, PAD], [6, 4, 3, 3], [6, 3, 3, END]], 1
+            "one ended, one cut off, one ended on the last token",
+            [[6, 3, END, PAD], [6, 4, 3, 3], [6, 3, 3, END]],
+            prompt_length=1,
         ),
-        _sequences_case("something stands after the end", [[6, 3, END, 4, 4]], 1),
-        _sequences_case("padding is the end token", [[END, 6, 3, END, END], [6, 6, 4, 4, 4]], 2, pad=END),
-        _sequences_case("two kinds of end", [[6, 3, STOP, PAD], [6, 4, 4, END]], 1, ends=(END, STOP)),
-        _sequences_case("padding sampled as a word", [[6, 3, PAD, 4, END]], 1),
-        _sequences_case("ends at once", [[6, END, PAD], [6, 3, END]], 1),
-        _sequences_case("the prompt is an end token, and the completion is cut off", [[END, 3, 4, 5]], 1),
-        _sequences_case("an end token in the prompt, a long completion", [[END, 6, 3, 4, 5], [6, END, 4, 4, END]], 2),
+        _sequences_case("something stands after the end", [[6, 3, END, 4, 4]], prompt_length=1),
+        _sequences_case("padding is the end token", [[END, 6, 3, END, END], [6, 6, 4, 4, 4]], prompt_length=2, pad=END),
+        _sequences_case("two kinds of end", [[6, 3, STOP, PAD], [6, 4, 4, END]], prompt_length=1, ends=(END, STOP)),
+        _sequences_case("padding sampled as a word", [[6, 3, PAD, 4, END]], prompt_length=1),
+        _sequences_case("ends at once", [[6, END, PAD], [6, 3, END]], prompt_length=1),
+        _sequences_case("the prompt is an end token, and the completion is cut off", [[END, 3, 4, 5]], prompt_length=1),
         _sequences_case(
-            "the prompt ends its turns", [[3, STOP, 4, STOP, 5, 6], [3, END, 4, STOP, 5, END]], 4, ends=(END, STOP)
+            "an end token in the prompt, a long completion", [[END, 6, 3, 4, 5], [6, END, 4, 4, END]], prompt_length=2
         ),
         _sequences_case(
-            "another token than the tokenizer's ends it", [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]], 1, ends=(STOP,)
+            "the prompt ends its turns",
+            [[3, STOP, 4, STOP, 5, 6], [3, END, 4, STOP, 5, END]],
+            prompt_length=4,
+            ends=(END, STOP),
         ),
-        _sequences_case("a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], 1, ends=(END, 4)),
+        _sequences_case(
+            "another token than the tokenizer's ends it",
+            [[6, 3, END, 4, STOP], [6, END, PAD, 3, 4]],
+            prompt_length=1,
+            ends=(STOP,),
+        ),
+        _sequences_case(
+            "a word ends the completion", [[6, 3, 4, PAD], [6, 4, END, 3], [6, 3, 3, 3]], prompt_length=1, ends=(END, 4)
+        ),
         drawn_case("many rows", _padded_sequences),
         drawn_stability_case("300 tokens", _long_sequences),
     ),
@@ -222,9 +234,9 @@ def _rewards_and_config(rewards, G, scale="group", dtype=torch.float64):
     return torch.as_tensor(rewards, dtype=dtype), config
 
 
-def _drawn_rewards(d, P, G, scale="group", num_missing=0):
-    rewards = d.normal(P * G) + d.normal(P).repeat_interleave(G)
-    rewards[torch.randperm(P * G, generator=d.generator)[:num_missing]] = NAN
+def _drawn_rewards(draws: Draws, P, G, scale="group", num_missing=0):
+    rewards = draws.normal(P * G) + draws.normal(P).repeat_interleave(G)
+    rewards[torch.randperm(P * G, generator=draws.generator)[:num_missing]] = NAN
     return _rewards_and_config(rewards, G, scale)
 
 
@@ -250,9 +262,11 @@ COMPUTE_ADVANTAGES = Exercise(
         handwritten_case(
             "two prompts of unlike spread, one spread for all", *_rewards_and_config([1.0, 0.0, 10.0, 0.0], 2, "batch")
         ),
-        drawn_case("many prompts", lambda d: _drawn_rewards(d, 3, 4)),
-        drawn_case("one spread for all", lambda d: _drawn_rewards(d, 3, 5, "batch")),
-        drawn_case("one spread for all, some NaN", lambda d: _drawn_rewards(d, 3, 5, "batch", num_missing=4)),
+        drawn_case("many prompts", lambda draws: _drawn_rewards(draws, P=3, G=4)),
+        drawn_case("one spread for all", lambda draws: _drawn_rewards(draws, P=3, G=5, scale="batch")),
+        drawn_case(
+            "one spread for all, some NaN", lambda draws: _drawn_rewards(draws, P=3, G=5, scale="batch", num_missing=4)
+        ),
         stability_case("rewards that differ by 1e-6", *_rewards_and_config([0.0, 1e-6, 3e-6, 0.0, 0.0, 2e-6], 3)),
         stability_case("float32, rewards near 10000", *_rewards_and_config(REWARDS_NEAR_10000, 4, dtype=torch.float32)),
         stability_case(
@@ -264,7 +278,8 @@ COMPUTE_ADVANTAGES = Exercise(
             "two rewards in all, one spread for all", *_rewards_and_config([1.0, 0.0, NAN, NAN], 2, "batch")
         ),
         drawn_stability_case(
-            "15 prompts, one spread for all, many NaN", lambda d: _drawn_rewards(d, 15, 7, "batch", num_missing=40)
+            "15 prompts, one spread for all, many NaN",
+            lambda draws: _drawn_rewards(draws, P=15, G=7, scale="batch", num_missing=40),
         ),
     ),
     mistakes=(
@@ -289,19 +304,19 @@ COMPUTE_ADVANTAGES = Exercise(
 )
 
 
-def _unit_case(label, loss_type, mask_rows, rows, num_items, **settings):
+def _unit_microbatch_case(label, loss_type, mask_rows, num_rows, num_items, **settings):
     """Return a case with advantages of 1 and no old policy, in which each token under the mask adds -1 to the loss."""
 
     def build(seed: int) -> tuple[tuple, dict]:
         mask = torch.tensor(mask_rows)
         logp = f64([[-1.0] * mask.shape[1]] * len(mask))
         advantages = torch.ones(len(mask), dtype=torch.float64)
-        return (logp, advantages, mask, rows, num_items), {"loss_type": loss_type, **settings}
+        return (logp, advantages, mask, num_rows, num_items), {"loss_type": loss_type, **settings}
 
     return Case(build, label)
 
 
-def _drawn_case(label, loss_type, B, T, dtype=torch.float64, **settings):
+def _drawn_microbatch_case(label, loss_type, B, T, dtype=torch.float64, **settings):
     """Return a case with a drawn micro-batch of B rows, from an update with 5 more rows and 17 more tokens."""
 
     def build(seed: int) -> tuple[tuple, dict]:
@@ -320,19 +335,38 @@ ONE, TWO, THREE = [True, False, False], [True, True, False], [True, True, True]
 MICROBATCH_LOSS = Exercise(
     function=microbatch_loss,
     cases=(
-        _unit_case("grpo: one row of four", "grpo", [THREE], 4, 9),
-        _unit_case("grpo: three rows of four", "grpo", [ONE, TWO, THREE], 4, 9),
-        _unit_case("dapo: one row, 2 tokens of 8", "dapo", [TWO], 4, 8),
-        _unit_case("dr_grpo: two rows of six", "dr_grpo", [TWO, THREE], 6, 12, max_completion_length=10),
-        _unit_case("bnpo: two rows of four, all full", "bnpo", [THREE, THREE], 4, 12),
-        _drawn_case("grpo", "grpo", 3, 4),
-        _drawn_case("cispo", "cispo", 3, 4, epsilon_high=2.0),
-        _drawn_case("luspo, one ratio per sequence", "luspo", 3, 4, importance_sampling_level="sequence"),
-        _drawn_case("grpo, another clip range", "grpo", 3, 4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
-        _drawn_case("vespo, one row of many", "vespo", 1, 4, beta=0.7),
-        _unit_case("luspo: two rows of four, one without tokens", "luspo", [TWO, [False] * 3], 4, 7),
-        replace(_unit_case("grpo: no tokens", "grpo", [[False] * 3] * 2, 5, 7), tested_property="stability"),
-        replace(_drawn_case("grpo, 300 tokens", "grpo", 5, 300), tested_property="stability"),
+        _unit_microbatch_case("grpo: one row of four", "grpo", mask_rows=[THREE], num_rows=4, num_items=9),
+        _unit_microbatch_case("grpo: three rows of four", "grpo", mask_rows=[ONE, TWO, THREE], num_rows=4, num_items=9),
+        _unit_microbatch_case("dapo: one row, 2 tokens of 8", "dapo", mask_rows=[TWO], num_rows=4, num_items=8),
+        _unit_microbatch_case(
+            "dr_grpo: two rows of six",
+            "dr_grpo",
+            mask_rows=[TWO, THREE],
+            num_rows=6,
+            num_items=12,
+            max_completion_length=10,
+        ),
+        _unit_microbatch_case(
+            "bnpo: two rows of four, all full", "bnpo", mask_rows=[THREE, THREE], num_rows=4, num_items=12
+        ),
+        _drawn_microbatch_case("grpo", "grpo", B=3, T=4),
+        _drawn_microbatch_case("cispo", "cispo", B=3, T=4, epsilon_high=2.0),
+        _drawn_microbatch_case(
+            "luspo, one ratio per sequence", "luspo", B=3, T=4, importance_sampling_level="sequence"
+        ),
+        _drawn_microbatch_case("grpo, another clip range", "grpo", B=3, T=4, epsilon=0.05, epsilon_high=0.5, delta=1.6),
+        _drawn_microbatch_case("vespo, one row of many", "vespo", B=1, T=4, beta=0.7),
+        _unit_microbatch_case(
+            "luspo: two rows of four, one without tokens",
+            "luspo",
+            mask_rows=[TWO, [False] * 3],
+            num_rows=4,
+            num_items=7,
+        ),
+        as_stability_case(
+            _unit_microbatch_case("grpo: no tokens", "grpo", mask_rows=[[False] * 3] * 2, num_rows=5, num_items=7)
+        ),
+        as_stability_case(_drawn_microbatch_case("grpo, 300 tokens", "grpo", B=5, T=300)),
     ),
     gradient_of=("logp",),
     observations=loss_without_metrics,
@@ -420,10 +454,10 @@ STEP_IF_FINITE = Exercise(
         _step_case("a gradient that is infinite", [[INF, -0.4]]),
         _step_case("a loss that is infinite", [[0.3, -0.4]], loss=INF),
         _step_case("a loss that is NaN, with Adam", [[0.3], [0.2]], loss=NAN, optimizer_name="adam"),
-        _step_case("two parameters", lambda d: [d.normal(3), d.normal(2)], max_grad_norm=0.7),
+        _step_case("two parameters", lambda draws: [draws.normal(3), draws.normal(2)], max_grad_norm=0.7),
         _step_case(
             "two parameters, with Adam",
-            lambda d: [d.normal(2, 3), d.normal(4)],
+            lambda draws: [draws.normal(2, 3), draws.normal(4)],
             max_grad_norm=0.3,
             optimizer_name="adam",
         ),
@@ -585,14 +619,20 @@ def _training_case(
 TRAIN_BY_GRPO = Exercise(
     function=train_by_grpo,
     cases=(
-        _training_case("one step, one update", 1, num_iterations=1),
-        _training_case("one step, three updates, a narrow clip", 1, num_iterations=3, epsilon=0.05),
-        _training_case("as many prompts as completions", 1, num_prompts=4),
-        _training_case("a gradient was left over", 1, initial_gradient=1.0),
-        _training_case("two steps", 2, num_prompts=2, length=6, num_generations=6),
+        _training_case("one step, one update", steps=1, num_iterations=1),
+        _training_case("one step, three updates, a narrow clip", steps=1, num_iterations=3, epsilon=0.05),
+        _training_case("as many prompts as completions", steps=1, num_prompts=4),
+        _training_case("a gradient was left over", steps=1, initial_gradient=1.0),
+        _training_case("two steps", steps=2, num_prompts=2, length=6, num_generations=6),
         *(
             _training_case(
-                f"a whole training, number {n}", 30, 7, length=2, learning_rate=0.2, seed_offset=n, num_generations=16
+                f"a whole training, number {n}",
+                steps=30,
+                num_prompts=7,
+                length=2,
+                learning_rate=0.2,
+                seed_offset=n,
+                num_generations=16,
             )
             for n in (1, 2, 3)
         ),
@@ -724,22 +764,34 @@ def _pool_case(
 DYNAMIC_SAMPLING = Exercise(
     function=dynamic_sampling,
     cases=(
-        _pool_case("every group teaches", 12, 3, success_rates=(0.5,), G=16),
-        _pool_case("a third is too easy, a third too hard", 60, 4),
-        _pool_case("hard prompts: nearly all groups are wrong", 80, 3, success_rates=(0.0, 0.1)),
-        _pool_case("easy prompts: nearly all groups are right", 80, 3, success_rates=(0.9, 1.0)),
-        _pool_case("the prompts run out", 20, 12, success_rates=(0.0, 0.0, 0.5)),
-        _pool_case("the last round brings more than is needed", 90, 12, success_rates=(0.0, 0.5, 0.5, 0.5), G=6),
-        _pool_case("two rounds and a half", 30, 12, success_rates=(0.05, 0.5), G=8),
-        _pool_case("as many completions as prompts of a batch", 60, 5, G=5),
-        _pool_case("rewards of 0.7 and -0.1", 60, 4, reward_values=(0.7, -0.1), G=6),
-        _pool_case("rewards that differ by a thousandth", 60, 4, reward_values=(0.501, 0.5), G=5),
-        _pool_case("some rewards do not apply", 90, 5, missing_rate=0.5, G=3),
-        replace(
-            _pool_case("rewards of 0.1 and 0.7 in float32", 60, 6, reward_values=(0.1, 0.7), G=7, dtype=torch.float32),
-            tested_property="stability",
+        _pool_case("every group teaches", num_prompts=12, size=3, success_rates=(0.5,), G=16),
+        _pool_case("a third is too easy, a third too hard", num_prompts=60, size=4),
+        _pool_case("hard prompts: nearly all groups are wrong", num_prompts=80, size=3, success_rates=(0.0, 0.1)),
+        _pool_case("easy prompts: nearly all groups are right", num_prompts=80, size=3, success_rates=(0.9, 1.0)),
+        _pool_case("the prompts run out", num_prompts=20, size=12, success_rates=(0.0, 0.0, 0.5)),
+        _pool_case(
+            "the last round brings more than is needed",
+            num_prompts=90,
+            size=12,
+            success_rates=(0.0, 0.5, 0.5, 0.5),
+            G=6,
         ),
-        replace(_pool_case("no group teaches anything", 20, 6, success_rates=(0.0, 1.0)), tested_property="stability"),
+        _pool_case("two rounds and a half", num_prompts=30, size=12, success_rates=(0.05, 0.5), G=8),
+        _pool_case("as many completions as prompts of a batch", num_prompts=60, size=5, G=5),
+        _pool_case("rewards of 0.7 and -0.1", num_prompts=60, size=4, reward_values=(0.7, -0.1), G=6),
+        _pool_case("rewards that differ by a thousandth", num_prompts=60, size=4, reward_values=(0.501, 0.5), G=5),
+        _pool_case("some rewards do not apply", num_prompts=90, size=5, missing_rate=0.5, G=3),
+        as_stability_case(
+            _pool_case(
+                "rewards of 0.1 and 0.7 in float32",
+                num_prompts=60,
+                size=6,
+                reward_values=(0.1, 0.7),
+                G=7,
+                dtype=torch.float32,
+            )
+        ),
+        as_stability_case(_pool_case("no group teaches anything", num_prompts=20, size=6, success_rates=(0.0, 1.0))),
     ),
     observations=after_sampling,
     mistakes=(

@@ -3,11 +3,19 @@
 import math
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.exercise import Exercise, drawn_case, handwritten_case, stability_case, wrong_function, wrong_lines
+from grpo_lab.course.exercise import (
+    Draws,
+    Exercise,
+    drawn_case,
+    handwritten_case,
+    stability_case,
+    wrong_function,
+    wrong_lines,
+)
 from grpo_lab.evaluate import pass_at_k
 
 
-def _counts(draws, largest: int) -> tuple[int, int, int]:
+def _counts(draws: Draws, largest: int) -> tuple[int, int, int]:
     """Draw n up to `largest`, c and k, with 0 < c < n and 1 < k < n - c: none is at an end of its range."""
     n = 8 + int(draws.integers(largest - 7, 1))
     c = 1 + int(draws.integers(n // 2, 1))
@@ -24,8 +32,8 @@ PASS_AT_K = Exercise(
         handwritten_case("all are right", 4, 4, 2),
         handwritten_case("more are drawn than are wrong", 4, 2, 3),
         handwritten_case("all are drawn", 5, 1, 5),
-        drawn_case("up to 20 samples", lambda d: _counts(d, 20)),
-        drawn_case("up to 100 samples", lambda d: _counts(d, 100)),
+        drawn_case("up to 20 samples", lambda draws: _counts(draws, 20)),
+        drawn_case("up to 100 samples", lambda draws: _counts(draws, 100)),
         stability_case("4,000 samples, of which 3 are right", 4000, 3, 1000),
         stability_case("4,000 samples, of which half are right", 4000, 2000, 5),
     ),
@@ -76,8 +84,8 @@ SAMPLES_UNTIL_RIGHT = Exercise(
         handwritten_case("all are right", 8, 8, 5),
         handwritten_case("the limit is 1", 8, 3, 1),
         handwritten_case("as many as there are", 8, 2, 8),
-        drawn_case("up to 20 samples", lambda d: _counts(d, 20)),
-        drawn_case("up to 100 samples", lambda d: _counts(d, 100)),
+        drawn_case("up to 20 samples", lambda draws: _counts(draws, 20)),
+        drawn_case("up to 100 samples", lambda draws: _counts(draws, 100)),
         stability_case("400 samples, of which 3 are right", 400, 3, 60),
     ),
     mistakes=(

@@ -50,7 +50,7 @@ STOCHASTIC_ROUND = Exercise(
         handwritten_case("a single number, without an axis", tensor(1 + 1 / 512), tensor(0.125)),
         handwritten_case("noise zero", tensor([1 + 1 / 512, 1.0, -1 - 1 / 512, 0.0]), tensor([0.0, 0.0, 0.0, 0.0])),
         drawn_case("weights after a small update", _updates),
-        drawn_case("many numbers", lambda d: _with_noise(d, d.normal(200))),
+        drawn_case("many numbers", lambda draws: _with_noise(draws, draws.normal(200))),
         stability_case(
             "beyond the largest number of bf16", tensor([3.4e38, -3.4e38, 3.4e38]), tensor([0.0, 0.5, 0.99])
         ),

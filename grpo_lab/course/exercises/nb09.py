@@ -51,7 +51,7 @@ def learn_to_stop(
     return table - learning_rate * policy.grad
 
 
-def _completions(draws, B: int, T: int, V: int):
+def _completions(draws: Draws, B: int, T: int, V: int):
     ids = draws.integers(V, B, T)
     ids[:, 0] = 2  # no completion consists of the end token alone
     ids[0] = ids[0].clamp(min=2)  # the first completion has no end token
@@ -69,8 +69,10 @@ LEARN_TO_STOP = Exercise(
             "one ends, one does not", ZEROS, torch.tensor([[2, END, END], [2, 2, 2]]), f64([1.0, -1.0]), END, 0.5
         ),
         handwritten_case("ends at once", ZEROS, torch.tensor([[END, END], [2, END]]), f64([0.5, -2.0]), END),
-        drawn_case("five completions of different lengths", lambda d: _completions(d, 5, 6, 5)),
-        drawn_case("as many completions as tokens", lambda d: _completions(d, 4, 4, 3), learning_rate=0.25),
+        drawn_case("five completions of different lengths", lambda draws: _completions(draws, B=5, T=6, V=5)),
+        drawn_case(
+            "as many completions as tokens", lambda draws: _completions(draws, B=4, T=4, V=3), learning_rate=0.25
+        ),
     ),
     planted=("eos-trimmed",),
     mistakes=(
@@ -125,7 +127,7 @@ for beta in (0.0, 100.0):
         handwritten_case("one prompt, two answers, two steps", f64([[0.0, 0.0]]), f64([[1.0, 0.0]]), 1.0, 1.0, 2),
         handwritten_case("a strong penalty, three steps", f64([[1.0, 0.0]]), f64([[0.0, 1.0]]), 4.0, 0.5, 3),
         handwritten_case("no penalty", f64([[1.0, 0.0, 0.5]]), f64([[0.0, 1.0, 2.0]]), 0.0, 0.5, 3),
-        drawn_case("three prompts, five steps", lambda d: (d.normal(3, 4), d.normal(3, 4), 0.7, 0.5, 5)),
+        drawn_case("three prompts, five steps", lambda draws: (draws.normal(3, 4), draws.normal(3, 4), 0.7, 0.5, 5)),
     ),
     planted=("ref-not-frozen",),
     mistakes=(
@@ -169,7 +171,7 @@ def many_small_steps(
     return master.detach().bfloat16()
 
 
-def _far_targets(draws, N: int, D: int, learning_rate: float, steps: int):
+def _far_targets(draws: Draws, N: int, D: int, learning_rate: float, steps: int):
     """Return weights from 1 to 2, and targets so far away that no gradient changes its sign."""
     weights = 1.25 + draws.normal(D).abs().clamp(max=0.5)
     inputs = torch.eye(D).repeat(N // D, 1)
@@ -189,8 +191,13 @@ for rate in (1e-4, 1e-2):  # one weight, from 1 towards 9
         handwritten_case("one weight, far too small", ONE, torch.ones(1, 1), torch.tensor([9.0]), 1e-4, 64),
         handwritten_case("one weight, far too large", 1.5 * ONE, torch.ones(1, 1), torch.tensor([-9.0]), 1e-5, 200),
         handwritten_case("one large step", ONE, torch.full((1, 1), 2.0), torch.tensor([9.0]), 0.05, 1),
-        drawn_case("three weights, many small steps", lambda d: _far_targets(d, 6, 3, 1e-4, 150)),
-        drawn_case("two weights, three large steps", lambda d: _far_targets(d, 4, 2, 0.1, 3)),
+        drawn_case(
+            "three weights, many small steps",
+            lambda draws: _far_targets(draws, N=6, D=3, learning_rate=1e-4, steps=150),
+        ),
+        drawn_case(
+            "two weights, three large steps", lambda draws: _far_targets(draws, N=4, D=2, learning_rate=0.1, steps=3)
+        ),
     ),
     tolerance=0.01,  # about the spacing of bfloat16 between 1 and 2, so that a forward pass in float32 is right, too
     planted=("pure-bf16-adamw",),
@@ -307,10 +314,10 @@ model = nn.Sequential(nn.Embedding.from_pretrained(torch.eye(7)), nn.Dropout(0.9
 print([held_out_accuracy(model, numbers, numbers) for _ in range(3)])
 """,
     cases=(
-        _sum_case("one token, two prompts", 2, 2, 1, num_wrong=0),
-        _sum_case("three tokens, one of four wrong", 4, 2, 3, num_wrong=1),
-        _sum_case("the model was not in training", 4, 3, 2, num_wrong=3, is_training=False),
-        _sum_case("half of ten wrong", 10, 4, 2, num_wrong=5),
+        _sum_case("one token, two prompts", N=2, P=2, T=1, num_wrong=0),
+        _sum_case("three tokens, one of four wrong", N=4, P=2, T=3, num_wrong=1),
+        _sum_case("the model was not in training", N=4, P=3, T=2, num_wrong=3, is_training=False),
+        _sum_case("half of ten wrong", N=10, P=4, T=2, num_wrong=5),
         _dropout_case("a model with dropout"),
         _dropout_case("dropout in a module of a module", is_nested=True),
         _dropout_case("an embedding that is frozen", is_frozen=True),
@@ -376,7 +383,7 @@ def train_on_batch(
     return policy.detach(), ratios
 
 
-def _batch(draws, P: int, G: int, T: int, V: int, temperature: float, learning_rate: float, steps: int):
+def _drawn_batch(draws: Draws, P: int, G: int, T: int, V: int, temperature: float, learning_rate: float, steps: int):
     logits, answers = draws.normal(P, T, V), draws.integers(V, P * G, T)
     recorded = (logits / temperature).log_softmax(-1).repeat_interleave(G, dim=0)
     old_logp = recorded.gather(-1, answers[..., None])[..., 0]
@@ -384,7 +391,7 @@ def _batch(draws, P: int, G: int, T: int, V: int, temperature: float, learning_r
     return logits, answers, old_logp, rewards, temperature, learning_rate, steps
 
 
-def _two_prompts(temperature: float, steps: int):
+def _two_prompt_batch(temperature: float, steps: int):
     """Return a batch with an easy prompt and a hard one, in which both answers have probability 1/2."""
     answers = torch.tensor([[0], [1], [0], [1]])
     old_logp = f64([[0.5]] * 4).log()
@@ -400,11 +407,20 @@ for rewards in (torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([5.0, 4.0, 0.0,
     print(train_on_batch(logits, answers, old_logp, rewards, 2.0, 0.5, 4))
 """,
     cases=(
-        handwritten_case("two prompts, one update, temperature 1", *_two_prompts(1.0, 1)),
-        handwritten_case("two prompts, two updates, temperature 2", *_two_prompts(2.0, 2)),
-        drawn_case("three prompts, temperature 1", lambda d: _batch(d, 3, 4, 2, 5, 1.0, 0.5, 2)),
-        drawn_case("one prompt, temperature 0.7", lambda d: _batch(d, 1, 6, 3, 4, 0.7, 2.0, 3)),
-        drawn_case("four prompts, temperature 1.5", lambda d: _batch(d, 4, 4, 3, 4, 1.5, 4.0, 4)),
+        handwritten_case("two prompts, one update, temperature 1", *_two_prompt_batch(temperature=1.0, steps=1)),
+        handwritten_case("two prompts, two updates, temperature 2", *_two_prompt_batch(temperature=2.0, steps=2)),
+        drawn_case(
+            "three prompts, temperature 1",
+            lambda draws: _drawn_batch(draws, P=3, G=4, T=2, V=5, temperature=1.0, learning_rate=0.5, steps=2),
+        ),
+        drawn_case(
+            "one prompt, temperature 0.7",
+            lambda draws: _drawn_batch(draws, P=1, G=6, T=3, V=4, temperature=0.7, learning_rate=2.0, steps=3),
+        ),
+        drawn_case(
+            "four prompts, temperature 1.5",
+            lambda draws: _drawn_batch(draws, P=4, G=4, T=3, V=4, temperature=1.5, learning_rate=4.0, steps=4),
+        ),
     ),
     planted=("group-mixed", "temperature-mismatch"),
     mistakes=(

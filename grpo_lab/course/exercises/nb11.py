@@ -115,14 +115,14 @@ def episodes_of(*texts: str) -> list[list[tuple[str, list[int]]]]:
     ]
 
 
-def _drawn_episodes(d: Draws, B: int, max_turns: int, below: int) -> tuple:
+def _drawn_episodes(draws: Draws, B: int, max_turns: int, below: int) -> tuple:
     """Return an episode of one turn and B drawn ones: at most `max_turns` turns, each of fewer than `below` tokens."""
 
     def tokens():
-        return d.integers(50, int(d.integers(below, 1))).tolist()
+        return draws.integers(50, int(draws.integers(below, 1))).tolist()
 
     episodes = [
-        [(("policy", "environment")[k % 2], tokens()) for k in range(1 + int(d.integers(max_turns, 1)))]
+        [(("policy", "environment")[k % 2], tokens()) for k in range(1 + int(draws.integers(max_turns, 1)))]
         for _ in range(B)
     ]
     return [[("policy", [7, 8, 9])], *episodes], PAD
@@ -153,8 +153,8 @@ EPISODE_MASKS = Exercise(
         handwritten_case("the environment says nothing", episodes_of("P 3 E P 4", "P 5 E 6 P 7"), PAD),
         handwritten_case("an empty episode", episodes_of("", "P 3 E 4"), PAD),
         handwritten_case("another padding", episodes_of("P 3", "P 4 5"), 9),
-        drawn_case("several episodes", lambda d: _drawn_episodes(d, 5, 4, 4)),
-        drawn_stability_case("many long episodes", lambda d: _drawn_episodes(d, 12, 9, 12)),
+        drawn_case("several episodes", lambda draws: _drawn_episodes(draws, B=5, max_turns=4, below=4)),
+        drawn_stability_case("many long episodes", lambda draws: _drawn_episodes(draws, B=12, max_turns=9, below=12)),
     ),
     mistakes=(
         wrong_lines("replies-pushed", {"[wrote]": "policy_mask[b, t] = True"}),
@@ -196,11 +196,11 @@ def _reply_case(label: str, ids: list[int], reply: str, mask: list[bool] | None 
     return handwritten_case(label, ids, mask or [True] * len(ids), reply, BeginTokenTokenizer())
 
 
-def _drawn_reply(d: Draws, length: int) -> tuple:
+def _drawn_reply(draws: Draws, length: int) -> tuple:
     pieces = ["a", "b", " ", "ab", "<think>"]
-    reply = "".join(pieces[i] for i in d.integers(5, length).tolist())
-    ids = (3 + d.integers(5, length)).tolist()
-    return ids, d.integers(2, length).bool().tolist(), reply, BeginTokenTokenizer()
+    reply = "".join(pieces[i] for i in draws.integers(5, length).tolist())
+    ids = (3 + draws.integers(5, length)).tolist()
+    return ids, draws.integers(2, length).bool().tolist(), reply, BeginTokenTokenizer()
 
 
 def after_appending(result, args, kwargs):
@@ -223,8 +223,8 @@ APPEND_REPLY = Exercise(
         _reply_case("the environment says nothing", [3, 4], ""),
         _reply_case("nothing is written yet", [], "ab a"),
         _reply_case("the reply begins and ends with a blank", [3, 4], " a "),
-        drawn_case("a longer episode", lambda d: _drawn_reply(d, 9)),
-        drawn_stability_case("hundreds of tokens", lambda d: _drawn_reply(d, 400)),
+        drawn_case("a longer episode", lambda draws: _drawn_reply(draws, length=9)),
+        drawn_stability_case("hundreds of tokens", lambda draws: _drawn_reply(draws, length=400)),
     ),
     observations=after_appending,
     mistakes=(
@@ -245,11 +245,11 @@ def call_text(*contents: str) -> str:
 ADD, LOOK = '{"name": "add", "arguments": {"a": 17, "b": 58}}', '{"name": "look", "arguments": {"word": "rain"}}'
 
 
-def _calls(d: Draws) -> tuple:
+def _calls(draws: Draws) -> tuple:
     malformed = ['{"name": "add"', "add(17, 58)", '{"arguments": {}}', "[1, 2]", '{"name": 3, "arguments": {}}', "17"]
     well_formed = [ADD, LOOK, '{"name": "now"}', '{"arguments": {"x": "a\\nb"}, "name": "write"}']
     contents = well_formed + malformed
-    chosen = [contents[i] for i in d.integers(len(contents), 6).tolist()]
+    chosen = [contents[i] for i in draws.integers(len(contents), 6).tolist()]
     return ("I look. " + " Then ".join(map(call_text, chosen)) + "\nDone.",)
 
 
@@ -337,10 +337,10 @@ READ_TOOL_CALLS = Exercise(
 )
 
 
-def _drawn_turns(d: Draws, P: int, G: int, K: int, states: int) -> tuple:
+def _drawn_turns(draws: Draws, P: int, G: int, K: int, states: int) -> tuple:
     """Return rewards, which are NaN where there is no turn; the mask of turns, of which one row is full; and states."""
-    mask = torch.stack([d.ragged(G, K) for _ in range(P)])
-    return d.normal(P, G, K).masked_fill(~mask, NAN), mask, d.integers(states, P, G, K)
+    mask = torch.stack([draws.ragged(G, K) for _ in range(P)])
+    return draws.normal(P, G, K).masked_fill(~mask, NAN), mask, draws.integers(states, P, G, K)
 
 
 def reward_of_the_turn_alone(turn_rewards, turn_mask, states=None, gamma=1.0):
@@ -371,15 +371,17 @@ TURN_ADVANTAGES = Exercise(
         ),
         handwritten_case("a discount", f64([[[0.0, 1.0], [1.0, 0.0]]]), FULL_MASK, None, 0.5),
         handwritten_case("all earn the same", f64([[[0.0, 1.0], [0.0, 1.0]]]), FULL_MASK),
-        drawn_case("two groups, ragged", lambda d: _drawn_turns(d, 2, 4, 3, 3)),
-        drawn_case("by turn, discounted", lambda d: (*_drawn_turns(d, 2, 4, 3, 3)[:2], None, 0.9)),
-        drawn_case("turns with gaps between them", lambda d: (d.normal(1, 4, 3), d.holes(4, 3)[None])),
+        drawn_case("two groups, ragged", lambda draws: _drawn_turns(draws, P=2, G=4, K=3, states=3)),
+        drawn_case("by turn, discounted", lambda draws: (*_drawn_turns(draws, P=2, G=4, K=3, states=3)[:2], None, 0.9)),
+        drawn_case("turns with gaps between them", lambda draws: (draws.normal(1, 4, 3), draws.holes(4, 3)[None])),
         stability_case(
             "equal rewards that leave a residue in a mean",
             f64([[[0.1], [0.1], [0.1]]]),
             torch.ones(1, 3, 1, dtype=torch.bool),
         ),
-        drawn_stability_case("twenty episodes of six turns", lambda d: (*_drawn_turns(d, 3, 20, 6, 5), 0.9)),
+        drawn_stability_case(
+            "twenty episodes of six turns", lambda draws: (*_drawn_turns(draws, P=3, G=20, K=6, states=5), 0.9)
+        ),
     ),
     mistakes=(
         wrong_lines("own-episode-kept", {"11.8": "in_baseline = same_state"}),
@@ -605,24 +607,54 @@ def _playing_case(
 LEARN_BY_PLAYING = Exercise(
     function=learn_by_playing,
     cases=(
-        _playing_case("three numbers, two guesses", 3, 2, 30, 0.2, 0.62),
-        _playing_case("an environment that says found to every guess", 3, 2, 3, 0.1, world_class=AlwaysFoundWorld),
         _playing_case(
-            "one secret is always found, the other never", 3, 2, 3, 0.1, world_class=OnlySecretOneWorld, secrets=[1, 3]
+            "three numbers, two guesses",
+            numbers=3,
+            guesses=2,
+            steps=30,
+            learning_rate=0.2,
+            required_win_probability=0.62,
+        ),
+        _playing_case(
+            "an environment that says found to every guess",
+            numbers=3,
+            guesses=2,
+            steps=3,
+            learning_rate=0.1,
+            world_class=AlwaysFoundWorld,
+        ),
+        _playing_case(
+            "one secret is always found, the other never",
+            numbers=3,
+            guesses=2,
+            steps=3,
+            learning_rate=0.1,
+            world_class=OnlySecretOneWorld,
+            secrets=[1, 3],
         ),
         _playing_case(
             "as many of the same secret as episodes of a group",
-            3,
-            2,
-            3,
-            0.1,
+            numbers=3,
+            guesses=2,
+            steps=3,
+            learning_rate=0.1,
             world_class=OnlySecretOneWorld,
             secrets=[1, 1, 3, 3],
             num_generations=2,
         ),
-        _playing_case("the first guess is certain", 3, 2, 30, 0.2, first_guess=2),
-        _playing_case("both guesses are certain", 3, 2, 2, 0.2, first_guess=2, second_guess=1),
-        _playing_case("seven numbers, three guesses", 7, 3, 60, 0.2, 0.5, num_generations=16),
+        _playing_case("the first guess is certain", numbers=3, guesses=2, steps=30, learning_rate=0.2, first_guess=2),
+        _playing_case(
+            "both guesses are certain", numbers=3, guesses=2, steps=2, learning_rate=0.2, first_guess=2, second_guess=1
+        ),
+        _playing_case(
+            "seven numbers, three guesses",
+            numbers=7,
+            guesses=3,
+            steps=60,
+            learning_rate=0.2,
+            required_win_probability=0.5,
+            num_generations=16,
+        ),
     ),
     observations=after_playing,
     mistakes=(

@@ -41,10 +41,10 @@ from grpo_lab.sandbox.isolation import (
     MAX_MEMORY,
     MAX_TASKS,
     container_kill_command,
+    count_tasks,
     end_worker,
     isolated_command,
     kill_worker,
-    tasks_of,
 )
 
 WORKER_CODE = "from grpo_lab.course.grading.worker import main; main()"
@@ -239,7 +239,7 @@ class WorkerRun:
         while self._step_index < len(self._steps) - 1:
             if time.monotonic() > min(step_deadline, deadline) or self._sandbox.stopped.is_set():
                 self._stop_reason = OVER_TIME
-            elif tasks_of(worker.pid) > MAX_TASKS:
+            elif count_tasks(worker.pid) > MAX_TASKS:
                 self._stop_reason = TOO_MANY_TASKS
             if self._stop_reason:
                 return

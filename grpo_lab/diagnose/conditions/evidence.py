@@ -33,7 +33,7 @@ class Trend(NamedTuple):
 
 def trend(log: Log, metric: str) -> Trend:
     """Compare the mean of a metric over the first quarter of the steps with its mean over the last quarter."""
-    values = log.points(metric, MIN_STEPS)[1]
+    values = log.finite_values(metric, MIN_STEPS)
     if metric == ZERO_STD:  # for TRL, rounding errors of equal rewards count as a spread; here they do not
         is_rounding = (log.column("reward_std") < 1e-6) | (log.column(GRAD_NORM) < 1e-3)
         values = np.where(is_rounding[np.isfinite(log.column(metric))], 1.0, values)
@@ -54,7 +54,7 @@ def reward_mean_metrics(log: Log) -> list[str]:
     # The reward of an environment, which is the last one, has no weight in the settings; it counts once.
     weights = [*weights, *[1.0] * (len(names) - len(weights))]
     counted = [name for name, weight in zip(names, weights, strict=False) if weight]
-    return [name for name in counted if len(log.points(name)[1]) >= MIN_STEPS] or ["reward"]
+    return [name for name in counted if len(log.finite_values(name)) >= MIN_STEPS] or ["reward"]
 
 
 def last_rewards(log: Log) -> list[float]:
@@ -83,11 +83,11 @@ def updates_per_rollout(log: Log) -> int | None:
 
 def usually_above(log: Log, metric: str, limit: float) -> Evidence | None:
     """Return the evidence that a metric is above a limit in the median step; None if it is not."""
-    median = np.median(log.points(metric, 3)[1])
+    median = np.median(log.finite_values(metric, 3))
     return f"{metric} is {median:.2g} in the median step (at most {limit:g} expected)" if median > limit else None
 
 
-def policy_unchanged(log: Log) -> bool:
+def is_policy_unchanged(log: Log) -> bool:
     """Return True if neither the policy nor the reward changes although groups have unequal rewards.
 
     A change of the policy is judged by the KL, or, if the log has no KL other than 0, by the entropy and the length.
@@ -95,11 +95,11 @@ def policy_unchanged(log: Log) -> bool:
     share, reward = trend(log, ZERO_STD), trend(log, "reward")
     if share.last > 0.9 or reward.change > 2 * reward.error or reward.change < -3 * reward.error:
         return False
-    if np.median(log.points(CLIP_RATIO)[1] if log.has(CLIP_RATIO) else 0) > 0.01:
+    if np.median(log.finite_values(CLIP_RATIO) if log.has(CLIP_RATIO) else 0) > 0.01:
         return False
-    if log.points("kl")[1].any():
+    if log.finite_values("kl").any():
         kl = trend(log, "kl")
-        return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.points("kl")[1][1:MIN_STEPS]))
+        return kl.last < 1e-4 or (kl.last < 0.01 and kl.last < 1.5 * np.median(log.finite_values("kl")[1:MIN_STEPS]))
     trends = [trend(log, name) for name in ("entropy", MEAN_LENGTH) if log.has(name)]
     for metric_trend in trends:
         first = metric_trend.first

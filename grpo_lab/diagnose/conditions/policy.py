@@ -8,8 +8,8 @@ from grpo_lab.diagnose.conditions.evidence import (
     LOGP_DIFFERENCE_MEAN,
     MIN_STEPS,
     Evidence,
+    is_policy_unchanged,
     is_solved,
-    policy_unchanged,
     trend,
     updates_per_rollout,
     usually_above,
@@ -35,7 +35,7 @@ def completions_reencoded(log: Log) -> Evidence | None:
     shifted logits 9 of 10 tokens differ. Tokens that the environment wrote look the same, because their recorded
     log-probability is 0; such logs are left to `environment_tokens_in_loss`.
     """
-    log.points(FRAC_LOGP_DIFFERENCE, 3)
+    log.finite_values(FRAC_LOGP_DIFFERENCE, 3)  # raises for a log with too few values
     share, difference = log.column(FRAC_LOGP_DIFFERENCE), log.column(LOGP_DIFFERENCE_MAX)
     is_large = difference > 5
     if (
@@ -92,7 +92,7 @@ def kl_flat(log: Log) -> Evidence | None:
 def kl_explosion(log: Log) -> Evidence | None:
     """Detect that the policy moves far from its reference without a higher reward, or by 10 nats a token with one."""
     kl, reward = trend(log, "kl"), trend(log, "reward")
-    if kl.last < max(0.5, 2 * log.points("kl")[1][0]) or (reward.rises and kl.last < 10):
+    if kl.last < max(0.5, 2 * log.finite_values("kl")[0]) or (reward.rises and kl.last < 10):
         return None
     if reward.rises:
         return f"{kl} (nats a token; below 10 expected even if the reward rises): {reward}"
@@ -122,11 +122,11 @@ def clip_never(log: Log) -> Evidence | None:
     ratio that is exactly 1 in all steps is one.
     """
     updates = updates_per_rollout(log) or 1
-    clipped = log.points(CLIP_RATIO, MIN_STEPS)[1]
-    ratio = log.points("ratio")[1]
+    clipped = log.finite_values(CLIP_RATIO, MIN_STEPS)
+    ratio = log.finite_values("ratio")
     largest = np.abs(ratio - 1).max(initial=0)
     moves_little = 1e-6 < largest < 0.02  # a ratio that moves so little cannot reach the clip range
-    if updates < 2 or clipped.any() or moves_little or (not len(ratio) and policy_unchanged(log)):
+    if updates < 2 or clipped.any() or moves_little or (not len(ratio) and is_policy_unchanged(log)):
         return None
     detail = f", and ratio is off 1 by {largest:.2g} at most" if len(ratio) else ", though the policy moves"
     return f"{CLIP_RATIO} is 0 in all steps with {updates} updates of each rollout{detail}"

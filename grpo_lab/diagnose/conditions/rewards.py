@@ -44,12 +44,12 @@ def no_spread_equal(log: Log) -> Evidence | None:
 
 def reward_component_flat(log: Log) -> Evidence | None:
     """Detect that one reward function gives the same reward, below 0.95, in all steps while another one changes."""
-    values = {name: log.points(name, MIN_STEPS)[1] for name in reward_mean_metrics(log)}
+    values = {name: log.finite_values(name, MIN_STEPS) for name in reward_mean_metrics(log)}
     moving = [name for name in values if np.ptp(values[name])]
     if not moving:
         return None
     for name in values:
-        spread = log.points(name.replace("/mean", "/std"))[1]
+        spread = log.finite_values(name.replace("/mean", "/std"))
         if name not in moving and values[name][0] < 0.95 and not spread.any():
             return f"{name} is {values[name][0]:.3g} in all {len(values[name])} steps, while {moving[0]} moves"
     return None
@@ -70,7 +70,7 @@ def advantages_not_centred(log: Log) -> Evidence | None:
 
     If they do, the loss differs from 0 only because advantages vary with length, and by less than 1.
     """
-    _, loss = log.points("loss", MIN_STEPS)
+    loss = log.finite_values("loss", MIN_STEPS)
     late_loss = np.median(loss[len(loss) // 2 :])
     is_centred = log.settings.get("advantage", "group") == "group"
     is_scaled = log.settings.get("scale_rewards", "group") != "none"
@@ -91,7 +91,7 @@ def truncation(log: Log) -> Evidence | None:
 
 def length_without_gain(log: Log) -> Evidence | None:
     """Detect that completions grow longer while the first reward function does not rise."""
-    log.points(MEAN_LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
+    log.finite_values(MEAN_LENGTH, 3 * MIN_STEPS)  # raises for a short log, in which lengths change by chance
     length, gain = trend(log, MEAN_LENGTH), trend(log, reward_mean_metrics(log)[0])
     if gain.change > 2 * gain.error or not (length.rises and length.last > 1.3 * length.first):
         return None

@@ -8,7 +8,7 @@ from grpo_lab.diagnose.conditions.evidence import (
     LOGP_DIFFERENCE_MEAN,
     MIN_STEPS,
     Evidence,
-    policy_unchanged,
+    is_policy_unchanged,
     trend,
     updates_per_rollout,
 )
@@ -24,7 +24,7 @@ def nonfinite_steps(log: Log) -> Evidence | None:
     if not any(log.has(metric) for metric in ("loss", GRAD_NORM, "nonfinite_steps")):
         raise MissingMetric("loss")
     num_nonfinite_rows = int((_is_nonfinite(log, "loss") | _is_nonfinite(log, GRAD_NORM)).sum())
-    cumulative_count = log.points("nonfinite_steps")[1]  # our trainer counts these updates over all steps so far
+    cumulative_count = log.finite_values("nonfinite_steps")  # our trainer counts these updates over all steps so far
     count = max(num_nonfinite_rows, int(cumulative_count.max(initial=0)))
     has_loss_scale = log.settings.get("precision") == "fp16" or log.settings.get("fp16")
     # A loss scale is adjusted by overflows, so a few of them are expected.
@@ -76,7 +76,7 @@ def gradient_spikes(log: Log) -> Evidence | None:
 
 def no_weight_moves(log: Log) -> Evidence | None:
     """Detect learning rates too low to change any weight: Adam moves a weight by about the rate per update."""
-    rates = log.points("learning_rate")[1]
+    rates = log.finite_values("learning_rate")
     largest_move = rates.sum() * (updates_per_rollout(log) or 1)
     is_in_warm_up = len(rates) < MIN_STEPS or rates[-1] > rates[:-1].max()  # higher rates may follow
     if is_in_warm_up or largest_move >= 1e-6 or not rates.any():
@@ -85,14 +85,14 @@ def no_weight_moves(log: Log) -> Evidence | None:
     return f"learning_rate is {np.median(rates):.2g}: {steps}"
 
 
-def policy_stays(log: Log) -> Evidence | None:
+def no_policy_change(log: Log) -> Evidence | None:
     """Detect that the weights cannot have moved, or that the policy does not change."""
     if evidence := no_weight_moves(log):
         return evidence
-    log.points("reward", 3 * MIN_STEPS)  # raises for a short log, in which a slow run may not have changed yet
-    if not policy_unchanged(log):
+    log.finite_values("reward", 3 * MIN_STEPS)  # raises for a short log, in which a slow run may not have changed yet
+    if not is_policy_unchanged(log):
         return None
-    rate, reward = log.points("learning_rate")[1], trend(log, "reward")
+    rate, reward = log.finite_values("learning_rate"), trend(log, "reward")
     at_rate = f" at a learning rate of {np.median(rate):.2g}" if len(rate) else ""
     return f"the policy stays as it was{at_rate}: {reward}"
 
@@ -100,7 +100,7 @@ def policy_stays(log: Log) -> Evidence | None:
 def updates_rounded_away(log: Log) -> Evidence | None:
     """Detect that a policy with bf16 weights does not change: its updates are rounded away."""
     has_bf16_weights = log.settings.get("precision") == "bf16-naive" or log.settings.get("dtype") == "bfloat16"
-    return policy_stays(log) if has_bf16_weights else None
+    return no_policy_change(log) if has_bf16_weights else None
 
 
 def learning_rate_too_low(log: Log) -> Evidence | None:
@@ -108,9 +108,9 @@ def learning_rate_too_low(log: Log) -> Evidence | None:
 
     If the log has no KL, this is reported only for very low rates, because entropy and length show a change late.
     """
-    sum_of_rates = log.points("learning_rate")[1].sum() * (updates_per_rollout(log) or 1)
-    is_uncertain = sum_of_rates > 5e-4 and not log.points("kl")[1].any()
-    return None if is_uncertain or updates_rounded_away(log) else policy_stays(log)
+    sum_of_rates = log.finite_values("learning_rate").sum() * (updates_per_rollout(log) or 1)
+    is_uncertain = sum_of_rates > 5e-4 and not log.finite_values("kl").any()
+    return None if is_uncertain or updates_rounded_away(log) else no_policy_change(log)
 
 
 def running_mean(values: np.ndarray) -> tuple[np.ndarray, int]:
@@ -139,7 +139,7 @@ def falls_from_its_best(log: Log) -> Evidence | None:
 
 def reward_lost_from_the_start(log: Log) -> Evidence | None:
     """Detect that the reward loses more than three quarters of its first value while the entropy halves or doubles."""
-    reward, entropy = log.points("reward", MIN_STEPS)[1], log.points("entropy")[1]
+    reward, entropy = log.finite_values("reward", MIN_STEPS), log.finite_values("entropy")
     if len(entropy) != len(reward) or not entropy[0]:
         return None
     means = running_mean(reward)[0]

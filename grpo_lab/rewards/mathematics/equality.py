@@ -6,11 +6,13 @@ own.
 
 import re
 import warnings
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from grpo_lab.rewards.mathematics.quantities import MAX_ANSWER_LENGTH, quantity_in
-from grpo_lab.rewards.mathematics.tidy import boxed, given_answer, tidy
-from grpo_lab.rewards.text import check_number_setting, completion_text, expected_texts, loose_text
+from grpo_lab.rewards.argument_checks import check_number_setting, expected_texts
+from grpo_lab.rewards.mathematics.extraction import extract_boxed, extract_final_answer
+from grpo_lab.rewards.mathematics.notation import normalise_notation
+from grpo_lab.rewards.mathematics.quantities import parse_quantity
+from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, completion_text, loose_text
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 # The name on the left of an equation: x, x_1, AB, S_{ABC}, P(A), 总价, or nothing.
@@ -21,6 +23,15 @@ _ELLIPSIS = re.compile(r"(?:\.{3}|…|\\[lc]?dots(?![a-z]))[\s$)}\\]*$")
 _NUMBER_WITH_LETTER = re.compile(r".*[0-9)}][a-zA-Z]")
 # Words and times. Math-Verify would read a word as a product of letters ("lube" = "blue") and 8:00 as 8 / 00.
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
+
+Verdict = Literal["equal", "different", "unreadable", "timeout"]  # "unreadable" if the expected text is no mathematics
+
+
+class ExpressionPair(NamedTuple):
+    """Two expressions, in one notation, that Math-Verify has to compare."""
+
+    expected: str
+    submitted: str
 
 
 def math_reward(
@@ -68,19 +79,18 @@ def math_reward(
     check_number_setting("math_reward: time_limit", time_limit)
     check_number_setting("math_reward: batch_time_limit", batch_time_limit)
     expected = expected_texts("math_reward", completions, answer)
-    golds = [boxed(a) if a and r"\boxed" in a else a for a in expected]
-    pairs = [(a, given_answer(completion_text(y))) for a, y in zip(golds, completions, strict=True)]
+    expected = [extract_boxed(a) if a and r"\boxed" in a else a for a in expected]
+    pairs = [(a, extract_final_answer(completion_text(y))) for a, y in zip(expected, completions, strict=True)]
     verdicts = _verdicts(pairs, time_limit, batch_time_limit)
     rewards: list[float | None] = []
-    for pair in pairs:
-        verdict = verdicts.get(pair, "unreadable")
+    for pair, verdict in zip(pairs, verdicts, strict=True):
         reward = float(verdict == "equal")  # scalar (6.3)
-        rewards.append(None if verdict == "unreadable" else reward)
+        rewards.append(None if pair[0] is None or verdict == "unreadable" else reward)
     limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
-    late_rows = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == "timeout"]
+    late_rows = [row for row, verdict in enumerate(verdicts) if verdict == "timeout"]
     _warn_of_rows(late_rows, f"completions were not evaluated within {limits}, and scored 0.0", [y for _, y in pairs])
-    unreadable_rows = [row for row, pair in enumerate(pairs) if verdicts.get(pair) == "unreadable"]
-    _warn_of_rows(unreadable_rows, "expected answers cannot be read as mathematics, so no reward applies", golds)
+    unreadable_rows = [row for row, verdict in enumerate(verdicts) if verdict == "unreadable"]
+    _warn_of_rows(unreadable_rows, "expected answers cannot be read as mathematics, so no reward applies", expected)
     return rewards
 
 
@@ -92,50 +102,66 @@ def _warn_of_rows(rows: list[int], problem: str, texts: list) -> None:
         warnings.warn(f"{summary}; {first}", RuntimeWarning, stacklevel=3)
 
 
-def _verdicts(pairs: list, time_limit: float, batch_time_limit: float) -> dict[tuple, str]:
-    """Return a verdict for each distinct pair of expected and submitted text.
+def _verdicts(pairs: list[tuple[str | None, str]], time_limit: float, batch_time_limit: float) -> list[Verdict | None]:
+    """Return a verdict for each pair of expected and submitted text; None if the expected text is None.
 
-    The verdicts are "equal", "different", "unreadable" and "timeout". A group of completions often repeats an answer;
-    each distinct comparison is made once.
+    A group of completions often repeats an answer; each distinct comparison is made once.
     """
-    outcomes = {pair: compare_without_library(*pair) for pair in dict.fromkeys(pairs) if pair[0] is not None}
-    expressions = dict.fromkeys(outcome for outcome in outcomes.values() if not isinstance(outcome, bool))
+    decisions = {
+        (expected, submitted): decide_without_library(expected, submitted)
+        for expected, submitted in dict.fromkeys(pairs)
+        if expected is not None
+    }
+    undecided = dict.fromkeys(decision for decision in decisions.values() if isinstance(decision, ExpressionPair))
     # Comparisons that look slow come last, so that they cannot use up the time of the others.
-    in_order = sorted(expressions, key=lambda pair: (pair[1].count("^") + pair[1].count("!"), len(pair[1])))
-    verdicts: dict = VERIFIER_PROCESS.run_batch("compare", in_order, time_limit, batch_time_limit)
-    verdicts |= {True: "equal", False: "different"}
-    return {pair: verdicts[outcome] or "timeout" for pair, outcome in outcomes.items()}
+    in_order = sorted(undecided, key=lambda pair: (_count_slow_operations(pair.submitted), len(pair.submitted)))
+    results = VERIFIER_PROCESS.run_batch("compare", in_order, time_limit, batch_time_limit)
+    verdicts: dict[tuple, Verdict] = {
+        pair: (results[decision] or "timeout") if isinstance(decision, ExpressionPair) else decision
+        for pair, decision in decisions.items()
+    }
+    return [verdicts.get(pair) for pair in pairs]
 
 
-def compare_without_library(expected: str, submitted: str) -> bool | tuple[str, str]:
+def _count_slow_operations(expression: str) -> int:
+    """Return the number of powers and factorials in an expression."""
+    return expression.count("^") + expression.count("!")
+
+
+def decide_without_library(expected: str, submitted: str) -> Verdict | ExpressionPair:
     """Compare two texts without Math-Verify if possible.
 
     Returns:
-        True if the texts are equal, and False if not. If Math-Verify has to decide, the expected and the submitted
-        expression, in the form in which it reads them.
+        "equal" or "different"; or the two expressions that Math-Verify has to compare.
     """
     is_too_long = len(submitted) > max(MAX_ANSWER_LENGTH, 2 * len(expected))
-    gold, answer = tidy(expected), "" if is_too_long else tidy(submitted)
-    if re.search("[0-9]", submitted) and _ELLIPSIS.search(submitted) and not _ELLIPSIS.search(expected):
-        answer = ""
-    (gold_name, gold_value), (answer_name, answer_value) = _equation(gold), _equation(answer)
-    if gold_quantity := quantity_in(gold_value):
-        (gold_number, gold_unit), (number, unit) = gold_quantity, quantity_in(answer_value) or (None, "")
-        may_lack_unit = not unit and not _NUMBER_WITH_LETTER.fullmatch(gold_value)
-        units_agree = gold_unit == unit or not gold_unit or may_lack_unit
-        names_agree = answer_name in ("", gold_name) or not gold_name
-        return gold_number == number and units_agree and names_agree
-    if _WORDS.fullmatch(gold):
-        return loose_text(gold) == loose_text(answer)
+    is_unfinished = re.search("[0-9]", submitted) and _ELLIPSIS.search(submitted) and not _ELLIPSIS.search(expected)
+    pair = ExpressionPair(
+        normalise_notation(expected), "" if is_too_long or is_unfinished else normalise_notation(submitted)
+    )
+    expected_name, expected_value = _name_and_value(pair.expected)
+    name, value = _name_and_value(pair.submitted)
+    if expected_quantity := parse_quantity(expected_value):
+        quantity = parse_quantity(value)
+        if quantity is None or quantity.value != expected_quantity.value:
+            return "different"
+        may_lack_unit = not quantity.unit and not _NUMBER_WITH_LETTER.fullmatch(expected_value)
+        units_agree = expected_quantity.unit in ("", quantity.unit) or may_lack_unit
+        names_agree = not expected_name or name in ("", expected_name)
+        return "equal" if units_agree and names_agree else "different"
+    if _WORDS.fullmatch(pair.expected):
+        return "equal" if loose_text(pair.expected) == loose_text(pair.submitted) else "different"
     # An empty answer is also passed to Math-Verify, which determines whether the expected text is readable at all.
-    is_set_for_tuple = {gold.lstrip("\\")[:1], answer.lstrip("\\")[:1]} == {"(", "{"}
-    if "," in answer and (quantity := quantity_in(answer)):  # Math-Verify would read "1,024" as a pair of numbers
-        answer = str(quantity[0])
-    return gold, "" if is_set_for_tuple else answer
+    is_set_for_tuple = {text.lstrip("\\")[:1] for text in pair} == {"(", "{"}
+    if is_set_for_tuple:
+        return pair._replace(submitted="")
+    if "," in pair.submitted and (quantity := parse_quantity(pair.submitted)):
+        return pair._replace(submitted=str(quantity.value))  # Math-Verify would read "1,024" as a pair of numbers
+    return pair
 
 
-def _equation(text: str) -> tuple[str, str]:
-    """Return the name and the value of an equation such as "x = 4" or "4 = x"; for any other text, "" and the text."""
+def _name_and_value(text: str) -> tuple[str, str]:
+    """Split an equation such as "x = 4" or "4 = x" into its name and its value; the name of any other text is ""."""
     name, *values = [side.strip() for side in text.split("=")]
     if len(values) == 1 and values[0] and _NAME.fullmatch(values[0]):
         name, values = values[0], [name]

@@ -13,11 +13,11 @@ from grpo_lab.base.display import in_ipython, say
 from grpo_lab.base.language import _, enter_folder, language
 from grpo_lab.teaching.cell_errors import explain_errors
 from grpo_lab.teaching.notebook.predictions import forget_predictions
-from grpo_lab.teaching.notebook.prints import print_in_readers_language, translated_print
+from grpo_lab.teaching.notebook.prints import print_in_readers_language, translate_printed_text
 
 PROFILES = ("fast", "full")
-HIDDEN = "hide-output"  # tag of a cell whose output is folded
-RESULT = "The result:"  # line that is visible of a folded output
+HIDE_OUTPUT = "hide-output"  # tag of a cell whose output is folded
+RESULT_LINE = "The result:"  # line before a folded output, which stays visible
 
 
 def profile() -> str:
@@ -54,7 +54,7 @@ def begin(seed: int = 0) -> None:
     if in_ipython():
         from IPython import get_ipython
 
-        _begin_hidden_results()
+        _announce_folded_outputs()
         print_in_readers_language(get_ipython().user_ns)
         explain_errors(get_ipython())
     torch.manual_seed(seed)
@@ -64,11 +64,11 @@ def begin(seed: int = 0) -> None:
         f"Python {platform.python_version()} · torch {torch.__version__.split('+')[0]} · "
         f"transformers {version('transformers')} · matplotlib {version('matplotlib')}"
     )
-    print(translated_print(f"NVIDIA GPU: {gpu} · torch threads: 1 · profile: {profile()}", language()))
+    print(translate_printed_text(f"NVIDIA GPU: {gpu} · torch threads: 1 · profile: {profile()}", language()))
 
 
-def _begin_hidden_results() -> None:
-    """Print a neutral line before each folded output, from the next cell on.
+def _announce_folded_outputs() -> None:
+    """Print `RESULT_LINE` before each folded output, from the next cell on.
 
     JupyterLab shows the first line of a folded output, which would otherwise give the result away.
     """
@@ -76,12 +76,12 @@ def _begin_hidden_results() -> None:
 
     shell = get_ipython()
     with contextlib.suppress(ValueError):  # the function is not registered yet
-        shell.events.unregister("pre_run_cell", _say_result)
-    shell.events.register("pre_run_cell", _say_result)
+        shell.events.unregister("pre_run_cell", _announce_folded_output)
+    shell.events.register("pre_run_cell", _announce_folded_output)
 
 
-def _say_result(info) -> None:
-    """Print the neutral line if the output of the running cell is folded.
+def _announce_folded_output(info) -> None:
+    """Print `RESULT_LINE` if the output of the running cell is folded.
 
     Only JupyterLab sends the tags of a cell; in an unattended run nothing is printed.
     """
@@ -89,5 +89,5 @@ def _say_result(info) -> None:
 
     kernel = getattr(get_ipython(), "kernel", None)
     metadata = kernel.get_parent().get("metadata", {}) if kernel is not None else {}
-    if HIDDEN in metadata.get("tags", ()):
-        say(_(RESULT))
+    if HIDE_OUTPUT in metadata.get("tags", ()):
+        say(_(RESULT_LINE))

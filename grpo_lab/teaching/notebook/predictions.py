@@ -19,7 +19,7 @@ from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.display import escape_tags, in_ipython, say
 from grpo_lab.base.language import Phrase, _, counted, fill
 
-SURE = 0.8  # probability with which a range should contain the truth
+COVERAGE = 0.8  # probability with which a range of the reader should contain the truth
 MIN_RANGES = 5  # with fewer ranges, calibration is not judged
 SLIDER_STEPS = 100  # number of steps from the low to the high end of a slider
 
@@ -188,11 +188,11 @@ def _sent_at() -> datetime | None:
 
 
 class Range(Prediction):
-    """The prediction of a number: the guess is a range that contains it with probability `SURE`."""
+    """The prediction of a number: the guess is a range that contains it with probability `COVERAGE`."""
 
     def __init__(self, question: str, low: float, high: float):
         hint = "*(Between {0} and {1}: choose a range that you are {2} sure of.)*"
-        super().__init__(question, fill(hint, f"{low:g}", f"{high:g}", f"{SURE:.0%}"))
+        super().__init__(question, fill(hint, f"{low:g}", f"{high:g}", f"{COVERAGE:.0%}"))
         self.low, self.high = low, high
         has_whole_steps = float(low).is_integer() and float(high).is_integer() and high - low >= SLIDER_STEPS
         step = (high - low) / SLIDER_STEPS
@@ -235,10 +235,12 @@ class Range(Prediction):
     def summary(cls, right: int, total: int) -> Phrase:
         """Return a sentence on how many ranges contain the truth, and how many should for good calibration."""
         text = "Of {0}, {1} held the truth; {2} of {3} is {4}."
-        sentence = fill(text, counted(total, "range"), right, f"{SURE:.0%}", total, f"{SURE * total:.1f}")
+        sentence = fill(text, counted(total, "range"), right, f"{COVERAGE:.0%}", total, f"{COVERAGE * total:.1f}")
         if total < MIN_RANGES:
             return sentence
-        probability_of_so_few = sum(comb(total, k) * SURE**k * (1 - SURE) ** (total - k) for k in range(right + 1))
+        probability_of_so_few = sum(
+            comb(total, k) * COVERAGE**k * (1 - COVERAGE) ** (total - k) for k in range(right + 1)
+        )
         if probability_of_so_few < 0.1:
             return sentence + " Your ranges were too narrow: you were surer than you had reason to be."
         return sentence + " That agrees with being well calibrated."

@@ -12,41 +12,41 @@ import unicodedata
 
 from grpo_lab.base.catalogues import PRINTS, display_catalogue
 from grpo_lab.base.language import language
-from grpo_lab.teaching.plots.labels import WORD, label_message, looked_up
+from grpo_lab.teaching.messages import WORD, message_and_numbers, translate_message
 
 GAP = re.compile(r"( {2,}|^ +)")  # spaces between the cells of a line, and before the first cell
 
 
-def catalogue(target: str) -> dict[str, str]:
-    """Return the translations into `target` by English cell; empty if Babel or the file is missing."""
-    return display_catalogue(PRINTS, target)
+def print_translations(target_language: str) -> dict[str, str]:
+    """Return {message of an English cell: its translation}; empty if Babel or the file is missing."""
+    return display_catalogue(PRINTS, target_language)
 
 
-def cells(text: str) -> list[str]:
+def printed_messages(text: str) -> list[str]:
     """Return the distinct messages of a printed text that contain a word."""
-    messages = [label_message(cell)[0] for line in text.split("\n") for cell in GAP.split(line)]
+    messages = [message_and_numbers(cell)[0] for line in text.split("\n") for cell in GAP.split(line)]
     return list(dict.fromkeys(message for message in messages if WORD.search(message)))
 
 
-def translated_print(text: str, target: str) -> str:
-    """Return a printed text in the language `target`; columns keep their places as far as there is room."""
-    return "\n".join(_translated_line(line, target) for line in text.split("\n"))
+def translate_printed_text(text: str, target_language: str) -> str:
+    """Return a printed text in another language; columns keep their places as far as there is room."""
+    return "\n".join(_translate_line(line, target_language) for line in text.split("\n"))
 
 
-def _translated_line(line: str, target: str) -> str:
+def _translate_line(line: str, target_language: str) -> str:
     translation = ""
     english_column = 0  # column that the English line has reached
     for cell_or_gap in GAP.split(line):
         english_column += len(cell_or_gap)
         if cell_or_gap.strip():
-            translation += looked_up(cell_or_gap, catalogue(target))
+            translation += translate_message(cell_or_gap, print_translations(target_language))
         else:
             fewest_spaces = min(len(cell_or_gap), 1)
-            translation += " " * max(fewest_spaces, english_column - width(translation))
+            translation += " " * max(fewest_spaces, english_column - display_width(translation))
     return translation
 
 
-def width(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the number of columns of a text in a fixed-width font, in which a Chinese character takes two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
@@ -57,8 +57,8 @@ def print_in_readers_language(namespace: dict) -> None:
     Args:
         namespace: The variables of the notebook. A function `print` in it replaces the built-in one in the cells.
     """
-    target = language()
-    if target == "en":
+    target_language = language()
+    if target_language == "en":
         namespace.pop("print", None)
         return
 
@@ -68,6 +68,6 @@ def print_in_readers_language(namespace: dict) -> None:
             return
         text = io.StringIO()
         builtins.print(*values, sep=sep, end=end, file=text)
-        builtins.print(translated_print(text.getvalue(), target), end="", flush=flush)
+        builtins.print(translate_printed_text(text.getvalue(), target_language), end="", flush=flush)
 
     namespace["print"] = translating_print

@@ -6,42 +6,20 @@ file, such as the name of a loss, is not translated.
 
 import re
 
-from grpo_lab.base.catalogues import FIGURES, SLOT, display_catalogue
+from grpo_lab.base.catalogues import FIGURES, display_catalogue
+from grpo_lab.teaching.messages import WORD, translate_message
 
-NUMBER = re.compile(r"(?<![\w.])[+−±-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![A-Za-z]*\d)")
-WORD = re.compile(r"[A-Za-z]{2,}")
 NO_WORDS = re.compile(r"\$[^$]*\$|<answer>.*|<think>.*")  # formulas, and completions of a model
 
 
-def label_message(text: str) -> tuple[str, list[str]]:
-    """Return a label with {0}, {1}, ... in place of its numbers, and the list of these numbers."""
-    numbers: list[str] = []
-
-    def placeholder(number: re.Match) -> str:
-        numbers.append(number[0])
-        return f"{{{len(numbers) - 1}}}"
-
-    return NUMBER.sub(placeholder, text), numbers
+def label_translations(target_language: str) -> dict[str, str]:
+    """Return {message of an English label: its translation}; empty if Babel or the file is missing."""
+    return display_catalogue(FIGURES, target_language)
 
 
-def catalogue(target: str) -> dict[str, str]:
-    """Return the translations into `target` by English label; empty if Babel or the file is missing."""
-    return display_catalogue(FIGURES, target)
-
-
-def looked_up(text: str, translations: dict[str, str]) -> str:
-    """Return the translation of a text, with the text's numbers in it; an unknown text is returned unchanged."""
-    if text in translations:
-        return translations[text]
-    message, numbers = label_message(text)
-    if message not in translations:
-        return text
-    return SLOT.sub(lambda slot: numbers[int(slot[1])], translations[message])
-
-
-def translated_label(text: str, target: str) -> str:
-    """Return the label in the language `target`; a label that is not in the catalogue is returned unchanged."""
-    return looked_up(text, catalogue(target))
+def translate_label(text: str, target_language: str) -> str:
+    """Return a label in another language; a label that is not in the catalogue is returned unchanged."""
+    return translate_message(text, label_translations(target_language))
 
 
 def figure_labels(fig) -> list[str]:
@@ -52,14 +30,14 @@ def figure_labels(fig) -> list[str]:
     return list(dict.fromkeys(text for text in texts if WORD.search(NO_WORDS.sub("", text))))
 
 
-def translate_labels(fig, target: str) -> None:
-    """Translate all texts of a figure into the language `target`: titles, axes, ticks, legends and other texts."""
+def translate_labels(fig, target_language: str) -> None:
+    """Translate all texts of a figure in place: titles, axes, ticks, legends and other texts."""
     from matplotlib.text import Text
 
     for axis in (axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)):
         ticks = [label.get_text() for label in axis.get_majorticklabels()]
-        translated_ticks = [translated_label(text, target) for text in ticks]
+        translated_ticks = [translate_label(text, target_language) for text in ticks]
         if translated_ticks != ticks:  # set on the axis, which writes its tick labels again at each drawing
             axis.set_ticks(axis.get_majorticklocs(), translated_ticks)
     for text in fig.findobj(Text):
-        text.set_text(translated_label(text.get_text(), target))
+        text.set_text(translate_label(text.get_text(), target_language))

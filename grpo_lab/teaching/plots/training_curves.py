@@ -5,8 +5,8 @@ from itertools import cycle
 
 from grpo_lab.teaching.plots.style import OKABE_ITO
 
-DASHES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "D", "^")
+RUN_DASHES = ("-", "--", ":", "-.")
+RUN_MARKERS = ("o", "s", "D", "^")
 
 
 def training_curves(
@@ -23,7 +23,7 @@ def training_curves(
     """
     for ax, (title, (metric, measured)) in zip(axes, panels.items(), strict=True):
         for run, colour, dash, marker in zip(
-            runs.values(), cycle(colours), cycle(DASHES), cycle(MARKERS), strict=False
+            runs.values(), cycle(colours), cycle(RUN_DASHES), cycle(RUN_MARKERS), strict=False
         ):
             look, values = {"color": OKABE_ITO[colour]}, run["metrics"][metric]
             steps = range(1, len(values) + 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
-from grpo_lab.rewards.functions import as_list_or_empty
+from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from grpo_lab.tasks import Rows
@@ -26,7 +26,7 @@ def rewards_for_trl(reward_funcs, rows: Rows, tokenizer=None) -> list[Callable]:
         tokenizer: The tokenizer that restores the tags that TRL drops from completions, see `TagRestorer`; None leaves
             the completions as TRL returns them.
     """
-    functions = as_list_or_empty(reward_funcs)
+    functions = reward_func_list(reward_funcs)
     names = reward_names(functions) if functions else []
     restore_tags = None if tokenizer is None else TagRestorer(tokenizer)
     return [

@@ -24,7 +24,7 @@ from grpo_lab.base.user_code import qualified_name
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.user_formulas import FORMULA_TABLES, user_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
-from grpo_lab.rewards.functions import as_list
+from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -43,7 +43,7 @@ def fingerprints(inputs: RunInputs) -> dict:
         "dataset": rows_fingerprint(inputs.dataset),
         "eval_dataset": None if eval_dataset is None else rows_fingerprint(eval_dataset),
         "tokenizer": _tokenizer_fingerprint(inputs.tokenizer),
-        "reward_funcs": None if reward_funcs is None else code_fingerprint(as_list(reward_funcs)),
+        "reward_funcs": None if reward_funcs is None else code_fingerprint(reward_func_list(reward_funcs)),
         "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
         "engine": {"engine": "grpo_lab"},
     }

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
-from grpo_lab.rewards.logs import Columns
+from grpo_lab.rewards.logs import LoggedColumns
 from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.run.trackers import Trackers
@@ -109,7 +109,7 @@ def completion_records(
     """
     advantages = experience.advantages
     loss_mask = experience.loss_mask
-    columns = experience.reward_columns or Columns({})
+    columns = experience.reward_columns or LoggedColumns({})
     if advantages.ndim == 2:
         advantages = torch.where(loss_mask, advantages, 0).sum(-1) / loss_mask.sum(-1).clamp(min=1)
     rollout = experience.rollout

@@ -228,7 +228,7 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
     def start(self, folder, log):
         return subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, start_new_session=True), []
 
-    replaced = {"read_messages": read_after_kill, "kill_worker": kill_then_read, "tasks_of": count}
+    replaced = {"read_messages": read_after_kill, "kill_worker": kill_then_read, "count_tasks": count}
     for name, function in replaced.items():
         monkeypatch.setattr(sandbox, name, function)
     monkeypatch.setattr(sandbox.Sandbox, "start", start)

@@ -10,7 +10,12 @@ import pytest
 
 from grpo_lab.base.catalogues import PO, PRINTS, SLOT, confirmed_messages
 from grpo_lab.teaching.notebook import prints
-from grpo_lab.teaching.notebook.prints import cells, print_in_readers_language, translated_print, width
+from grpo_lab.teaching.notebook.prints import (
+    display_width,
+    print_in_readers_language,
+    printed_messages,
+    translate_printed_text,
+)
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 LESSONS = sorted(path for path in NOTEBOOKS.glob("*.ipynb"))
@@ -19,27 +24,27 @@ KNOWN = {"rounds {0} to {1}": "第 {0} 到 {1} 轮", "right": "正确", "calcula
 
 @pytest.fixture
 def known(monkeypatch):
-    monkeypatch.setattr(prints, "catalogue", lambda target: KNOWN)
+    monkeypatch.setattr(prints, "print_translations", lambda target_language: KNOWN)
 
 
 def test_translated_prints_keep_numbers_and_unknown_words(known):
-    assert translated_print("rounds 5 to 1,024\nright\nwritten by a model", "zh_CN") == (
+    assert translate_printed_text("rounds 5 to 1,024\nright\nwritten by a model", "zh_CN") == (
         "第 5 到 1,024 轮\n正确\nwritten by a model"
     )
 
 
 def test_columns_of_a_translated_table_end_where_the_english_ones_do(known):
     english = "  calculator     0.25   right    0.5"
-    chinese = translated_print(english, "zh_CN")
+    chinese = translate_printed_text(english, "zh_CN")
     assert chinese.split() == ["计算器", "0.25", "正确", "0.5"]
     assert chinese.startswith("  ")
-    assert width(chinese) == len(english)
-    assert width(chinese[: chinese.index("0.25")]) == english.index("0.25")
+    assert display_width(chinese) == len(english)
+    assert display_width(chinese[: chinese.index("0.25")]) == english.index("0.25")
 
 
 def test_a_wide_cell_of_a_translated_table_is_followed_by_one_space(monkeypatch):
-    monkeypatch.setattr(prints, "catalogue", lambda target: {"a": "甲乙丙丁"})
-    assert translated_print("a  1  2", "zh_CN") == "甲乙丙丁 1 2"
+    monkeypatch.setattr(prints, "print_translations", lambda target_language: {"a": "甲乙丙丁"})
+    assert translate_printed_text("a  1  2", "zh_CN") == "甲乙丙丁 1 2"
 
 
 def test_print_speaks_the_language_of_the_reader(known, monkeypatch, capsys):
@@ -78,9 +83,9 @@ def test_no_sentence_that_a_lesson_prints_is_left_in_english(path):
     for cell in (cell for cell in chinese.cells if cell.cell_type == "code"):
         shown = "\n".join(output.text for output in cell.outputs if output.output_type == "stream")
         english = [text for text in sentences(cell.source) if text in shown]
-        assert not [text for text in english if not any(message in same_in_chinese for message in cells(text))], (
-            path.stem
-        )
+        assert not [
+            text for text in english if not any(message in same_in_chinese for message in printed_messages(text))
+        ], path.stem
 
 
 def test_every_message_is_printed_somewhere():
@@ -91,10 +96,10 @@ def test_every_message_is_printed_somewhere():
         for output in cell.get("outputs", [])
         if output.output_type == "stream"
     ]
-    printed_messages = {message for text in printed for message in cells(text)}
+    messages_of_lessons = {message for text in printed for message in printed_messages(text)}
     unused = [
         m.id
         for m in confirmed_messages(PO / "zh_CN" / PRINTS)
-        if m.id not in printed_messages and "live" not in m.auto_comments
+        if m.id not in messages_of_lessons and "live" not in m.auto_comments
     ]
     assert not unused

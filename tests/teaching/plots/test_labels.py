@@ -10,6 +10,7 @@ import pytest
 
 from grpo_lab.base.catalogues import FIGURES, PO, SLOT, confirmed_messages
 from grpo_lab.teaching import plots
+from grpo_lab.teaching.messages import message_and_numbers
 from grpo_lab.teaching.plots import labels, style
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -22,7 +23,7 @@ NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 def catalogue(monkeypatch) -> dict[str, str]:
     """Use a small catalogue instead of the file."""
     entries = {"step": "步数", "{0} of {1}:\nright": "{1} 个中 {0} 个\n正确", "seed 0": "种子零", "right": "正确"}
-    monkeypatch.setattr(labels, "catalogue", lambda target: entries)
+    monkeypatch.setattr(labels, "label_translations", lambda target_language: entries)
     return entries
 
 
@@ -36,8 +37,7 @@ def test_numbers_are_kept_and_may_change_their_order(catalogue):
         "DAPO": "DAPO",
         "": "",
     }.items():
-        assert labels.translated_label(text, CHINESE) == expected
-    assert labels.label_message("k3, 95%, R1, v0→1, 2e-4") == ("k3, {0}, R1, v0→{1}, {2}", ["95%", "1", "2e-4"])
+        assert labels.translate_label(text, CHINESE) == expected
 
 
 def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogue):
@@ -86,17 +86,17 @@ def test_the_font_has_each_sign_of_the_catalogue_and_numbers_are_kept():
         assert set(entry.string) - {"\n"} <= signs, entry.string
         assert "$" not in entry.string, "a formula is set in another font, which has no Chinese"
         assert sorted(SLOT.findall(entry.id)) == sorted(SLOT.findall(entry.string)), entry.id
-        assert len(labels.label_message(SLOT.sub("1", entry.id))[1]) == len(SLOT.findall(entry.id)), entry.id
+        assert len(message_and_numbers(SLOT.sub("1", entry.id))[1]) == len(SLOT.findall(entry.id)), entry.id
 
 
 def test_each_label_of_the_built_lessons_is_in_the_catalogue():
     """A build stores the labels with each figure. Names such as DAPO are in the catalogue, with the same text."""
-    known = labels.catalogue(CHINESE)
+    known = labels.label_translations(CHINESE)
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", ())]
         written = [text for o in outputs for text in o.get("metadata", {}).get("image/png", {}).get("labels", ())]
-        unknown = [text for text in written if not {text, labels.label_message(text)[0]} & known.keys()]
+        unknown = [text for text in written if not {text, message_and_numbers(text)[0]} & known.keys()]
         assert not unknown, f"{path.name}: add to po/zh_CN/{FIGURES}: {unknown}"
 
 

@@ -1,4 +1,4 @@
-"""The code that Python runs first in the sandbox: it sets limits, then runs program.py, and tests.py if there is one.
+"""The code with which Python starts in the sandbox: it sets limits, then runs program.py, and tests.py if it exists.
 
 The source of this module is passed to Python as text, so it must not import anything from this package.
 """
@@ -23,12 +23,13 @@ def run(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
         file_size: Limit of the size of a file in bytes.
         open_files: Limit of the number of open files.
     """
-    _limit(cpu_seconds, memory, file_size, open_files)
+    _set_limits(cpu_seconds, memory, file_size, open_files)
     folder = sys.path.pop(0)
     sys.argv = ["program.py"]
     write = os.write  # the program may replace `os.write`
     files = [name for name in ("program.py", "tests.py") if os.path.exists(os.path.join(folder, name))]
-    token = sys.stdin.buffer.readline() if len(files) > 1 else b""
+    has_tests = "tests.py" in files
+    token = sys.stdin.buffer.readline() if has_tests else b""
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         for name in files:
@@ -36,16 +37,17 @@ def run(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
                 exec(compile(file.read(), name, "exec"), module.__dict__)
         sys.stdout.flush()
     except SystemExit:
-        if len(files) > 1:
+        if has_tests:
             os._exit(1)  # the program has exited before its tests, which counts as a failure
         raise
     except BaseException as error:
-        _print_error(error, files)
+        _print_error(error, files[0])
         sys.exit(1)
     write(1, token)
 
 
-def _limit(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
+def _set_limits(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> None:
+    """Set the limits of this process; the arguments are those of `run`."""
     import resource
 
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -56,14 +58,14 @@ def _limit(cpu_seconds: int, memory: int, file_size: int, open_files: int) -> No
         resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), value if isinstance(value, tuple) else (value, value))
 
 
-def _print_error(error: BaseException, files: list[str]) -> None:
-    """Print an exception to stderr in one line: the line number in the program, the type and the message."""
+def _print_error(error: BaseException, program: str) -> None:
+    """Print an exception to stderr in one line: the line number in the file `program`, the type and the message."""
     lines = traceback.format_exception_only(error)
     text = " ".join((lines[-1] if isinstance(error, SyntaxError) else lines[0]).split())
     locations: list = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         locations.append((error.filename, error.lineno))
-    numbers = [number for name, number in locations if name == files[0] and number]
+    numbers = [number for name, number in locations if name == program and number]
     sys.stdout.flush()
     location = f"line {numbers[-1]}: " if numbers else ""
     print(location + text[:MAX_ERROR_CHARACTERS], file=sys.stderr, flush=True)
