@@ -15,7 +15,6 @@ from grpo_lab.train import checks, dry_run
 from grpo_lab.train.engines.engine import OurEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import checks as run_checks
-from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import ROWS, make_config, make_policy
 from tests.support.tool_policy import make_tool_policy
@@ -143,14 +142,14 @@ def test_a_dry_run_plans_no_memory_for_another_engine(checkpoint_name, tmp_path,
 
 
 @pytest.mark.parametrize(("owner", "name"), INPUT_CHECKS)
-def test_a_run_of_a_script_makes_every_check_of_its_inputs(owner, name, monkeypatch):
+def test_a_run_of_a_script_makes_every_check_of_its_inputs_and_that_of_a_command_the_others(owner, name, monkeypatch):
     def fail(*_):
         raise InputError(name, 7, "planted")
 
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(InputError, match=f"^{name} is 7; planted"):
         Run(*make_policy(), ROWS, None, make_config())
-    Run.from_inputs(RunInputs(*make_policy(), ROWS, None, make_config()))
+    Run(*make_policy(), ROWS, None, make_config(), check_inputs=run_checks.check_loaded_inputs)
 
 
 @pytest.mark.parametrize("wrong", [["--temperature", "-1", "--epsilon", "2"], ["--save_steps", "-1", "--top_p", "7"]])

@@ -270,7 +270,7 @@ def test_a_users_loop_may_collect_with_an_environment():
     with Run(model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TEXTS) as run:
         for step in run.steps():
             batch, metrics = collect(
-                model, tokenizer, run.data_rows_of_step(step), letter_reward, config, environment=run.environment
+                model, tokenizer, run.data_rows_of_step(step), letter_reward, config, environment=run.inputs.environment
             )  # fmt: skip
             run.record(step, metrics)
     assert (batch.rollout.mask & ~batch.loss_mask).any()

@@ -64,15 +64,17 @@ class OurEngine:
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `input_checks`; the rest is as in `grpo_lab.trainer.train`."""
+        """Train the model in `inputs`, which passed `checks_without_weights`; the rest is as in `grpo_lab.trainer.train`."""
         from grpo_lab.trainer.loop import train_run
         from grpo_lab.trainer.run import Run
+        from grpo_lab.trainer.run.checks import check_loaded_inputs
 
         if self.lora is not None:
             from grpo_lab.models import add_lora
 
             add_lora(inputs.model, seed=inputs.config.seed, **self.lora)
-        return train_run(Run.from_inputs(inputs, saved_options), callback)
+        run = Run(**vars(inputs), saved_options=saved_options, check_inputs=check_loaded_inputs)
+        return train_run(run, callback)
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class TrlEngine:
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `input_checks`; the rest is as in `grpo_lab.trainer.train`."""
+        """Train the model in `inputs`, which passed `checks_without_weights`; the rest is as in `grpo_lab.trainer.train`."""
         from grpo_lab.train.trl.run import check_inputs_in_main_process, train_checked
         from grpo_lab.trainer.run.checks import check_loaded_inputs
 

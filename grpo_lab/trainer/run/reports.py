@@ -38,7 +38,7 @@ class Reports:
         self._config = config
         self._bar = bar
         self._trackers = trackers
-        self._steps = len(history)  # number of completed steps
+        self._completed_steps = len(history)
         self._has_signal = any(map(_has_signal, history))
 
     def show(self, metrics: dict) -> None:
@@ -54,14 +54,14 @@ class Reports:
             postfix["length"] = f"{length:.1f}"
         self._bar.set_postfix(postfix)
         self._trackers.log(metrics)
-        self._steps += 1
+        self._completed_steps += 1
         self._has_signal = self._has_signal or _has_signal(metrics)
-        if self._steps == STEPS_BEFORE_WARNING:
+        if self._completed_steps == STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 
     def finish(self) -> None:
         """If the run had no signal, report this once more at its end."""
-        if self._steps > STEPS_BEFORE_WARNING:
+        if self._completed_steps > STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 
     def _warn_without_signal(self) -> None:
@@ -69,7 +69,7 @@ class Reports:
             return  # with the advantage "none", equal rewards have a gradient, too
         other_terms = " but that of the KL term or the entropy bonus" if self._config.needs_every_row else ""
         tqdm.write(
-            f"all rewards of {self._steps} steps were equal within each group: no gradient{other_terms}; take problems "
+            f"all rewards of {self._completed_steps} steps were equal within each group: no gradient{other_terms}; take problems "
             "with right and wrong completions, or more of each (num_generations); log_completions shows them",
             file=sys.stderr,
         )

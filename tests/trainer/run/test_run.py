@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
 
 import numpy as np
@@ -29,22 +29,23 @@ from tests.support.small_policy import (
 CPU = torch.device("cpu")
 
 
-def test_the_inputs_are_attributes_that_cannot_be_replaced():
-    (model, tokenizer), config = make_policy(), make_config(eval_steps=1)
-    run = Run(model, tokenizer, ROWS, letter_reward, config, ROWS[:1], None, {"model": "tiny"})
-    inputs = {
+def test_the_inputs_have_the_names_of_the_arguments_and_cannot_be_replaced():
+    (model, tokenizer), config, held_out = make_policy(), make_config(eval_steps=1), ROWS[:1]
+    run = Run(model, tokenizer, ROWS, letter_reward, config, held_out, None, {"model": "tiny"})
+    arguments = {
         "model": model,
         "tokenizer": tokenizer,
         "dataset": ROWS,
         "reward_funcs": letter_reward,
         "config": config,
+        "eval_dataset": held_out,
         "environment": None,
     }
-    for name, value in inputs.items():
-        assert getattr(run, name) is value, name
-        with pytest.raises(AttributeError, match=f"property '{name}' of 'Run' object has no setter"):
-            setattr(run, name, None)
-    assert run.eval_dataset == ROWS[:1]
+    assert vars(run.inputs).keys() == arguments.keys()
+    for name, value in arguments.items():
+        assert getattr(run.inputs, name) is value, name
+        with pytest.raises(FrozenInstanceError):
+            setattr(run.inputs, name, None)
     assert run.saved_options == {"model": "tiny"}
 
 
@@ -62,8 +63,11 @@ def test_the_rows_of_a_step_are_the_next_ones_of_the_epochs_order(seed):
 
 
 def test_each_step_has_the_seed_of_its_number():
+    seeds = {}
     with Run(*make_policy(), ROWS, None, make_config(seed=4, max_steps=3)) as run:
-        seeds = {step: torch.initial_seed() for step in run.steps()}
+        for step in run.steps():
+            seeds[step] = torch.initial_seed()
+            run.record(step, {})
     assert seeds == {step: 4 * SEED_STRIDE + step for step in range(3)}
 
 
@@ -161,7 +165,7 @@ def test_run_reports_and_mends_a_foreign_chat_template_before_the_first_step(cap
             "the same",
         ]
         for step in run.steps():
-            experience, metrics = collect(model, tokenizer, rows, letter_reward, run.config)
+            experience, metrics = collect(model, tokenizer, rows, letter_reward, run.inputs.config)
             seen = [tokenizer.decode(ids[mask]) for ids, mask in zip(*prompts_of(experience.rollout), strict=True)]
             run.record(step, metrics)
     assert seen == ["abc1+1=?000000"] * 2
@@ -325,8 +329,9 @@ def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
 
 
-def test_a_step_that_is_not_recorded_ends_the_run_without_a_model(tmp_path):
-    config = make_config(output_dir=str(tmp_path), max_steps=2)
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_step_that_is_not_recorded_ends_the_run_without_a_model(has_folder, tmp_path):
+    config = make_config(output_dir=str(tmp_path) if has_folder else None, max_steps=2)
     begun_steps = []
     message = "^step 0 was not recorded; expected `run.record"
     with pytest.raises(RunError, match=message), Run(*make_policy(), ROWS, None, config) as run:
@@ -385,19 +390,16 @@ def test_the_rows_of_a_step_are_read_once_also_for_its_completions(tmp_path):
 def test_completions_are_written_without_rewards_of_each_function(reward_funcs, tmp_path):
     """A loop of the user's own may compute the rewards itself, or build its experience without `rewards_per_func`."""
     config = make_config(output_dir=str(tmp_path), max_steps=1, log_completions=True)
-    with Run(*make_policy(), ROWS, reward_funcs, config) as run:
+    model, tokenizer = make_policy()
+    with Run(model, tokenizer, ROWS, reward_funcs, config) as run:
         for step in run.steps():
-            experience, metrics = collect(*run_parts(run), letter_reward, config)
+            experience, metrics = collect(model, tokenizer, run.data_rows_of_step(step), letter_reward, config)
             run.write_completions(step, replace(experience, rewards_per_func=None))
             run.record(step, metrics)
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
     assert len(records) == config.generation_batch_size
     assert [record["rewards"] for record in records] == [{}] * len(records)
     assert [record["reward"] for record in records] == pytest.approx(experience.rewards.tolist())
-
-
-def run_parts(run):
-    return run.model, run.tokenizer, run.data_rows_of_step(0)
 
 
 def test_the_state_of_a_run_counts_updates_and_epochs_as_in_trl():

@@ -178,7 +178,7 @@ QUICK = ("mixtral", "gemma2", "gpt2")  # experts that are saved under other name
 )
 def test_every_architecture_comes_back_bit_for_bit(name, tmp_path):
     model, tokenizer = make_architecture(name)
-    checkpoint.write(tmp_path / "c", model, tokenizer)
+    checkpoint.write_model(tmp_path / "c", model, tokenizer)
     start, written = weights(model), model_fingerprint(model)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -17,7 +17,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, check_same_fingerprints, fingerprints
+from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, check_same_fingerprints, input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.folder.checkpoint import as_json
 from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, manifest_checksum
@@ -265,7 +265,7 @@ def test_a_fingerprint_is_compared_and_a_change_may_be_ignored(tmp_path):
 
 def test_rewards_of_the_package_are_compared_by_their_file():
     inputs = RunInputs(*make_policy(num_hidden_layers=1), ROWS, [accuracy_reward, contains_reward], make_config())
-    prints = fingerprints(inputs)["reward_funcs"]
+    prints = input_fingerprints(inputs)["reward_funcs"]
     source = Path(inspect.getfile(grpo_lab.rewards.rules)).read_bytes()
     assert prints.pop("rules.py") == hashlib.sha256(source).hexdigest()[:16]
     names = ["grpo_lab.rewards.rules.accuracy_reward", "grpo_lab.rewards.rules.contains_reward"]
