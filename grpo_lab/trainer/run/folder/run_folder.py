@@ -134,7 +134,7 @@ class RunFolder:
                     state = checkpoint.load(newest, model, optimizer, reference)
                 history = state["log_history"]
                 completions_size = self.manifest["checkpoints"][newest.name][COMPLETIONS_FILE]
-                settings = self.manifest["settings"] | self.settings
+                settings = self._settings_of_resumed_run(fingerprints)
                 changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(newest.name)}
                 print(f"Resumed at step {len(history)} of {self.config.max_steps} from {newest.as_posix()!r}")
             else:
@@ -244,6 +244,18 @@ class RunFolder:
             raise InputError("max_steps", max_steps, expected)
         if max_steps != old_max_steps and not schedule.startswith("constant"):
             print(f"max_steps was {old_max_steps}: from here on the {schedule} schedule is that of {max_steps}")
+
+    def _settings_of_resumed_run(self, fingerprints: dict) -> dict:
+        """Return the stored settings with those of this start in place of the old ones.
+
+        The option "model" of a command stays if the run is resumed with one of its own checkpoints: the run may remove
+        that checkpoint, and a later start would look for it.
+        """
+        old_settings = self.manifest["settings"]
+        settings = old_settings | self.settings
+        if "model" in old_settings and self._is_model_of_checkpoint(fingerprints):
+            settings["model"] = old_settings["model"]
+        return settings
 
     def _is_model_of_checkpoint(self, fingerprints: dict) -> bool:
         """Whether the model has the weights of a checkpoint of this run, for instance after Ctrl-C in a notebook."""
