@@ -160,8 +160,8 @@ def accumulate_gradient(
     loss_arguments = config.loss_arguments()
     has_gradient = experience.has_gradient(every_row=config.needs_every_row)
     if experience.old_logp is not None:
-        # Rows without gradient get log-probabilities of 0 below. With an `old_logp` of 0 their ratio is 1, and they
-        # count as rows that the policy has not changed in the metric "ratio", which is a mean over all rows.
+        # Rows without gradient get log-probabilities of 0 below. So their ratio is 1, whatever `old_logp` the caller
+        # has put in: they count as 1 in the metric "ratio", and in the clip ratios as not clipped, as in TRL.
         experience = replace(experience, old_logp=torch.where(has_gradient[:, None], experience.old_logp, 0))
     if not LOSSES[config.loss_type].depends_on_microbatches:
         order = cheapest_order(model, experience.rollout, has_gradient)

@@ -192,6 +192,10 @@ def plain_numbers(metrics: dict) -> dict:
 
 
 def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
+    """Return the metrics of the sampled completions, and of the tool calls if there is an environment.
+
+    seconds: The time that the sampling took.
+    """
     lengths = rollout.policy_mask.sum(-1).float()
     ended = lengths[~rollout.truncated]
     prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()

@@ -13,6 +13,7 @@ from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 
 
+# Not compared and not printed field by field: that would read whole models and data sets.
 @dataclass(frozen=True, eq=False, repr=False)
 class RunInputs:
     """The inputs of a run, under the names of the arguments of `Run` and in their order."""

@@ -114,7 +114,9 @@ class Run:
         return self._session
 
     def _open_folder(self, folder: RunFolder) -> list[dict]:
-        return folder.open(self.inputs.model, self.optimizer, self._checkpointed_reference, input_fingerprints(self.inputs))
+        return folder.open(
+            self.inputs.model, self.optimizer, self._checkpointed_reference, input_fingerprints(self.inputs)
+        )
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step.

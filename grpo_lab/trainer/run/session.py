@@ -17,7 +17,7 @@ from grpo_lab.trainer.run.stopping import StopSignals
 
 @dataclass(frozen=True)
 class Session:
-    """What a run has while it is open, with either engine: its log and its stop signals.
+    """An open run, with either engine: its log and its stop signals.
 
     Attributes:
         log: The log of the steps, with the history and the folder.

@@ -43,7 +43,7 @@ class StopSignals:
 
     @property
     def received(self) -> bool:
-        """Whether a signal was received, so that the run has to stop."""
+        """True once a signal was received, so that the run has to stop."""
         return self.last_signal is not None
 
     def raise_stopped(self, moment: str) -> None:

@@ -258,7 +258,7 @@ class RunFolder:
         return settings
 
     def _is_model_of_checkpoint(self, fingerprints: dict) -> bool:
-        """Whether the model has the weights of a checkpoint of this run, for instance after Ctrl-C in a notebook."""
+        """Return True for a model with the weights of a checkpoint of this run, as after Ctrl-C in a notebook."""
         return fingerprints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]
 
     def _newest_valid(self) -> Path | None:
