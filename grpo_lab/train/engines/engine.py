@@ -64,7 +64,7 @@ class OurEngine:
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in inputs that passed `checks_without_weights`; the rest is as in `grpo_lab.trainer.train`."""
+        """Train a model whose inputs passed `checks_without_weights`; the rest is as in `grpo_lab.trainer.train`."""
         from grpo_lab.trainer.loop import train_run
         from grpo_lab.trainer.run import Run
         from grpo_lab.trainer.run.checks import check_loaded_inputs
@@ -133,7 +133,7 @@ class TrlEngine:
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in inputs that passed `checks_without_weights`; the rest is as in `grpo_lab.trainer.train`."""
+        """Train a model whose inputs passed `checks_without_weights`; the rest is as in `grpo_lab.trainer.train`."""
         from grpo_lab.train.trl.run import check_inputs_in_main_process, train_checked
         from grpo_lab.trainer.run.checks import check_loaded_inputs
 

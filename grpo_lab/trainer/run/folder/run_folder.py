@@ -127,6 +127,7 @@ class RunFolder:
         changes = {"settings": self.settings, "fingerprints": fingerprints, "checkpoints": {}, "trained": {}}
         if self.config.resume_from_checkpoint:
             self._check_same_run(fingerprints)
+            self._check_max_steps()
             if newest := self._newest_valid():
                 if optimizer is None:
                     state = checkpoint.read_engine_state(newest)
@@ -187,7 +188,7 @@ class RunFolder:
         self._add_checkpoint(history, functools.partial(checkpoint.adopt, engine_checkpoint))
 
     def _add_checkpoint(
-        self, history: list[dict], write: Callable[[Path, dict], dict], model_fingerprint: dict | None = None
+        self, history: list[dict], write: Callable[[Path, dict], dict], fingerprint: dict | None = None
     ) -> None:
         """Write a checkpoint, list it in the manifest, and move it into its place.
 
@@ -195,13 +196,13 @@ class RunFolder:
             history: The metrics of each completed step.
             write: Function that writes the checkpoint into a new folder, with the state of the run, and returns the
                 digests of its files.
-            model_fingerprint: The fingerprint of the model in the checkpoint. None: a run that resumes with this model
-                is not recognised by it.
+            fingerprint: The fingerprint of the model in the checkpoint. None: a run that resumes with this model does
+                not recognise it.
         """
         name, completions_file = checkpoint_name(len(history)), self.path / COMPLETIONS_FILE
         check_free(self.path, [name], ())
         digests = write(self.path / UNFINISHED / name, {"step": len(history), "log_history": history})
-        entry: dict[str, Any] = {"model": model_fingerprint, "files": digests}
+        entry: dict[str, Any] = {"model": fingerprint, "files": digests}
         entry[COMPLETIONS_FILE] = completions_file.stat().st_size if completions_file.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)
@@ -226,17 +227,19 @@ class RunFolder:
 
     def _check_same_run(self, fingerprints: dict) -> None:
         """Raise InputError for the first setting or fingerprint that would lead to other results than in this run."""
-        old_settings, new_settings = self.manifest["settings"], self.settings
         # The settings are compared like one more fingerprint, which comes first.
-        old_fingerprints = {"config": _compared_settings(old_settings)} | self.manifest["fingerprints"]
-        new_fingerprints = {"config": _compared_settings(new_settings)} | fingerprints
+        old_fingerprints = {"config": _compared_settings(self.manifest["settings"])} | self.manifest["fingerprints"]
+        new_fingerprints = {"config": _compared_settings(self.settings)} | fingerprints
         if self._is_model_of_checkpoint(fingerprints):
             new_fingerprints["model"] = None
         if self.config.ignore_reward_changes:
             new_fingerprints["reward_funcs"] = None
         check_same_fingerprints(old_fingerprints, new_fingerprints, str(self.path))
-        old_max_steps, max_steps = old_settings["max_steps"], new_settings["max_steps"]
-        schedule = new_settings["lr_scheduler_type"]
+
+    def _check_max_steps(self) -> None:
+        """Raise InputError for fewer steps than are saved; say what other numbers of steps mean for the schedule."""
+        max_steps, schedule = self.settings["max_steps"], self.settings["lr_scheduler_type"]
+        old_max_steps = self.manifest["settings"]["max_steps"]
         saved_steps = [int(name.split("-")[1]) for name in self.manifest["checkpoints"]]
         completed_steps = max(saved_steps, default=0)
         if max_steps < completed_steps:
@@ -271,9 +274,9 @@ class RunFolder:
             wrong_files = [file for file, digest in entry["files"].items() if digests.get(file) != digest]
             if not wrong_files:
                 return path
-            first = wrong_files[0]
-            fault = "not what was written: its size or its checksum differs" if first in digests else "missing"
-            print(f"{str(path)!r} is broken ({first} is {fault})")
+            file = wrong_files[0]
+            fault = "not what was written: its size or its checksum differs" if file in digests else "missing"
+            print(f"{str(path)!r} is broken ({file} is {fault})")
         if self.manifest["checkpoints"]:
             remedy = "restore one from a copy, or start a new run in another folder. Nothing has been removed"
             raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {remedy}")
