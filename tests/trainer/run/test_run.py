@@ -227,45 +227,40 @@ def test_every_epoch_takes_every_row_once_in_an_order_of_its_own(monkeypatch):
 
 
 MODEL, TOKENIZER = make_policy()
-
-
-NO_TEMPLATE = make_tokenizer()
-
-
-NO_TEMPLATE.chat_template = None
-
-
-A_MODEL, ROWS_OF = "expected a causal language model", "expected a list of dicts or a datasets.Dataset .of one"
-
-
-TWO = {"reward_funcs": [letter_reward] * 2, "config": make_config(reward_weights=[1.0])}
-
-
-WRONG = [
+TOKENIZER_WITHOUT_TEMPLATE = make_tokenizer()
+TOKENIZER_WITHOUT_TEMPLATE.chat_template = None
+EXPECTED_MODEL = "expected a causal language model"
+EXPECTED_ROWS = "expected a list of dicts or a datasets.Dataset .of one"
+ONE_WEIGHT_FOR_TWO_REWARDS = {"reward_funcs": [letter_reward] * 2, "config": make_config(reward_weights=[1.0])}
+WRONG_ARGUMENTS = [
     ({"dataset": []}, ValueError, "^dataset is empty; expected at least one row"),
     ({"dataset": [{"question": "a"}]}, ValueError, r"^dataset row 0 has the columns \['question'\]; expected 'prompt'"),
     ({"dataset": [{"prompt": "a"}, {"prompt": "b", "x": 1}]}, ValueError, "^dataset row 1 .*; expected those of row 0"),
     ({"dataset": ["a"]}, TypeError, "^dataset row 0 is 'a'; expected a dict with a 'prompt'"),
-    ({"dataset": ROWS[0]}, TypeError, f"^dataset is a dict; {ROWS_OF}"),
-    ({"dataset": pandas.DataFrame(ROWS)}, TypeError, f"^dataset is a DataFrame; {ROWS_OF}"),
+    ({"dataset": ROWS[0]}, TypeError, f"^dataset is a dict; {EXPECTED_ROWS}"),
+    ({"dataset": pandas.DataFrame(ROWS)}, TypeError, f"^dataset is a DataFrame; {EXPECTED_ROWS}"),
     ({"dataset": [{"prompt": "a"}, {"prompt": ""}]}, ValueError, "^dataset row 1: prompt is '', which has no token"),
     (
-        {"tokenizer": NO_TEMPLATE},
+        {"tokenizer": TOKENIZER_WITHOUT_TEMPLATE},
         ValueError,
         "^dataset row 0: prompt goes to the model as .* has no chat_template",
     ),
     ({"tokenizer": None}, TypeError, "^tokenizer is of type NoneType; expected the model's"),
-    ({"model": MODEL.model}, TypeError, f"^model is of type Qwen2Model; {A_MODEL}"),
-    ({"model": TOKENIZER, "tokenizer": MODEL}, TypeError, f"^model is of type .*Tokenizer.*; {A_MODEL}"),
+    ({"model": MODEL.model}, TypeError, f"^model is of type Qwen2Model; {EXPECTED_MODEL}"),
+    ({"model": TOKENIZER, "tokenizer": MODEL}, TypeError, f"^model is of type .*Tokenizer.*; {EXPECTED_MODEL}"),
     ({"config": {"beta": 0.1}}, TypeError, "config"),
     ({"reward_funcs": make_config(), "config": letter_reward}, TypeError, "^config is of type function; expected"),
     ({"reward_funcs": "org/model"}, ValueError, "^reward_funcs is .*org/model"),
-    (TWO, ValueError, r"^reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let"),
+    (
+        ONE_WEIGHT_FOR_TWO_REWARDS,
+        ValueError,
+        r"^reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let",
+    ),
     ({"reward_funcs": lambda completions: [1.0]}, TypeError, "reward function 'lambda' does not fit .*: .*'prompts'"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "error", "message"), WRONG)
+@pytest.mark.parametrize(("arguments", "error", "message"), WRONG_ARGUMENTS)
 def test_a_wrong_argument_is_named_before_anything_is_sampled(arguments, error, message):
     usual = {"model": MODEL, "tokenizer": TOKENIZER, "dataset": ROWS, "config": make_config()}
     with pytest.raises(error, match=message):
@@ -296,9 +291,7 @@ def test_an_error_in_a_run_closes_its_trackers_and_restores_the_state_of_the_cal
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
-COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
-
-
+COLLECTED_METRICS = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
 WRONG_METRICS = {
     "metrics['loss'] is tensor([1., 2.]); expected a number, or None": {"loss": torch.tensor([1.0, 2.0])},
     "metrics has the key 3; expected texts": {3: 1.0},
@@ -320,11 +313,11 @@ def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
         step = next(run.steps())
         for message, wrong in WRONG_METRICS.items():
             with pytest.raises(TypeError, match=re.escape(message)):
-                run.record(step, COLLECTED | wrong)
-        run.record(step, COLLECTED | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
+                run.record(step, COLLECTED_METRICS | wrong)
+        run.record(step, COLLECTED_METRICS | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
         for wrong_step in (0, 1):
             with pytest.raises(ValueError, match=f"step is {wrong_step}; expected each step of"):
-                run.record(wrong_step, COLLECTED)
+                run.record(wrong_step, COLLECTED_METRICS)
         raise InterruptedError
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
 
