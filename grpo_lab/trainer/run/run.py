@@ -135,9 +135,9 @@ class Run:
             session.stop_if_requested(self._save_checkpoint)
 
     def data_rows_of_step(self, step: int) -> list[dict]:
-        """Return the P data rows of a step; they are kept until the next step, so each of them is read only once.
+        """Return the P data rows of a step, each read only once, since a data set may change a row at each access.
 
-        A data set may have another row at each access.
+        They are kept until the rows of another step are read.
 
         step: Index of the step, counted from 0.
         """

@@ -27,18 +27,18 @@ class StopSignals:
     def __init__(self, describe_saved: Callable[[], str] | None):
         self._describe_saved = describe_saved
         self.last_signal: signal.Signals | None = None  # None before the first one
-        self._handlers: dict = {}  # the previous handlers, by signal
+        self._previous_handlers: dict = {}  # by signal
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 # Skipped if the signal is ignored on purpose (nohup), or if its handler was not installed by Python.
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._handlers[number] = signal.signal(number, self._handle_signal)
+                    self._previous_handlers[number] = signal.signal(number, self._handle_signal)
         return self
 
     def __exit__(self, *details):
-        for number, handler in self._handlers.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
     @property
@@ -47,7 +47,7 @@ class StopSignals:
         return self.last_signal is not None
 
     def raise_stopped(self, moment: str) -> None:
-        """Raise Stopped; its message names the signal, the moment in the run, such as "after step 3", and the files."""
+        """Raise Stopped; its message names the signal, the moment, such as "after step 3 of 9", and what is saved."""
         outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         resume_hint = None
         if self._describe_saved is not None:
