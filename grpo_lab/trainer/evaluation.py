@@ -48,8 +48,7 @@ class ScoredCompletions(NamedTuple):
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int = 512, seed: int = 1,
     reward_weights: list[float] | None = None, precision_context: AbstractContextManager | None = None,
-    disable_tqdm: bool = True, environment: Environment | None = None, trainer_state: TrainerState | None = None,
-    **sampling,
+    disable_tqdm: bool = True, environment=None, trainer_state: TrainerState | None = None, **sampling,
 ) -> ScoredCompletions:  # fmt: skip
     """Sample completions of every problem from a separate random stream, and reward them.
 
@@ -90,7 +89,7 @@ def sample_and_reward(
                 lengths=rollout.policy_mask.sum(-1).cpu(),
                 truncated=rollout.truncated.cpu(),
                 correctness=verdicts.rewards_per_func[:, 0],
-                logged_metrics={},  # those of all parts are read from the log at the end
+                logged_metrics={},  # the log has them for all parts together
             )
             if rollout.episodes is not None:
                 episodes = [replace(episode, environment=None) for episode in rollout.episodes]

@@ -27,7 +27,7 @@ class StopSignals:
     def __init__(self, describe_saved: Callable[[], str] | None):
         self._describe_saved = describe_saved
         self.last_signal: signal.Signals | None = None  # None before the first one
-        self._previous_handlers: dict = {}  # by signal
+        self._previous_handlers: dict = {}  # the handlers before this object's, by signal
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
