@@ -168,7 +168,7 @@ def _run_steps(recorder: StepRecorder) -> None:
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
-    recorder.session.stop_if_requested()
+    recorder.session.stop_if_signal_received()
 
 
 def _restore_model(trainer: TrlTrainer, model, adapter) -> None:

@@ -132,7 +132,7 @@ class Run:
             yield step
             if self._current_step is not None:
                 raise RunError(f"step {step} was not recorded; expected `run.record(step, metrics)` in each step")
-            session.stop_if_requested(self._save_checkpoint)
+            session.stop_if_signal_received(self._save_checkpoint)
 
     def data_rows_of_step(self, step: int) -> list[dict]:
         """Return the P data rows of a step, each read only once, since a data set may change a row at each access.

@@ -27,7 +27,7 @@ class Session:
     log: StepLog
     stop_signals: StopSignals
 
-    def stop_if_requested(self, save_checkpoint: Callable[[], None] | None = None) -> None:
+    def stop_if_signal_received(self, save_checkpoint: Callable[[], None] | None = None) -> None:
         """Raise Stopped if a signal was received and steps remain; after the last step, `open_session` does so.
 
         save_checkpoint: Function that saves the completed steps before. None: the engine has saved them already.

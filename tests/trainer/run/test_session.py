@@ -42,13 +42,13 @@ def test_a_signal_stops_between_steps_after_saving_and_at_the_end_after_the_mode
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Stopped, match="^Stopped after step 1 of 2 by SIGTERM"), make_session(calls)[1] as session:
         session.log.add({})
-        session.stop_if_requested(lambda: calls.append("save"))
+        session.stop_if_signal_received(lambda: calls.append("save"))
         signal.raise_signal(signal.SIGTERM)
-        session.stop_if_requested(lambda: calls.append("save"))
+        session.stop_if_signal_received(lambda: calls.append("save"))
     assert calls == ["save"]
     with pytest.raises(Stopped, match="^Stopped after its last step by SIGTERM"), make_session(calls)[1] as session:
         session.log.add({})
         session.log.add({})
         signal.raise_signal(signal.SIGTERM)
-        session.stop_if_requested(lambda: calls.append("save"))
+        session.stop_if_signal_received(lambda: calls.append("save"))
     assert calls == ["save", "get_trained_model"] and signal.getsignal(signal.SIGTERM) == handler
