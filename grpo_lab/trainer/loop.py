@@ -125,17 +125,17 @@ def update(
     """
     clock = clock or Clock(model.device)
     metrics_of_updates: list[dict] = []
-    first_experience = experience
+    experience_of_first_update = experience
     has_gradient = experience.has_gradient(every_row=config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
                 old_logp = logprobs_without_gradient(model, experience, config, has_gradient)
             experience = replace(experience, old_logp=old_logp)
-        for update_index, row_index in enumerate(_row_indices_of_updates(len(experience), config)):
+        for update_index, row_indices in enumerate(_row_indices_of_updates(len(experience), config)):
             # In the first update the policy is still the one that sampled. Without the computed `old_logp` its ratio is
             # exactly 1; with it, the ratio would be 1 only up to rounding.
-            batch = (first_experience if update_index == 0 else experience)[row_index]
+            batch = (experience_of_first_update if update_index == 0 else experience)[row_indices]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             metrics_of_updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
     step_metrics = {
