@@ -33,10 +33,7 @@ def reward_rollout(
         weights = [*weights, *[1.0] * (len(functions) - len(as_list_or_empty(reward_funcs)))]
     data_row_of_completion = [data_rows[group] for group in rollout.group_of_row.tolist()]  # [rows]
     episodes = rollout.episode_per_row()
-    prompts = [
-        data_row["prompt"] if episode.prompt is None else episode.prompt
-        for data_row, episode in zip(data_row_of_completion, episodes, strict=True)
-    ]
+    prompts = list(map(prompt_of_completion, data_row_of_completion, episodes))
     completions = [
         _completion(data_row["prompt"], text, episode)
         for data_row, text, episode in zip(data_row_of_completion, rollout.texts, episodes, strict=True)
@@ -64,6 +61,11 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
 
     get_reward.__name__ = environment_class.__name__
     return [*functions, get_reward]
+
+
+def prompt_of_completion(data_row: dict, episode: Episode) -> str | list[dict]:
+    """Return the prompt of a completion: that of its data row, or the one that the environment made from it."""
+    return data_row["prompt"] if episode.prompt is None else episode.prompt
 
 
 def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:
