@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from grpo_lab.models.adapters import lora_config
 from grpo_lab.train.plan import RunPlan
 from grpo_lab.train.processes import is_main_process
-from grpo_lab.trainer.run.checks import RunCheck, input_checks
+from grpo_lab.trainer.run.checks import RunCheck, checks_without_weights
 from grpo_lab.trainer.run.folder import check_folder
 from grpo_lab.trainer.run.trackers import check_trackers
 
@@ -20,7 +20,7 @@ def checks_of_plan(plan: RunPlan) -> list[RunCheck]:
         ),
         RunCheck("output folder", lambda: check_output_folder(plan)),
         RunCheck("trackers are installed", lambda: check_tracker_packages(plan)),
-        *input_checks(plan.inputs),
+        *checks_without_weights(plan.inputs),
     ]
     lora = plan.engine.lora
     if lora is not None:

@@ -24,18 +24,18 @@ from grpo_lab.trainer.turn_credit import token_advantages
 def collect(
     model,
     tokenizer,
-    rows: list[dict],
+    data_rows: list[dict],
     reward_funcs: Callable | list | None,
     config: GRPOConfig,
     clock: Clock | None = None,
     environment: Environment | None = None,
     trainer_state: Any = None,
 ) -> tuple[Experience, dict]:
-    """Sample G completions for each row, reward them, and compute the advantage of each within its group.
+    """Sample G completions for each data row, reward them, and compute the advantage of each within its group.
 
     Args:
         model, tokenizer: The policy and its tokenizer.
-        rows: P rows of the data with a "prompt" and the columns that the reward functions read, such as
+        data_rows: P rows of the data set, with a "prompt" and the columns that the reward functions read, such as
             `run.data_rows_of_step(step)`.
         reward_funcs: One reward function or several. None if the environment computes the reward.
         config: The settings of the run.
@@ -49,12 +49,13 @@ def collect(
     clock = clock or Clock(model.device)
     with clock("time/rollout"), autocast(model, config):
         record_turns = ADVANTAGES[config.advantage].per_turn
-        rollout = sample_rows(model, tokenizer, rows, config.sampling_params(), environment, record_turns=record_turns)
+        sampling_params = config.sampling_params()
+        rollout = sample_rows(model, tokenizer, data_rows, sampling_params, environment, record_turns=record_turns)
     log = RewardLog(trainer_state)
     with clock("time/reward"):
-        rewards = reward_rollout(rollout, rows, reward_funcs, config.reward_weights, log)
+        rewards = reward_rollout(rollout, data_rows, reward_funcs, config.reward_weights, log)
     experience = make_experience(rollout, rewards.total, config, rewards.rewards_per_func)
-    experience = replace(experience, reward_columns=log.columns(len(experience)))
+    experience = replace(experience, logged_columns=log.columns(len(experience)))
     metrics = merge_metrics(
         rollout_metrics(rollout, clock.totals["time/rollout"]), reward_metrics(experience, rewards), log.metrics()
     )

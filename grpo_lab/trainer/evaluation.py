@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +21,7 @@ from grpo_lab.objective import token_mean
 from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
-from grpo_lab.rollout.environments.environment import sample_rows
+from grpo_lab.rollout.environments.environment import Environment, sample_rows
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
@@ -48,16 +48,16 @@ class ScoredCompletions(NamedTuple):
 def sample_and_reward(
     model, tokenizer, rows: Rows, reward_funcs, *, num_generations: int, batch_size: int = 512, seed: int = 1,
     reward_weights: list[float] | None = None, precision_context: AbstractContextManager | None = None,
-    disable_tqdm: bool = True, environment=None, trainer_state: Any = None, **sampling,
+    disable_tqdm: bool = True, environment=None, trainer_state: TrainerState | None = None, **sampling,
 ) -> ScoredCompletions:  # fmt: skip
-    """Sample completions of every row from a separate random stream, and reward them.
+    """Sample completions of every problem from a separate random stream, and reward them.
 
     Args:
         model, tokenizer: The policy and its tokenizer.
-        rows: Rows with a "prompt" and the columns that the reward functions read.
+        rows: The held-out problems: data rows with a "prompt" and the columns that the reward functions read.
         reward_funcs: One reward function or several. None if the environment computes the reward.
-        num_generations: Number of completions per row.
-        batch_size: Number of completions that are sampled at once; all completions of a row are, even if it is smaller.
+        num_generations: Number of completions per problem.
+        batch_size: Number of completions that are sampled at once; those of one problem are, even if it is smaller.
         seed: Seed of the random stream; the caller's random state is restored. Seeds from 0 on, the default among them,
             are also those of training steps.
         reward_weights: Weights of the reward functions in the total reward. None: each weight is 1.
@@ -66,7 +66,7 @@ def sample_and_reward(
         disable_tqdm: Whether to hide the progress bar.
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
         trainer_state: Progress of the run for reward functions that read it. None: the state before a run.
-        sampling: Further arguments of `sample_completions`.
+        sampling: Other fields of `SamplingParams`, such as `max_completion_length`.
     """
     if len(rows) == 0:
         raise InputError("rows", rows, "expected at least one problem", problem="is empty")
@@ -75,30 +75,48 @@ def sample_and_reward(
     precision_context = precision_context or autocast(model)
     first_function = next(iter(reward_func_list(reward_funcs)), None)
     without_penalty = getattr(first_function, "without_penalty", None)
-    texts, batches, episodes = [], [], []
-    names: list[str] = []
-    turns: list[list[dict[str, str]]] = []
+    parts: list[ScoredCompletions] = []
     bar = tqdm(total=len(rows), disable=disable_tqdm, desc="evaluate", unit="problem")
     with bar, restored_random_state(seed):
-        for batch in in_parts(rows, max(1, batch_size // num_generations)):
+        for data_rows in in_parts(rows, max(1, batch_size // num_generations)):
             with precision_context:
-                rollout = sample_rows(model, tokenizer, batch, sampling_params, environment)
-            rewards = reward_rollout(rollout, batch, reward_funcs, reward_weights, log)
-            correctness = rewards.rewards_per_func[:, 0]
-            if without_penalty is not None:
-                correctness = reward_rollout(rollout, batch, without_penalty).rewards_per_func[:, 0]
-            names = rewards.names
-            texts += rollout.texts
-            episodes += [replace(episode, environment=None) for episode in rollout.episodes or ()]
-            turns += rollout.turn_texts(tokenizer) if rollout.episodes else ()
-            lengths = rollout.policy_mask.sum(-1).cpu()
-            batches.append((lengths, rollout.truncated.cpu(), rewards.total, rewards.rewards_per_func, correctness))
-            bar.update(len(batch))
-    log.check_columns(len(texts))
-    lengths, truncated, total, rewards_per_func, correctness = map(torch.cat, zip(*batches, strict=True))
-    rewards = Rewards(total, rewards_per_func, names)
-    scored = ScoredCompletions(texts, rewards, lengths, truncated, correctness, log.metrics())
-    return scored if environment is None else scored._replace(episodes=episodes, turns=turns)
+                rollout = sample_rows(model, tokenizer, data_rows, sampling_params, environment)
+            rewards = reward_rollout(rollout, data_rows, reward_funcs, reward_weights, log)
+            verdicts = rewards if without_penalty is None else reward_rollout(rollout, data_rows, without_penalty)
+            part = ScoredCompletions(
+                texts=rollout.texts,
+                rewards=rewards,
+                lengths=rollout.policy_mask.sum(-1).cpu(),
+                truncated=rollout.truncated.cpu(),
+                correctness=verdicts.rewards_per_func[:, 0],
+                logged_metrics={},  # the log has them for all parts together
+            )
+            if rollout.episodes is not None:
+                episodes = [replace(episode, environment=None) for episode in rollout.episodes]
+                part = part._replace(episodes=episodes, turns=rollout.turn_texts(tokenizer))
+            parts.append(part)
+            bar.update(len(data_rows))
+    log.check_columns(sum(len(part.texts) for part in parts))
+    return _concatenated(parts, log.metrics())
+
+
+def _concatenated(parts: list[ScoredCompletions], logged_metrics: dict[str, float | None]) -> ScoredCompletions:
+    """Return the completions of all parts as one, with the metrics that the reward functions logged for all of them."""
+    has_episodes = parts[0].episodes is not None
+    return ScoredCompletions(
+        texts=[text for part in parts for text in part.texts],
+        rewards=Rewards(
+            total=torch.cat([part.rewards.total for part in parts]),
+            rewards_per_func=torch.cat([part.rewards.rewards_per_func for part in parts]),
+            names=parts[0].rewards.names,
+        ),
+        lengths=torch.cat([part.lengths for part in parts]),
+        truncated=torch.cat([part.truncated for part in parts]),
+        correctness=torch.cat([part.correctness for part in parts]),
+        logged_metrics=logged_metrics,
+        episodes=[episode for part in parts for episode in part.episodes or ()] if has_episodes else None,
+        turns=[turns for part in parts for turns in part.turns or ()] if has_episodes else None,
+    )
 
 
 def evaluate_policy(
@@ -107,30 +125,33 @@ def evaluate_policy(
     rows: Rows,
     reward_funcs: Callable | list | None,
     config: GRPOConfig,
-    environment=None,
-    **sampling_options,
+    environment: Environment | None = None,
+    *,
+    trainer_state: TrainerState | None = None,
+    **sampling_changes,
 ) -> dict[str, float | None]:
-    """Sample and reward completions of held-out rows with the settings of the run; return metrics named "eval/...".
+    """Sample and reward completions of held-out problems with the run's settings; return metrics named "eval/...".
 
     The random stream is the same in every evaluation of a run, so two evaluations differ by the policy alone.
     "eval/accuracy" is computed from the first reward function, or from its `without_penalty` if it has one.
 
     Args:
         model, tokenizer: The policy that is evaluated, and its tokenizer.
-        rows: The held-out rows.
+        rows: The held-out problems, as data rows.
         reward_funcs: One reward function or several. None if the environment computes the reward.
         config: The settings of the run.
         environment: The environment that replies to the policy. None: the policy writes each completion alone.
-        sampling_options: Arguments of `sample_and_reward` that are not settings of the run.
+        trainer_state: Progress of the run for reward functions that read it. None: the state before a run.
+        sampling_changes: Fields of `SamplingParams` whose values are not those of the run.
     """
     num_generations = config.num_generations_eval or config.num_generations
-    sampling = asdict(replace(config.sampling_params(), num_generations=num_generations))
+    sampling_params = replace(config.sampling_params(), num_generations=num_generations, **sampling_changes)
     scored = sample_and_reward(
         model, tokenizer, rows, reward_funcs,
         batch_size=config.per_device_eval_batch_size or config.generation_batch_size,
         seed=-1 - config.seed,  # negative, since the steps of the training have seeds from 0 on
         reward_weights=config.reward_weights, precision_context=autocast(model, config),
-        environment=environment, **(sampling | sampling_options),
+        environment=environment, trainer_state=trainer_state, **asdict(sampling_params),
     )  # fmt: skip
     mean, std = mean_and_std(scored.rewards.total.double())
     run_metrics = {

@@ -26,7 +26,7 @@ class Experience:
     old_logp: Float[Tensor, "B T"] | None = None  # log-probabilities before the first update; None: not computed yet
     ref_logp: Float[Tensor, "B T"] | None = None  # log-probabilities under the reference; None: no KL term
     rewards_per_func: Float[Tensor, "B F"] | None = None  # NaN where a reward function did not apply
-    reward_columns: LoggedColumns | None = None  # values that the reward functions logged for each completion
+    logged_columns: LoggedColumns | None = None  # values that the reward functions logged for each completion
 
     def __post_init__(self):
         if self.advantages is None:

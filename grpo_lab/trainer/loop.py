@@ -78,23 +78,24 @@ def train(
         tools=tools, environment_factory=environment_factory, environment=environment,
         max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout_override,
     )  # fmt: skip
-    _check_has_reward(reward_funcs, environment)
     run = Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options)
     return train_run(run, callback)
 
 
 def train_run(run: Run, callback: Callable[[int, dict], None] | None = None) -> list[dict]:
-    """Make all steps of a run; the arguments in `run`, the callback and the result are those of `train`."""
-    model, tokenizer, reward_funcs, config = run.model, run.tokenizer, run.reward_funcs, run.config
-    environment = run.environment
-    _check_has_reward(reward_funcs, environment)
+    """Make all steps of a run; its inputs, the callback and the result are those of `train`."""
+    inputs = run.inputs
+    model, tokenizer, reward_funcs, config = inputs.model, inputs.tokenizer, inputs.reward_funcs, inputs.config
+    environment = inputs.environment
+    if reward_funcs is None and (environment is None or not environment.has_reward):
+        raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
     with run:
         for step in run.steps():
             clock = Clock(model.device)
-            rows = run.data_rows_of_step(step)
+            data_rows = run.data_rows_of_step(step)
             trainer_state = run.trainer_state(step)
             experience, metrics = collect(
-                model, tokenizer, rows, reward_funcs, config,
+                model, tokenizer, data_rows, reward_funcs, config,
                 clock=clock, environment=environment, trainer_state=trainer_state,
             )  # fmt: skip
             if config.beta > 0:
@@ -106,11 +107,6 @@ def train_run(run: Run, callback: Callable[[int, dict], None] | None = None) -> 
             update_metrics = update(model, run.optimizer, experience, config, run.learning_rate(step), clock)
             run.record(step, merge_metrics(metrics, kl_metrics, update_metrics, clock.totals), callback)
     return run.history
-
-
-def _check_has_reward(reward_funcs: Callable | list[Callable] | None, environment: Environment | None) -> None:
-    if reward_funcs is None and not (environment is not None and environment.has_reward):
-        raise InputError("reward_funcs", None, "expected at least one, or an environment with get_reward")
 
 
 def update(
@@ -129,18 +125,17 @@ def update(
     """
     clock = clock or Clock(model.device)
     metrics_of_updates: list[dict] = []
-    given_experience = experience
+    experience_of_first_update = experience
     has_gradient = experience.has_gradient(every_row=config.needs_every_row)
     with clock("time/update"):
         if config.updates_per_step > 1 and experience.old_logp is None:
             with clock("time/logprobs"):
                 old_logp = logprobs_without_gradient(model, experience, config, has_gradient)
             experience = replace(experience, old_logp=old_logp)
-        for rows in _rows_of_updates(len(experience), config):
-            # In the first update the policy is still the one that sampled. Without `old_logp` its ratio is exactly 1;
-            # with it, the ratio would be 1 only up to rounding.
-            is_first = not metrics_of_updates
-            batch = given_experience[rows] if is_first else experience[rows]
+        for update_index, row_indices in enumerate(_row_indices_of_updates(len(experience), config)):
+            # In the first update the policy is still the one that sampled. Without the computed `old_logp` its ratio is
+            # exactly 1; with it, the ratio would be 1 only up to rounding.
+            batch = (experience_of_first_update if update_index == 0 else experience)[row_indices]
             metrics = accumulate_gradient(model, optimizer, batch, config, clock)
             metrics_of_updates.append(merge_metrics(metrics, {"grad_norm": optimizer.step(lr, metrics["loss"])}))
     step_metrics = {
@@ -165,7 +160,8 @@ def accumulate_gradient(
     loss_arguments = config.loss_arguments()
     has_gradient = experience.has_gradient(every_row=config.needs_every_row)
     if experience.old_logp is not None:
-        # The other rows get log-probabilities of 0 here, and so a ratio of 1 whatever `old_logp` the caller has put in.
+        # Rows without gradient get log-probabilities of 0 below. So their ratio is 1, whatever `old_logp` the caller
+        # has put in: they count as 1 in the metric "ratio", and in the clip ratios as not clipped, as in TRL.
         experience = replace(experience, old_logp=torch.where(has_gradient[:, None], experience.old_logp, 0))
     if not LOSSES[config.loss_type].depends_on_microbatches:
         order = cheapest_order(model, experience.rollout, has_gradient)
@@ -188,10 +184,10 @@ def accumulate_gradient(
     return metrics.combine()
 
 
-def _rows_of_updates(count: int, config: GRPOConfig) -> Iterator[Int[Tensor, " R"]]:
+def _row_indices_of_updates(num_rows: int, config: GRPOConfig) -> Iterator[Int[Tensor, " R"]]:
     """Yield the row indices of each update; unless an update takes all rows, every pass over them draws a new order."""
-    rows = torch.arange(count)
+    row_indices = torch.arange(num_rows)
     for _ in range(config.num_iterations):
-        if count > config.update_batch_size:
-            rows = rows[torch.randperm(count)]
-        yield from rows.split(config.update_batch_size)
+        if num_rows > config.update_batch_size:
+            row_indices = row_indices[torch.randperm(num_rows)]
+        yield from row_indices.split(config.update_batch_size)

@@ -87,29 +87,18 @@ class UpdateMetrics:
             expected = "expected a `LossMetrics`, as `microbatch_loss` returns it; add a metric to it by `|`"
             raise InputTypeError("microbatch_metrics", microbatch_metrics, expected)
         computed = microbatch.loss_mask & has_gradient[:, None]
-        difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
-        differs = ~(difference <= LOGP_TOLERANCE)  # also where the difference is NaN
-        differing_and_all_tokens = torch.stack([differs.sum(), computed.sum()])
-        trained_and_all_reply_tokens = None
-        if microbatch.rollout.episodes is not None:
-            reply_lengths = [episode.num_reply_tokens for episode in microbatch.rollout.episodes]
-            reply_tokens = differing_and_all_tokens.new_tensor(reply_lengths)
-            # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably
-            # lost that mask.
-            policy_tokens = microbatch.rollout.mask.sum(-1) - reply_tokens
-            surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
-            trained_and_all_reply_tokens = torch.stack([surplus.sum(), reply_tokens.sum()])
-        token_share = microbatch.loss_mask.sum() / self.num_items
+        logp_difference = torch.where(computed, (logp.detach() - microbatch.rollout.logp).abs(), 0)
+        differs = ~(logp_difference <= LOGP_TOLERANCE)  # also where the difference is NaN
         self._microbatches.append(
             _MicrobatchMetrics(
                 means={name: torch.as_tensor(value).to(loss) for name, value in microbatch_metrics.items()},
                 over_rows=microbatch_metrics.over_rows,
                 num_rows=len(microbatch),
-                token_share=token_share,
+                token_share=microbatch.loss_mask.sum() / self.num_items,
                 loss=loss.detach(),
-                max_logp_difference=difference.max(),
-                differing_and_all_tokens=differing_and_all_tokens,
-                trained_and_all_reply_tokens=trained_and_all_reply_tokens,
+                max_logp_difference=logp_difference.max(),
+                differing_and_all_tokens=torch.stack([differs.sum(), computed.sum()]),
+                trained_and_all_reply_tokens=_trained_and_all_reply_tokens(microbatch),
             )
         )
 
@@ -131,14 +120,24 @@ class UpdateMetrics:
                 weight = metrics.num_rows / num_rows if name in metrics.over_rows else token_share
                 means_of_update[name] = means_of_update.get(name, 0.0) + mean * weight
         combined[FRAC_LOGP_DIFFERENCE] = _share_of_tokens([m.differing_and_all_tokens for m in self._microbatches])
-        reply_counts = [
-            metrics.trained_and_all_reply_tokens
-            for metrics in self._microbatches
-            if metrics.trained_and_all_reply_tokens is not None
-        ]
+        counts_or_none = [m.trained_and_all_reply_tokens for m in self._microbatches]
+        reply_counts = [counts for counts in counts_or_none if counts is not None]
         if reply_counts:
             combined[FRAC_TRAINED_REPLIES] = _share_of_tokens(reply_counts)
         return merge_metrics(combined, means_of_update)
+
+
+def _trained_and_all_reply_tokens(microbatch: Experience) -> Int[Tensor, "2"] | None:
+    """Count the tokens of the environment's replies that enter the loss, and all of them; None: no environment."""
+    if microbatch.rollout.episodes is None:
+        return None
+    reply_lengths = [episode.num_reply_tokens for episode in microbatch.rollout.episodes]
+    reply_tokens = torch.tensor(reply_lengths, device=microbatch.loss_mask.device)
+    # Counted from lengths and not from `policy_mask`: a run that trains on replies by mistake has probably lost that
+    # mask.
+    policy_tokens = microbatch.rollout.mask.sum(-1) - reply_tokens
+    surplus = (microbatch.loss_mask.sum(-1) - policy_tokens).clamp(min=0)
+    return torch.stack([surplus.sum(), reply_tokens.sum()])
 
 
 def _share_of_tokens(counts: list[Int[Tensor, "2"]]) -> float:
@@ -192,6 +191,10 @@ def plain_numbers(metrics: dict) -> dict:
 
 
 def rollout_metrics(rollout: Rollout, seconds: float) -> dict:
+    """Return the metrics of the sampled completions, and of the tool calls if there is an environment.
+
+    seconds: The time that the sampling took.
+    """
     lengths = rollout.policy_mask.sum(-1).float()
     ended = lengths[~rollout.truncated]
     prompt_tokens = rollout.prompt_mask.sum(-1)[rollout.prompt_of_row].sum()

@@ -12,7 +12,7 @@ from grpo_lab.rollout.rollout import Episode
 
 def reward_rollout(
     rollout: Rollout,
-    rows: list[dict],
+    data_rows: list[dict],
     reward_funcs: Callable | list | None,
     weights: list[float] | None = None,
     log: RewardLog | None = None,
@@ -23,7 +23,7 @@ def reward_rollout(
 
     Args:
         rollout: The B completions.
-        rows: The P rows of the data from which the completions were sampled.
+        data_rows: The P rows of the data set from which the completions were sampled.
         reward_funcs: One reward function or several. None if only the environment computes a reward.
         weights: The weights of `reward_funcs` in the total reward. None: each weight is 1.
         log: Log that stores the metrics and columns that the reward functions log. None: they are discarded.
@@ -31,7 +31,19 @@ def reward_rollout(
     functions = all_reward_functions(reward_funcs, rollout)
     if weights is not None:
         weights = [*weights, *[1.0] * (len(functions) - len(reward_func_list(reward_funcs)))]
-    prompts, completions, completion_ids, columns = _reward_inputs(rollout, rows)
+    data_row_of_completion = [data_rows[group] for group in rollout.group_of_row.tolist()]  # [rows]
+    episodes = rollout.episode_per_row()
+    prompts = list(map(prompt_of_completion, data_row_of_completion, episodes))
+    completions = [
+        _completion(data_row["prompt"], text, episode)
+        for data_row, text, episode in zip(data_row_of_completion, rollout.texts, episodes, strict=True)
+    ]
+    token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
+    completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
+    column_names = [name for name in data_rows[0] if name != "prompt"]
+    columns = {name: [data_row[name] for data_row in data_row_of_completion] for name in column_names}
+    if episodes[0].environment is not None:
+        columns["environments"] = [episode.environment for episode in episodes]
     columns |= (log or RewardLog()).arguments()
     return score_completions(functions, prompts, completions, completion_ids, columns, weights)
 
@@ -51,24 +63,9 @@ def all_reward_functions(reward_funcs: Callable | list | None, rollout: Rollout)
     return [*functions, get_reward]
 
 
-def _reward_inputs(rollout: Rollout, rows: list[dict]) -> tuple[list, list, list, dict]:
-    """Return prompts, completions, token ids of the completions, and the other columns, with B entries each."""
-    data_rows = [rows[group] for group in rollout.group_of_row.tolist()]  # [rows]
-    episodes = rollout.episode_per_row()
-    completions = [
-        _completion(row["prompt"], text, episode)
-        for row, text, episode in zip(data_rows, rollout.texts, episodes, strict=True)
-    ]
-    token_rows = zip(rollout.completion_ids.cpu(), rollout.mask.cpu(), strict=True)
-    completion_ids = [ids[mask].tolist() for ids, mask in token_rows]
-    columns = {name: [row[name] for row in data_rows] for name in data_rows[0] if name != "prompt"}
-    if episodes[0].environment is not None:
-        columns["environments"] = [episode.environment for episode in episodes]
-    prompts = [
-        row["prompt"] if episode.prompt is None else episode.prompt
-        for row, episode in zip(data_rows, episodes, strict=True)
-    ]
-    return prompts, completions, completion_ids, columns
+def prompt_of_completion(data_row: dict, episode: Episode) -> str | list[dict]:
+    """Return the prompt of a completion: that of its data row, or the one that the environment made from it."""
+    return data_row["prompt"] if episode.prompt is None else episode.prompt
 
 
 def _completion(prompt: str | list[dict], text: str, episode: Episode) -> str | list[dict]:

@@ -77,9 +77,9 @@ def state_ids(rollout: Rollout) -> Int[Tensor, "B K"]:
     """Return an index for the state in which each turn begins, the same for equal states; -1 where there is no turn."""
     states_of_episodes = [episode.states for episode in rollout.episode_per_row()]
     index_of_state: dict = {}
-    rows = [
+    ids_of_episodes = [
         [index_of_state.setdefault(state, len(index_of_state)) for state in states] for states in states_of_episodes
     ]
-    length = int(rollout.turn_of_token.max()) + 1
-    padded = [(row + [-1] * length)[:length] for row in rows]
-    return torch.tensor(padded, device=rollout.mask.device)
+    num_turns = int(rollout.turn_of_token.max()) + 1
+    padded_ids = [(ids + [-1] * num_turns)[:num_turns] for ids in ids_of_episodes]
+    return torch.tensor(padded_ids, device=rollout.mask.device)

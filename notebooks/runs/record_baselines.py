@@ -96,13 +96,14 @@ def train_by_steps(model, tokenizer, rows, config, callback) -> None:
     with Run(model, tokenizer, rows, accuracy_reward, config) as run:
         for step in run.steps():
             problems = run.data_rows_of_step(step)
-            experience, _ = collect(model, tokenizer, problems, accuracy_reward, config)
+            experience, metrics = collect(model, tokenizer, problems, accuracy_reward, config)
             answers = [row["answer"] for row in problems for _ in range(config.num_generations)]
             rewards, is_end = step_rewards(experience.rollout, answers, ends)
             grouped_shape = (len(problems), config.num_generations, -1)
             advantages = process_advantages(rewards.view(grouped_shape), is_end.view(grouped_shape)).flatten(0, 1)
             experience = replace(experience, advantages=advantages)
             update(model, run.optimizer, experience, config, run.learning_rate(step))
+            run.record(step, metrics)
             callback()
 
 

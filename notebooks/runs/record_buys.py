@@ -211,11 +211,11 @@ def supervise(run: Run, right: Experience, update_numbers: range, updates: int) 
         update_numbers: Numbers of these updates within the run, for the learning-rate schedule.
         updates: Number of updates of the whole run.
     """
-    config = run.config
+    model, config = run.inputs.model, run.inputs.config
     for number in update_numbers if len(right) else ():
         batch = right[torch.randperm(len(right))[: config.update_batch_size]]
         batch = replace(batch, advantages=torch.ones(len(batch)))  # with advantages of 1, Eq. (5.14) is the SFT loss
-        loss = accumulate_gradient(run.model, run.optimizer, batch, config)["loss"]
+        loss = accumulate_gradient(model, run.optimizer, batch, config)["loss"]
         run.optimizer.step(
             learning_rate(number, config.learning_rate, config.warmup_steps, updates, "constant_with_warmup"), loss
         )

@@ -121,6 +121,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
                 experience = replace(experience, loss_mask=experience.rollout.mask)
             metrics |= update(model, training.optimizer, experience, config, training.learning_rate(step))
             updates.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
+            training.record(step, metrics)
     measures.append(measure(model, tokenizer, config, change["share_wrong"]))
     texts = sample_rows(model, tokenizer, problems("test", 3, seed=1), SamplingParams(1, 128), environment).texts
     end = {"with a right calculator": 0.0, "with a wrong calculator": 1.0, "without one": None}

@@ -111,7 +111,7 @@ def run(arm: Arm, seed: int, updates: int, held_out: list[dict], **changes) -> d
         for step in training.steps():
             versions.append(copy.deepcopy(model.state_dict()))
             sampler.load_state_dict(versions[0])
-            experience, _ = collect(sampler, tokenizer, training.data_rows_of_step(step), SUMS_REWARDS, config)
+            experience, metrics = collect(sampler, tokenizer, training.data_rows_of_step(step), SUMS_REWARDS, config)
             mask, sampled = experience.loss_mask, experience.rollout.logp
             logp = logprobs_without_gradient(model, experience, config)
             if arm.correction == "clipped":
@@ -128,6 +128,7 @@ def run(arm: Arm, seed: int, updates: int, held_out: list[dict], **changes) -> d
             if (step + 1) % EVAL_EVERY == 0 or step + 1 == updates:
                 curves["accuracy"].append(evaluate(model, tokenizer, held_out)["accuracy"])
                 curves["thinking"].append(thinking_probability(model, tokenizer, held_out))
+            training.record(step, metrics)
     return {name: [rounded(value, 3) for value in values] for name, values in curves.items()}
 
 

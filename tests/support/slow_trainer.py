@@ -16,20 +16,20 @@ class Recording:
 
     def __init__(self, monkeypatch):
         self.experiences, self.batches = [], []
-        make_experience, rows_of_updates = collecting.make_experience, loop._rows_of_updates
+        make_experience, row_indices_of_updates = collecting.make_experience, loop._row_indices_of_updates
 
         def note_experience(*arguments):
             self.experiences.append(make_experience(*arguments))
             self.batches.append([])
             return self.experiences[-1]
 
-        def note_rows(*arguments):
-            for rows in rows_of_updates(*arguments):
-                self.batches[-1].append(rows.tolist())
-                yield rows
+        def note_row_indices(*arguments):
+            for row_indices in row_indices_of_updates(*arguments):
+                self.batches[-1].append(row_indices.tolist())
+                yield row_indices
 
         monkeypatch.setattr(collecting, "make_experience", note_experience)
-        monkeypatch.setattr(loop, "_rows_of_updates", note_rows)
+        monkeypatch.setattr(loop, "_row_indices_of_updates", note_row_indices)
 
 
 class SlowTrainer:

@@ -73,7 +73,7 @@ def test_run_inputs_treat_lazy_rows_like_a_list(rows):
     config = GRPOConfig(seed=3)
     lazy_inputs, listed_inputs = (RunInputs(None, None, dataset, None, config) for dataset in rows)
     for step in range(9):
-        assert lazy_inputs.data_rows_of_step(step) == listed_inputs.data_rows_of_step(step)
+        assert lazy_inputs.read_data_rows(step) == listed_inputs.read_data_rows(step)
     contents = json_hash([json_hash(row) for row in listed])  # the fingerprint in runs of earlier versions
     assert rows_fingerprint(lazy) == rows_fingerprint(listed) == {"rows": len(listed), "contents": contents}
     check_dataset(lazy)

@@ -143,14 +143,14 @@ def test_a_dry_run_plans_no_memory_for_another_engine(checkpoint_name, tmp_path,
 
 
 @pytest.mark.parametrize(("owner", "name"), INPUT_CHECKS)
-def test_a_run_of_a_script_makes_every_check_of_its_inputs(owner, name, monkeypatch):
+def test_a_run_of_a_script_makes_every_check_of_its_inputs_and_that_of_a_command_the_others(owner, name, monkeypatch):
     def fail(*_):
         raise InputError(name, 7, "planted")
 
     monkeypatch.setattr(owner, name, fail)
     with pytest.raises(InputError, match=f"^{name} is 7; planted"):
         Run(*make_policy(), ROWS, None, make_config())
-    Run.from_inputs(RunInputs(*make_policy(), ROWS, None, make_config()))
+    Run(*make_policy(), ROWS, None, make_config(), check_inputs=run_checks.check_loaded_inputs)
 
 
 class TrainerReached(Exception):

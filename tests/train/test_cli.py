@@ -301,6 +301,17 @@ def test_train_command_resumes_from_the_folder_alone(checkpoint_name, workdir, c
     assert ["eval/reward" in metrics for metrics in metrics_in(workdir / "out")] == [False, False, True]
 
 
+def test_a_run_resumed_with_its_own_checkpoint_still_names_the_model_that_it_began_with(checkpoint_name, workdir):
+    """The run removes old checkpoints, so the next resuming would not find the one that was typed."""
+    assert train_command.main(["--model", checkpoint_name, "--output_dir", "out", *SHORT_RUN]) == 0
+    resume = ["--resume_from_checkpoint", "out"]
+    assert train_command.main([*resume, "--model", "out/checkpoint-1", "--max_steps", "4"]) == 0
+    assert not (workdir / "out/checkpoint-1").exists()
+    assert json.loads((workdir / "out/grpo_config.json").read_text(encoding="utf-8"))["model"] == checkpoint_name
+    assert train_command.main([*resume, "--max_steps", "5"]) == 0
+    assert len(metrics_in(workdir / "out")) == 5
+
+
 def test_a_file_of_settings_is_taken_and_what_is_typed_wins(workdir):
     """A file of settings is the JSON of a run or a YAML file, with nulls, lists, infinity and numbers such as 1e-3."""
     written = (

@@ -38,7 +38,7 @@ def test_the_rows_are_in_the_order_of_the_prompts_with_their_rewards_and_logged_
     torch.testing.assert_close(experience.rewards_per_func, expected, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(experience.rewards, expected.nansum(-1), rtol=0, atol=0)
     assert experience.rollout.prompt_of_row.tolist() == [0] * 4 + [1] * 4
-    assert experience.reward_columns.values == {"length": lengths}
+    assert experience.logged_columns.values == {"length": lengths}
     assert metrics["answers"] == 2.0
     assert metrics["rewards/reward/mean"] == 0.5
     assert torch.equal(experience.advantages, compute_advantages(experience.rewards, make_config()))

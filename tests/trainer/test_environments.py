@@ -85,20 +85,20 @@ def test_rewards_get_the_conversation_the_environments_and_what_they_give(tmp_pa
     model, tokenizer = make_tool_policy()
     seen = []
 
-    def looks(prompts, completions, environments, answer, completion_ids, **kwargs):
+    def record_arguments(prompts, completions, environments, answer, completion_ids, **kwargs):
         seen.extend(zip(prompts, completions, environments, answer, completion_ids, strict=True))
         return [0.0] * len(prompts)
 
     config = tool_config(output_dir=str(tmp_path), log_completions=True, logging_steps=1, max_steps=1, eval_steps=1)
     config = replace(config, reward_weights=[2.0, 1.0])
-    functions = [length_reward, looks]
+    functions = [length_reward, record_arguments]
     (metrics,) = train(model, tokenizer, ROWS, functions, config, eval_dataset=ROWS, environment_factory=Adder)
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
     assert len(records) == 8
     for (prompt, completion, environment, answer, ids), record in zip(seen, records, strict=False):
         assert isinstance(environment, Adder) and "from" in prompt[-1]["content"]
         assert prompt == record["prompt"] and completion[0]["role"] == "assistant" and answer in ("3", "42")
-        assert record["rewards"].keys() == {"length_reward", "looks", "Adder"}
+        assert record["rewards"].keys() == {"length_reward", "record_arguments", "Adder"}
         assert record["rewards"]["length_reward"] == len(completion)
         assert record["reward"] == pytest.approx(2 * len(completion) + record["rewards"]["Adder"])
         parts = [name for part in record["turns"] for name in part]
@@ -169,13 +169,13 @@ def test_a_text_environment_trains_and_is_described(tmp_path, capsys):
 # Resuming.
 
 
-def run(folder, resume=False, kind=Adder, **settings):
+def run(folder, resume=False, environment_factory=Adder, **settings):
     model, tokenizer = make_tool_policy()
     config = tool_config(output_dir=str(folder), save_steps=1, resume_from_checkpoint=resume, **settings)
     return (
         folder,
         model,
-        train(model, tokenizer, ROWS, length_reward, config, environment_factory=kind, tools=[nothing]),
+        train(model, tokenizer, ROWS, length_reward, config, environment_factory=environment_factory, tools=[nothing]),
     )
 
 
@@ -210,21 +210,21 @@ class Mortal(Adder):
 @pytest.mark.slow
 def test_a_run_that_is_killed_between_two_turns_resumes_bit_for_bit(tmp_path):
     calls_until_killed[0] = 10**9
-    expected = run(tmp_path / "whole", kind=Mortal)
+    expected = run(tmp_path / "whole", environment_factory=Mortal)
     calls = 10**9 - calls_until_killed[0]
     calls_until_killed[0] = calls * 2 // 3  # the second or the third step
     with pytest.raises(Killed):
-        run(tmp_path / "killed", kind=Mortal)
+        run(tmp_path / "killed", environment_factory=Mortal)
     lines = (tmp_path / "killed" / "metrics.jsonl").read_text("utf-8").splitlines()
     assert 1 <= len(lines) < 3
     calls_until_killed[0] = 10**9
-    assert_same_end(run(tmp_path / "killed", resume=True, kind=Mortal), expected)
+    assert_same_end(run(tmp_path / "killed", resume=True, environment_factory=Mortal), expected)
 
 
 def test_resuming_a_run_in_another_environment_is_refused(tmp_path):
     run(tmp_path, max_steps=1)
     with pytest.raises(InputError, match="environment differs from that of the run in .*Adder.*Mortal"):
-        run(tmp_path, resume=True, kind=Mortal, max_steps=2)
+        run(tmp_path, resume=True, environment_factory=Mortal, max_steps=2)
     with pytest.raises(InputError, match="config differs .*max_tool_calling_iterations: was None, is 3"):
         model, tokenizer = make_tool_policy()
         config = tool_config(output_dir=str(tmp_path), resume_from_checkpoint=True, max_steps=2)
@@ -256,11 +256,11 @@ def test_max_tool_calling_iterations_limits_the_replies_of_a_text_environment():
     config = make_config(max_completion_length=24, max_tool_calling_iterations=1, max_steps=1)
     records = []
 
-    def sees(completions, completion_ids, **kwargs):
+    def record_completions(completions, completion_ids, **kwargs):
         records.extend(completions)
         return letter_reward(completions, completion_ids)
 
-    (metrics,) = train(model, tokenizer, LETTER_ROWS, sees, config, environment=TEXTS)
+    (metrics,) = train(model, tokenizer, LETTER_ROWS, record_completions, config, environment=TEXTS)
     assert 0 < metrics["tools/call_frequency"] <= 1
 
 
@@ -270,7 +270,7 @@ def test_a_users_loop_may_collect_with_an_environment():
     with Run(model, tokenizer, LETTER_ROWS, letter_reward, config, environment=TEXTS) as run:
         for step in run.steps():
             batch, metrics = collect(
-                model, tokenizer, run.data_rows_of_step(step), letter_reward, config, environment=run.environment
+                model, tokenizer, run.data_rows_of_step(step), letter_reward, config, environment=run.inputs.environment
             )  # fmt: skip
             run.record(step, metrics)
     assert (batch.rollout.mask & ~batch.loss_mask).any()

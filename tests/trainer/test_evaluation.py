@@ -38,7 +38,7 @@ def run(**settings):
     return model, steps, history
 
 
-def of_training(history):
+def training_metrics(history):
     measured = ("eval/", "kl")
     return [{k: v for k, v in metrics.items() if not k.startswith(measured)} for metrics in without_times(history)]
 
@@ -47,7 +47,7 @@ def test_evaluations_leave_the_training_the_same_to_the_bit(capsys):
     _, steps, history = run(num_iterations=2, **MEASUREMENTS)
     _, plain_steps, plain = run(num_iterations=2)
     assert all(same_weights(*pair) for pair in zip(steps, plain_steps, strict=True))
-    assert of_training(history) == without_times(plain)
+    assert training_metrics(history) == without_times(plain)
     assert [metrics["step"] for metrics in history if "eval/reward" in metrics] == [2, 4, 5], "and after the last step"
     assert all(("time/eval" in metrics) == ("eval/reward" in metrics) for metrics in history)
     assert history[0]["kl"] == 0.0 and all(metrics["kl"] > 1e-5 for metrics in history[1:])
@@ -142,7 +142,7 @@ def test_evaluation_settings_that_contradict_each_other_are_refused_before_sampl
             train(model, tokenizer, ROWS, lambda **_: 1 / 0, make_config(**settings), eval_dataset=held_out)
 
 
-def test_rows_without_gradient_are_measured_too():
+def test_the_kl_to_the_reference_is_measured_on_rows_without_gradient_too():
     model, tokenizer = make_policy()
     reference, _ = make_policy(seed=1)
     config = make_config(generation_batch_size=16)

@@ -102,16 +102,16 @@ def check_batches(batches, config):
         assert all(len(batch) == config.update_batch_size for batch in batches)
 
 
-def make_experience(config):
+def off_policy_experience(config):
     """Return an experience of an older policy, so that ratios differ from 1 and some are clipped."""
     model, tokenizer = make_policy()
     make_exact(model)
     torch.manual_seed(9)
     experience, _ = collect(model, tokenizer, ROWS[:2], letter_reward, config)
-    noise = torch.Generator().manual_seed(4)
-    moved = [torch.randn(experience.loss_mask.shape, generator=noise, dtype=torch.float64) * 0.3 for _ in range(2)]
-    old, ref = (experience.rollout.logp + by * experience.loss_mask for by in moved)
-    return model, replace(experience, old_logp=old, ref_logp=ref)
+    generator = torch.Generator().manual_seed(4)
+    noises = [torch.randn(experience.loss_mask.shape, generator=generator, dtype=torch.float64) * 0.3 for _ in range(2)]
+    old_logp, ref_logp = (experience.rollout.logp + noise * experience.loss_mask for noise in noises)
+    return model, replace(experience, old_logp=old_logp, ref_logp=ref_logp)
 
 
 def gradient(model, experience, config):
@@ -120,8 +120,11 @@ def gradient(model, experience, config):
     return torch.cat([p.grad.flatten() for p in model.parameters()]), metrics
 
 
-def config_in_parts(loss_type, parts):
-    sizes = {"per_device_train_batch_size": 8 // parts, "gradient_accumulation_steps": parts}
+def config_of_microbatches(loss_type, num_microbatches):
+    sizes = {
+        "per_device_train_batch_size": 8 // num_microbatches,
+        "gradient_accumulation_steps": num_microbatches,
+    }
     clip = {"epsilon_high": 0.1} if loss_type == "cispo" else {"epsilon": 0.1}
     clip = {name: value for name, value in clip.items() if name in LOSSES[loss_type].reads}
     return make_config(loss_type=loss_type, beta=0.2, entropy_coef=0.05, **sizes, **clip)
@@ -129,17 +132,17 @@ def config_in_parts(loss_type, parts):
 
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_micro_batch_size_changes_no_gradient_except_with_bnpo(loss_type):
-    model, experience = make_experience(config_in_parts(loss_type, 1))
+    model, experience = off_policy_experience(config_of_microbatches(loss_type, 1))
     assert len(set(experience.loss_mask.sum(-1).tolist())) > 2, "rows of one length would hide a wrong mean"
-    full_gradient, metrics = gradient(model, experience, config_in_parts(loss_type, 1))
+    full_gradient, metrics = gradient(model, experience, config_of_microbatches(loss_type, 1))
     for parts in (2, 4):
-        split_gradient, metrics_in_parts = gradient(model, experience, config_in_parts(loss_type, parts))
+        split_gradient, split_metrics = gradient(model, experience, config_of_microbatches(loss_type, parts))
         difference = (split_gradient - full_gradient).abs().max() / full_gradient.abs().max()
         if loss_type == "bnpo":
             assert difference > 1e-3, "bnpo averages over the tokens of each micro-batch, by design"
         else:
             assert difference < 1e-10
-            assert metrics_in_parts == pytest.approx(metrics, abs=1e-6)
+            assert split_metrics == pytest.approx(metrics, abs=1e-6)
 
 
 @pytest.mark.parametrize("per_token", [False, True])
@@ -151,18 +154,18 @@ def test_metrics_of_sequence_ratios_do_not_depend_on_the_size_of_micro_batches(l
         sizes = {"per_device_train_batch_size": 8 // parts, "gradient_accumulation_steps": parts}
         return make_config(loss_type=loss_type, importance_sampling_level="sequence", beta=0.2, epsilon=0.1, **sizes)
 
-    model, experience = make_experience(config_of(1))
+    model, experience = off_policy_experience(config_of(1))
     if per_token:
         columns = experience.loss_mask.shape[1]
         signs = torch.tensor([1.0, -1.0]).repeat(columns)[:columns]
         experience = replace(experience, advantages=experience.advantages[:, None] * signs)
-    (_, metrics), (_, metrics_in_parts) = (gradient(model, experience, config_of(parts)) for parts in (1, 4))
+    (_, metrics), (_, split_metrics) = (gradient(model, experience, config_of(parts)) for parts in (1, 4))
     assert metrics["clip_ratio/region_mean"] > 0 and metrics["ratio"] != 1
-    assert metrics_in_parts == pytest.approx(metrics, abs=1e-6)
+    assert split_metrics == pytest.approx(metrics, abs=1e-6)
 
 
-def reward_of_half(completions, completion_ids, prompts, **kwargs):
-    """Give equal rewards to the completions of prompts that are strings."""
+def equal_rewards_for_strings(completions, completion_ids, prompts, **kwargs):
+    """Give equal rewards to the completions of prompts that are strings, which are half of the prompts."""
     scores = letter_reward(completions, completion_ids)
     return [0.1 if isinstance(prompt, str) else score for prompt, score in zip(prompts, scores, strict=True)]
 
@@ -177,7 +180,7 @@ def test_rows_without_gradient_are_skipped_and_counted_without_an_effect_on_the_
         make_exact(model)
         monkeypatch.setattr(GRPOConfig, "needs_every_row", every_row)
         logprob_call_shapes.clear()
-        history = train(model, tokenizer, ROWS, reward_of_half, make_config(seed=1, **settings))
+        history = train(model, tokenizer, ROWS, equal_rewards_for_strings, make_config(seed=1, **settings))
         outcome[every_row] = (weights(model), history, sum(rows for _, rows, *_ in logprob_call_shapes))
     skipped, full = outcome[False], outcome[True]
     assert [m["rows_without_gradient"] for m in skipped[1]] == [0.5, 0.5]
@@ -191,10 +194,10 @@ def test_rows_without_gradient_are_skipped_and_counted_without_an_effect_on_the_
 
 
 @pytest.mark.parametrize("old_logp", [-100.0, math.nan])
-def test_a_user_s_old_logp_of_rows_without_gradient_has_no_effect(old_logp):
+def test_a_users_old_logp_of_rows_without_gradient_has_no_effect(old_logp):
     """Their log-probabilities are not computed, so that no ratio exists."""
     config = make_config()
-    model, experience = make_experience(config)
+    model, experience = off_policy_experience(config)
     experience = replace(experience, ref_logp=None)
     advantages = torch.where(torch.arange(8) % 2 == 0, 0, experience.advantages)
     advantages[1] = 1.0  # at least one row has a gradient
@@ -240,18 +243,18 @@ def test_the_first_ratio_is_exactly_one_even_with_dropout_in_the_model(settings,
 
 
 def test_equal_advantages_per_token_train_like_one_per_row():
-    model, experience = make_experience(config_in_parts("dapo", 1))
+    model, experience = off_policy_experience(config_of_microbatches("dapo", 1))
     of_tokens = replace(experience, advantages=experience.advantages[:, None].repeat(1, experience.loss_mask.shape[1]))
     (expected, metrics), (got, token_metrics) = (
-        gradient(model, variant, config_in_parts("dapo", 1)) for variant in (experience, of_tokens)
+        gradient(model, variant, config_of_microbatches("dapo", 1)) for variant in (experience, of_tokens)
     )
     assert expected.abs().max() > 0 and torch.equal(got, expected) and token_metrics == metrics
     advantages = torch.randn(
         experience.loss_mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64
     )
     experience = replace(experience, advantages=advantages)
-    whole, _ = gradient(model, experience, config_in_parts("dapo", 1))
-    in_parts, _ = gradient(model, experience, config_in_parts("dapo", 4))
+    whole, _ = gradient(model, experience, config_of_microbatches("dapo", 1))
+    in_parts, _ = gradient(model, experience, config_of_microbatches("dapo", 4))
     assert (in_parts - whole).abs().max() < 1e-10 * whole.abs().max()
 
 

@@ -44,7 +44,7 @@ def play(script, folder, changes):
 def trained(run):
     """Run `train` with the settings of a run, without a folder; return the model and the history."""
     model, tokenizer = load_policy("tiny")
-    config = run.config.with_changes(output_dir=None)
+    config = run.inputs.config.with_changes(output_dir=None)
     return model, train(model, tokenizer, addition_problems("train", 2000), accuracy_reward, config)
 
 

@@ -56,7 +56,7 @@ class Engine(ABC):
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `check` and `input_checks`.
+        """Train the model in `inputs`, which passed `check` and `checks_without_weights`.
 
         The checks that need the weights are made here. The other arguments and the result are those of
         `grpo_lab.trainer.train`.
@@ -109,12 +109,14 @@ class OurEngine(Engine):
         """Train the model in `inputs` by our own loop, as in `Engine`; with LoRA, the model gets an adapter first."""
         from grpo_lab.trainer.loop import train_run
         from grpo_lab.trainer.run import Run
+        from grpo_lab.trainer.run.checks import check_loaded_inputs
 
         if self.lora is not None:
             from grpo_lab.models import add_lora
 
             add_lora(inputs.model, seed=inputs.config.seed, **self.lora)
-        return train_run(Run.from_inputs(inputs, saved_options), callback)
+        run = Run(**vars(inputs), saved_options=saved_options, check_inputs=check_loaded_inputs)
+        return train_run(run, callback)
 
 
 @dataclass(frozen=True)

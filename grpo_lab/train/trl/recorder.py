@@ -49,7 +49,7 @@ class StepRecorder(TrainerCallback):
     def on_log(self, args, state, control, logs, **_):
         if "loss" not in logs:  # the summary at the end of the run
             return
-        step = self._completed_steps(state)
+        step = state.global_step // self.trainer.run_config.updates_per_step  # TRL counts updates
         logged = {name: value for name, value in logs.items() if name not in ("epoch", "step_time")}
         metrics = {name: value for name, value in logged.items() if value or not name.endswith("/frac_none")}
         metrics["num_tokens"] = int(metrics["num_tokens"])
@@ -57,23 +57,19 @@ class StepRecorder(TrainerCallback):
             self.log.write_completions(completion_records_of_trainer(self.trainer, step))
         if self.evaluate is not None and self.trainer.run_config.is_evaluation_due(step):
             metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))
-        metrics = self.log.add(step, metrics)
+        metrics = self.log.add(metrics)
         self.log.start_step()
         if self.callback is not None:
             self.callback(step, metrics)
-        if self.session.stopping.requested:
+        if self.session.stop_signals.received:
             control.should_save, control.should_training_stop = self.log.folder is not None, True
 
     def on_save(self, args, state, control, **_):
         PartialState().wait_for_everyone()  # each process must have written its part of the checkpoint
         if self.log.folder is not None:
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            self.log.folder.adopt_checkpoint(self._completed_steps(state), checkpoint, self.log.history)
+            self.log.folder.adopt_checkpoint(self.log.history, checkpoint)
         PartialState().wait_for_everyone()
-
-    def _completed_steps(self, state) -> int:
-        """Return the number of completed steps; TRL counts updates."""
-        return state.global_step // self.trainer.run_config.updates_per_step
 
 
 def completion_records_of_trainer(trainer: TrlTrainer, step: int) -> list[dict]:

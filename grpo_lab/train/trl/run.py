@@ -35,8 +35,9 @@ from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, chec
 from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer, unfinished_checkpoints
 from grpo_lab.trainer.evaluation import evaluate_policy
 from grpo_lab.trainer.run.checks import check_inputs_without_weights, check_loaded_inputs
-from grpo_lab.trainer.run.fingerprints import fingerprints
+from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
+from grpo_lab.trainer.run.folder.run_folder import checkpoint_name
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.session import open_session
 from grpo_lab.trainer.run.stopping import RESUME_HINT
@@ -98,13 +99,13 @@ def train_on_trl(
 ) -> list[dict]:
     """Train the model in `inputs` on TRL's trainer; scripts (`train`) and commands (`TrlEngine.run`) end here.
 
-    The inputs passed the checks of TRL's settings and `input_checks`. The checks that need the weights are made here.
-    The other arguments and the result are those of `train`.
+    The inputs passed the checks of TRL's settings and `checks_without_weights`. The checks that need the weights are
+    made here. The other arguments and the result are those of `train`.
     """
     if is_main_process():  # alone, since these checks print lines on the inputs
         check_loaded_inputs(inputs)
     model, tokenizer, environment = inputs.model, inputs.tokenizer, inputs.environment
-    rows_of_all_steps = [row for step in range(inputs.config.max_steps) for row in inputs.data_rows_of_step(step)]
+    rows_of_all_steps = [row for step in range(inputs.config.max_steps) for row in inputs.read_data_rows(step)]
     check_prompts_for_trl(inputs, rows_of_all_steps)
     config = _config_of_process(model, inputs.config)
     engine_settings = {"engine": TRL} | ({"fsdp": True} if fsdp else {}) | (lora or {})
@@ -124,10 +125,10 @@ def train_on_trl(
         trainer = make_trainer(inputs_of_process, rows_of_all_steps, peft_config, fsdp, vllm)
         # With adapters, FSDP2 gathers parameters at the root module, which is peft's wrapper of the model.
         evaluate = _make_evaluate(inputs_of_process, model if peft_config is None else trainer.model)
-        # Only the first process has opened the folder; the others get the step and the history from it.
-        first_step, session.log.history[:] = broadcast_object_list([session.first_step, session.log.history])
+        # Only the first process has opened the folder; the others get the history from it.
+        session.log.history[:] = broadcast_object_list([session.log.history])[0]
         try:
-            _run_steps(StepRecorder(trainer, evaluate, session, callback), first_step)
+            _run_steps(StepRecorder(trainer, evaluate, session, callback))
         finally:
             _restore_model(trainer, model, peft_config)
     return session.log.history
@@ -152,29 +153,29 @@ def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
     return replace(config, precision=precision, bf16=False, fp16=False, **report_settings)
 
 
-def _open_folder(folder: RunFolder, inputs: RunInputs, engine_settings: dict) -> tuple[int, list[dict]]:
-    """Open the folder, and return the number of steps done and the metrics of each; 0 and [] for a new run."""
-    step, history = folder.open(inputs.model, None, None, fingerprints(inputs) | {"engine": engine_settings})
-    if step:
-        files = folder.manifest["checkpoints"][f"checkpoint-{step}"]["files"]
+def _open_folder(folder: RunFolder, inputs: RunInputs, engine_settings: dict) -> list[dict]:
+    """Open the folder, and return the metrics of each completed step; none for a new run."""
+    history = folder.open(inputs.model, None, None, input_fingerprints(inputs, engine_settings))
+    if history:
+        files = folder.manifest["checkpoints"][checkpoint_name(len(history))]["files"]
         num_processes = sum(name.startswith("rng_state") for name in files)
         if num_processes != world_size():
             expected = f"expected {num_processes}, the number of processes of the run in {str(folder.path)!r}"
             raise InputError("WORLD_SIZE", world_size(), expected)
-    return step, history
+    return history
 
 
-def _run_steps(recorder: StepRecorder, steps_done: int) -> None:
+def _run_steps(recorder: StepRecorder) -> None:
     """Run all remaining steps, in all processes."""
     config = recorder.trainer.run_config
-    folder = recorder.log.folder
+    folder, history = recorder.log.folder, recorder.log.history
     recorder.trainer.add_callback(recorder)
-    checkpoint = f"{config.output_dir}/checkpoint-{steps_done}" if steps_done else None
+    checkpoint = f"{config.output_dir}/{checkpoint_name(len(history))}" if history else None
     with stop_if_a_process_is_gone(None if folder is None else folder.describe_saved, RESUME_HINT):
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
         shutil.rmtree(unfinished_checkpoints(folder.path), ignore_errors=True)
-    recorder.session.stop_if_requested(len(recorder.log.history))
+    recorder.session.stop_if_signal_received()
 
 
 def _restore_model(trainer: TrlTrainer, model, peft_config) -> None:

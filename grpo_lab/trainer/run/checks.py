@@ -1,7 +1,7 @@
 """The checks of a run's inputs before its first step: model, tokenizer, data, rewards and settings.
 
-Each check that needs no weights stands in `input_checks`. A command goes through this list before it loads the model,
-and its dry run reports every check that fails; a `Run` that a script makes goes through it at its beginning.
+A script makes all of them at once, by `check_run_inputs`. A command makes those of `checks_without_weights` before it
+loads the model, and `check_loaded_inputs` after that; its dry run reports every check without weights that fails.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,9 +36,9 @@ class RunCheck(NamedTuple):
 
 
 def check_run_inputs(inputs: RunInputs) -> None:
-    """Raise InputError for the first wrong or unfitting argument of `Run`; print two properties of valid ones.
+    """Make all checks of the inputs: raise InputError for the first wrong argument of `Run`, and print some notes.
 
-    The properties are those of `check_loaded_inputs`.
+    The notes are those of `check_loaded_inputs`.
     """
     check_inputs_without_weights(inputs)
     _check_model(inputs)
@@ -47,15 +47,15 @@ def check_run_inputs(inputs: RunInputs) -> None:
 def check_inputs_without_weights(inputs: RunInputs) -> None:
     """Raise InputError for the first argument of a script that is refused whatever the weights are."""
     _check_types_and_rows(inputs)
-    for check in input_checks(inputs):
+    for check in checks_without_weights(inputs):
         check.function()
 
 
 def check_loaded_inputs(inputs: RunInputs) -> None:
-    """Make the checks of `check_run_inputs` that remain after `input_checks`; print two properties of valid inputs.
+    """Make the checks that inputs still need after they have passed `checks_without_weights`, and print some notes.
 
-    A command passes `input_checks` before it loads the weights. The properties are how the chat template changes the
-    prompts, and which implementation of attention computes rows that are too long for a mask.
+    The notes say how the chat template changes the prompts, and which implementation of attention computes rows that
+    are too long for a mask.
     """
     _check_types_and_rows(inputs)
     _check_model(inputs)
@@ -63,28 +63,29 @@ def check_loaded_inputs(inputs: RunInputs) -> None:
 
 def _check_types_and_rows(inputs: RunInputs) -> None:
     check_types(inputs.model, inputs.tokenizer, inputs.config)
-    for name, rows in inputs.datasets.items():
-        check_dataset(rows, name)
+    for name, dataset in inputs.datasets.items():
+        check_dataset(dataset, name)
 
 
 def _check_model(inputs: RunInputs) -> None:
-    """Make the checks that need the weights, and print two properties of the inputs."""
+    """Make the checks that need the weights, and print the notes of `check_loaded_inputs`."""
     model, tokenizer, config = inputs.model, inputs.tokenizer, inputs.config
     if has_adapter(model):
         check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     ensure_checked(model)
-    prompts = (rows[index]["prompt"] for rows in inputs.datasets.values() for index in range(len(rows)))
+    datasets = inputs.datasets.values()
+    prompts = (dataset[index]["prompt"] for dataset in datasets for index in range(len(dataset)))
     for line in find_prompt_quirks(tokenizer, prompts, end_token_ids(model, tokenizer)).values():
         print(f"prompts: {line}")
     if attention := _attention_of_long_rows(inputs):
         print(f"attention: {attention}")
 
 
-def input_checks(inputs: RunInputs) -> list[RunCheck]:
+def checks_without_weights(inputs: RunInputs) -> list[RunCheck]:
     """Return the checks of a run's inputs that need no weights, in their order.
 
-    inputs: The inputs of the run, with a `ModelWithoutWeights` before the weights are loaded. Its data sets have passed
-        `check_dataset`, or are rows of a task.
+    inputs: The inputs of the run; before the weights are loaded, its model is a `ModelWithoutWeights`. Its data sets
+        have passed `check_dataset`, or are rows of a task.
     """
     held_out = f" and {len(inputs.eval_dataset):,} held out" if inputs.eval_dataset is not None else ""
     room = "room for each prompt"
@@ -105,26 +106,26 @@ def check_rewards(inputs: RunInputs) -> None:
     """Raise InputError for reward functions that `score_completions` would refuse after the first rollout."""
     if inputs.reward_funcs is None:
         return
-    columns = inputs.dataset[0]
+    column_names = list(inputs.dataset[0])
     check_weights(inputs.config.reward_weights, reward_names(inputs.reward_funcs))
-    if reserved_name := next((name for name in TRAINER_ARGUMENTS if name in columns), None):
+    if reserved_name := next((name for name in TRAINER_ARGUMENTS if name in column_names), None):
         expected = "expected another name, since reward functions get something else under this one"
         raise InputError("dataset", inputs.dataset, expected, problem=f"has the column {reserved_name!r}")
-    environment = inputs.environment
-    check_reward_arguments(inputs.reward_funcs, columns, environment is not None and environment.has_instances)
+    has_environments = inputs.environment is not None and inputs.environment.has_instances
+    check_reward_arguments(inputs.reward_funcs, column_names, has_environments)
 
 
-def check_reward_arguments(reward_funcs: Any, columns: Iterable[str], has_environments: bool = False) -> None:
+def check_reward_arguments(reward_funcs: Any, column_names: Iterable[str], has_environments: bool = False) -> None:
     """Raise InputError for a reward function that does not accept the arguments of a run.
 
     Args:
         reward_funcs: One reward function or several.
-        columns: Names of the columns of the data.
+        column_names: Names of the columns of the data.
         has_environments: Whether each episode has an instance of an environment class; reward functions then get the
             argument `environments`.
     """
     instances = ["environments"] if has_environments else []
-    check_signatures(reward_funcs, [*columns, *TRAINER_ARGUMENTS, *instances])
+    check_signatures(reward_funcs, [*column_names, *TRAINER_ARGUMENTS, *instances])
 
 
 def check_evaluation(inputs: RunInputs) -> None:
@@ -189,7 +190,7 @@ def check_types(model, tokenizer, config) -> None:
 def check_dataset(dataset: Rows, name: str = "dataset") -> None:
     """Raise InputError unless every row is a dict with a "prompt", and all rows have the same columns."""
     first_row: Any = None
-    for index, row in enumerate(_each_row(dataset, name)):
+    for index, row in enumerate(_data_rows(dataset, name)):
         first_row = row if index == 0 else first_row
         if not isinstance(row, dict):
             raise InputTypeError(
@@ -197,14 +198,14 @@ def check_dataset(dataset: Rows, name: str = "dataset") -> None:
             )
         if "prompt" not in row or row.keys() != first_row.keys():
             expected = f"those of row 0, {sorted(first_row)}" if "prompt" in row else "'prompt' among them"
-            columns = f"has the columns {sorted(row)}"
-            raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", problem=columns)
+            problem = f"has the columns {sorted(row)}"
+            raise InputTypeError(f"{name} row {index}", row, f"expected {expected}", problem=problem)
     if first_row is None:
         raise InputError(name, dataset, "expected at least one row", problem="is empty")
 
 
-def _each_row(dataset: Rows, name: str) -> Iterator[Any]:
-    """Yield the rows of a data set.
+def _data_rows(dataset: Rows, name: str) -> Iterator[Any]:
+    """Yield all rows of a data set.
 
     Raises:
         InputTypeError: if rows cannot be read by index, as in a generator, a dict, a DatasetDict or a DataFrame.

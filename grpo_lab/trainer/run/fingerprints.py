@@ -21,7 +21,6 @@ import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.user_code import qualified_name
-from grpo_lab.config import GRPOConfig
 from grpo_lab.config.user_formulas import FORMULA_TABLES, user_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.functions import reward_func_list
@@ -33,11 +32,17 @@ UNCOMPARABLE = "what cannot be compared"  # key of the fingerprint, stored in th
 IGNORE_HINT = "resume with ignore_reward_changes=True (in a command: --ignore_reward_changes true)"
 
 
-def fingerprints(inputs: RunInputs) -> dict:
-    """Return the fingerprint of each input of a run by its name, ready for JSON; None is not compared on resuming."""
+def input_fingerprints(inputs: RunInputs, engine_settings: dict | None = None) -> dict:
+    """Return the fingerprint of each input of a run by its name, ready for JSON; None is not compared on resuming.
+
+    Args:
+        inputs: The inputs of the run.
+        engine_settings: The name of the engine and its own settings. None: those of this package's loop.
+    """
     eval_dataset = inputs.eval_dataset
     reward_funcs = inputs.reward_funcs
     environment = inputs.environment
+    user_formulas = {name: user_function(name, getattr(inputs.config, name)) for name in FORMULA_TABLES}
     return {
         "model": model_fingerprint(inputs.model),
         "dataset": rows_fingerprint(inputs.dataset),
@@ -45,14 +50,10 @@ def fingerprints(inputs: RunInputs) -> dict:
         "tokenizer": _tokenizer_fingerprint(inputs.tokenizer),
         "reward_funcs": None if reward_funcs is None else code_fingerprint(reward_func_list(reward_funcs)),
         "environment": {"functions": []} if environment is None else _environment_fingerprint(environment),
-        "engine": {"engine": "grpo_lab"},
+        "engine": engine_settings or {"engine": "grpo_lab"},
+        # The loss and the advantage, if they are the user's own.
+        **{name: None if formula is None else code_fingerprint([formula]) for name, formula in user_formulas.items()},
     }
-
-
-def formula_fingerprints(config: GRPOConfig) -> dict:
-    """Return the fingerprint of the user's own loss and advantage, by setting; None for one of the package."""
-    functions = {name: user_function(name, getattr(config, name)) for name in FORMULA_TABLES}
-    return {name: None if own is None else code_fingerprint([own]) for name, own in functions.items()}
 
 
 def check_same_fingerprints(old_fingerprints: dict, new_fingerprints: dict, folder: str) -> None:

@@ -13,9 +13,10 @@ from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.tasks import Rows
 
 
+# Not compared and not printed field by field: that would read whole models and data sets.
 @dataclass(frozen=True, eq=False, repr=False)
 class RunInputs:
-    """The inputs of a run, with the names and in the order of the arguments of `Run`, and the order of its data."""
+    """The inputs of a run, under the names of the arguments of `Run` and in their order."""
 
     model: Any
     tokenizer: Any
@@ -30,18 +31,18 @@ class RunInputs:
         """The data sets of the run, by the names of their arguments."""
         return {"dataset": self.dataset} | ({} if self.eval_dataset is None else {"eval_dataset": self.eval_dataset})
 
-    def data_rows_of_step(self, step: int) -> list[dict]:
-        """Return the rows of a step; every epoch has a new random order, computed only from the seed and the epoch.
+    def read_data_rows(self, step: int) -> list[dict]:
+        """Read the P data rows of a step; every epoch has a new random order, computed from the seed and the epoch.
 
         step: Index of the step, counted from 0.
         """
-        rows = []
+        data_rows = []
         first = step * self.config.prompts_per_step
         for position in range(first, first + self.config.prompts_per_step):
-            epoch, index = divmod(position, len(self.dataset))
+            epoch, position_in_epoch = divmod(position, len(self.dataset))
             order = _random_order(len(self.dataset), seed=self.config.seed * SEED_STRIDE + epoch)
-            rows.append(self.dataset[order[index]])
-        return rows
+            data_rows.append(self.dataset[order[position_in_epoch]])
+        return data_rows
 
 
 @functools.lru_cache(maxsize=2)

@@ -15,6 +15,7 @@ from grpo_lab.rewards import prompt_text
 from grpo_lab.rewards.logs import LoggedColumns
 from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.trainer.experience import Experience
+from grpo_lab.trainer.rewarding import prompt_of_completion
 from grpo_lab.trainer.run.trackers import Trackers
 
 LINE_WIDTH = 100  # largest number of characters of a printed prompt and its completion
@@ -38,8 +39,8 @@ class Reports:
         self._config = config
         self._bar = bar
         self._trackers = trackers
-        self._steps = len(history)  # number of completed steps
-        self._has_signal = any(map(_has_signal, history))
+        self._completed_steps = len(history)
+        self._has_signal = any(map(_step_has_signal, history))
 
     def show(self, metrics: dict) -> None:
         """Show the metrics of a completed step; an evaluation is printed as a line above the bar."""
@@ -54,14 +55,14 @@ class Reports:
             postfix["length"] = f"{length:.1f}"
         self._bar.set_postfix(postfix)
         self._trackers.log(metrics)
-        self._steps += 1
-        self._has_signal = self._has_signal or _has_signal(metrics)
-        if self._steps == STEPS_BEFORE_WARNING:
+        self._completed_steps += 1
+        self._has_signal = self._has_signal or _step_has_signal(metrics)
+        if self._completed_steps == STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 
     def finish(self) -> None:
         """If the run had no signal, report this once more at its end."""
-        if self._steps > STEPS_BEFORE_WARNING:
+        if self._completed_steps > STEPS_BEFORE_WARNING:
             self._warn_without_signal()
 
     def _warn_without_signal(self) -> None:
@@ -69,8 +70,9 @@ class Reports:
             return  # with the advantage "none", equal rewards have a gradient, too
         other_terms = " but that of the KL term or the entropy bonus" if self._config.needs_every_row else ""
         tqdm.write(
-            f"all rewards of {self._steps} steps were equal within each group: no gradient{other_terms}; take problems "
-            "with right and wrong completions, or more of each (num_generations); log_completions shows them",
+            f"all rewards of {self._completed_steps} steps were equal within each group: no gradient{other_terms}; "
+            "take problems with right and wrong completions, or more of each (num_generations); log_completions shows "
+            "them",
             file=sys.stderr,
         )
 
@@ -81,18 +83,21 @@ def open_reports(config: GRPOConfig, history: list[dict], saved_options: dict) -
 
     Args:
         config: The settings of the run.
-        history: The metrics of the steps before a resumed run goes on; empty for a new run.
+        history: The metrics of the steps that a resumed run has completed already; empty for a new run.
         saved_options: The options of the command that are saved with the settings.
     """
-    settings = {"total": config.max_steps, "initial": len(history), "disable": config.disable_tqdm}
-    with Trackers(config, len(history), saved_options) as trackers, tqdm(desc="GRPO", unit="step", **settings) as bar:
+    bar_settings = {"total": config.max_steps, "initial": len(history), "disable": config.disable_tqdm}
+    with (
+        Trackers(config, len(history), saved_options) as trackers,
+        tqdm(desc="GRPO", unit="step", **bar_settings) as bar,
+    ):
         reports = Reports(config, history, bar, trackers)
         yield reports
         reports.finish()
 
 
 def completion_records(
-    step: int, rows: list[dict], experience: Experience, names: list[str], tokenizer=None
+    completed_steps: int, data_rows: list[dict], experience: Experience, reward_names: list[str], tokenizer=None
 ) -> list[dict]:
     """Return one record, ready for JSON, for each completion.
 
@@ -100,22 +105,24 @@ def completion_records(
     own. "extra" holds the values that reward functions logged, if any.
 
     Args:
-        step: Number of the step, counted from 1.
-        rows: The P rows of the data from which the completions were sampled.
+        completed_steps: Number of completed steps, that of the completions included: the "step" of the records.
+        data_rows: The P rows of the data set from which the completions were sampled.
         experience: The B completions with their rewards and advantages.
-        names: Names of the F reward functions. If they are empty, or the experience has no `rewards_per_func`, the
-            "rewards" of a record are empty.
+        reward_names: Names of the F reward functions. If they are empty, or the experience has no `rewards_per_func`,
+            the "rewards" of a record are empty.
         tokenizer: The tokenizer that decodes the turns of episodes. None if there is no environment.
     """
     advantages = experience.advantages
     loss_mask = experience.loss_mask
-    columns = experience.reward_columns or LoggedColumns({})
     if advantages.ndim == 2:
         advantages = torch.where(loss_mask, advantages, 0).sum(-1) / loss_mask.sum(-1).clamp(min=1)
+    logged_columns = experience.logged_columns or LoggedColumns({})
     rollout = experience.rollout
     rewards_by_func = [dict[str, float]()] * len(experience)
-    if names and experience.rewards_per_func is not None:
-        rewards_by_func = [dict(zip(names, values, strict=True)) for values in experience.rewards_per_func.tolist()]
+    if reward_names and experience.rewards_per_func is not None:
+        rewards_by_func = [
+            dict(zip(reward_names, values, strict=True)) for values in experience.rewards_per_func.tolist()
+        ]
     turns_by_row = None if rollout.episodes is None else rollout.turn_texts(tokenizer)
     values = zip(
         rollout.group_of_row.tolist(),
@@ -129,15 +136,15 @@ def completion_records(
     records = []
     for row, (group, text, rewards, reward, advantage, episode) in enumerate(values):
         record = completion_record(
-            rows[group]["prompt"] if episode.prompt is None else episode.prompt,
+            prompt_of_completion(data_rows[group], episode),
             text,
             rewards,
             reward,
-            extra=columns.row(row) if columns.values else None,
+            extra=logged_columns.row(row) if logged_columns.values else None,
             turns=None if turns_by_row is None else turns_by_row[row],
             advantage=advantage,
         )
-        records.append({"step": step} | record)
+        records.append({"step": completed_steps} | record)
     return records
 
 
@@ -222,7 +229,7 @@ def quoted(text: str, width: int) -> str:
     return literal if len(literal) <= width else f"{literal[: width - 4]}...{literal[-1]}"
 
 
-def _has_signal(metrics: dict) -> bool:
+def _step_has_signal(metrics: dict) -> bool:
     """Return False if the rewards of every group were equal in this step; True if the metrics do not record it."""
     return metrics.get("frac_reward_zero_std") != 1
 

@@ -8,9 +8,8 @@ from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.random_state import SEED_STRIDE
-from grpo_lab.config import GRPOConfig
+from grpo_lab.config import GRPOConfig, schedules
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.config.schedules import learning_rate
 from grpo_lab.models import pick_device
 from grpo_lab.models.adapters import has_adapter, without_adapter
 from grpo_lab.models.frozen import disable_dropout, frozen_copy
@@ -25,8 +24,8 @@ from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.metrics import merge_metrics, plain_numbers
 from grpo_lab.trainer.optim import PolicyOptimizer
 from grpo_lab.trainer.rewarding import all_reward_functions
-from grpo_lab.trainer.run.checks import check_loaded_inputs, check_run_inputs
-from grpo_lab.trainer.run.fingerprints import fingerprints, formula_fingerprints
+from grpo_lab.trainer.run.checks import check_run_inputs
+from grpo_lab.trainer.run.fingerprints import input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.reports import completion_records
@@ -35,9 +34,6 @@ from grpo_lab.trainer.run.session import Session, open_session
 
 class Run:
     """Context manager for one training run, new or resumed: its data order, reference model, files and progress.
-
-    The inputs are attributes with the names of the arguments. They can be read but not replaced, since the run has been
-    checked with them.
 
     Args:
         model: A causal language model; its parameters that require a gradient are trained in place. Its dropout is
@@ -51,6 +47,13 @@ class Run:
             completion alone.
         saved_options: Options of a command that are not settings, such as the names of the model and the task. They are
             saved with the settings, as JSON. None: there are none.
+        check_inputs: Function that checks the inputs. A command passes `check_loaded_inputs`, since its inputs have
+            passed the other checks before it loaded the weights.
+
+    Attributes:
+        inputs: The arguments from `model` to `environment`, under the same names.
+        optimizer: The optimizer of the model.
+        history: The metrics of the completed steps, one dict per step; of a resumed run, from its first step on.
     """
 
     def __init__(
@@ -63,85 +66,41 @@ class Run:
         eval_dataset: Rows | None = None,
         environment: Environment | None = None,
         saved_options: dict | None = None,
+        *,
+        check_inputs: Callable[[RunInputs], None] = check_run_inputs,
     ):
         check_is_environment(environment)
-        inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
-        check_run_inputs(inputs)
-        self._set_up(inputs, saved_options)
-
-    @classmethod
-    def from_inputs(cls, inputs: RunInputs, saved_options: dict | None = None) -> "Run":
-        """Return the run of a command, whose inputs passed `input_checks` before the weights were loaded.
-
-        saved_options: As in `Run`.
-        """
-        check_loaded_inputs(inputs)
-        run = cls.__new__(cls)
-        run._set_up(inputs, saved_options)
-        return run
-
-    def _set_up(self, inputs: RunInputs, saved_options: dict | None) -> None:
-        """Set the attributes of a new run, whose inputs are checked."""
-        model, config = inputs.model, inputs.config
-        self.inputs = inputs
+        self.inputs = RunInputs(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment)
+        check_inputs(self.inputs)
         self.saved_options = saved_options or {}
         disable_dropout(model)
         self.optimizer = PolicyOptimizer(model, config)
         self.reference = _make_reference(model, config) if config.needs_reference else None
-        self.first_step = 0
         self.history: list[dict] = []
         self._open_contexts = ExitStack()  # held open by the `with` block
         self._session: Session | None = None  # None before and after the `with` block
         self._current_step: int | None = None  # index of the current step; None once the step is recorded
-        self._step_rows: tuple[int, list[dict]] | None = None  # index and rows of the step that was read last
+        self._data_rows: dict[int, list[dict]] = {}  # the data rows of the step that was read last, by its index
         settings = self.saved_options | config.as_dict()
         if self.optimizer.precision in PRECISIONS.values():
             # Without a precision in the configuration, the weights of the model decide it; the saved settings name it.
             settings["precision"] = self.optimizer.precision.name
         self.folder = None if config.output_dir is None else RunFolder(config, settings)
 
-    @property
-    def model(self):
-        return self.inputs.model
-
-    @property
-    def tokenizer(self):
-        return self.inputs.tokenizer
-
-    @property
-    def dataset(self) -> Rows:
-        return self.inputs.dataset
-
-    @property
-    def reward_funcs(self) -> Callable | list[Callable] | None:
-        return self.inputs.reward_funcs
-
-    @property
-    def config(self) -> GRPOConfig:
-        return self.inputs.config
-
-    @property
-    def eval_dataset(self) -> Rows | None:
-        return self.inputs.eval_dataset
-
-    @property
-    def environment(self) -> Environment | None:
-        return self.inputs.environment
-
     def __enter__(self):
         """Open the session, with gradient checkpointing if it is on, and with one decoder for all rollouts."""
-        checkpointing = self.config.gradient_checkpointing
-        session = open_session(
-            self.model, self.tokenizer, self.config, self.folder, self._open_folder, saved_options=self.saved_options,
-            in_training_mode=checkpointing, get_trained_model=lambda: self.model,
+        model, config = self.inputs.model, self.inputs.config
+        open_context = open_session(
+            model, self.inputs.tokenizer, config, self.folder, self._open_folder, saved_options=self.saved_options,
+            in_training_mode=config.gradient_checkpointing, get_trained_model=lambda: model,
         )  # fmt: skip
         with ExitStack() as stack:
-            opened = stack.enter_context(session)
-            if checkpointing:
-                stack.enter_context(checkpointed_layers(self.model))
+            session = stack.enter_context(open_context)
+            if config.gradient_checkpointing:
+                stack.enter_context(checkpointed_layers(model))
             stack.enter_context(shared_decoder())
             self._open_contexts = stack.pop_all()
-        self._session, self.first_step, self.history = opened, opened.first_step, opened.log.history
+        self._session, self.history = session, session.log.history
         return self
 
     def __exit__(self, *error):
@@ -154,61 +113,63 @@ class Run:
             raise RunError("this Run is not open; expected its steps inside `with Run(...) as run:`")
         return self._session
 
-    def _open_folder(self, folder: RunFolder) -> tuple[int, list[dict]]:
-        return folder.open(self.model, self.optimizer, self._checkpointed_reference, self._fingerprints())
-
-    def _fingerprints(self) -> dict:
-        """Return a fingerprint of each input that the results depend on; a resumed run must have the same ones."""
-        return fingerprints(self.inputs) | formula_fingerprints(self.config)
+    def _open_folder(self, folder: RunFolder) -> list[dict]:
+        return folder.open(
+            self.inputs.model, self.optimizer, self._checkpointed_reference, input_fingerprints(self.inputs)
+        )
 
     def steps(self) -> Iterator[int]:
         """Yield the index of each remaining step, counted from 0, after seeding the random stream of that step.
 
         Raises:
-            RunError: if the run has a folder and a step ends unrecorded, since it would be missing in the files.
+            RunError: if a step ends unrecorded, since it would be missing in the history and in the files.
         """
-        session = self._require_session()
-        for step in range(self.first_step, self.config.max_steps):
-            torch.manual_seed(self.config.seed * SEED_STRIDE + step)
+        session, config = self._require_session(), self.inputs.config
+        for step in range(len(self.history), config.max_steps):
+            torch.manual_seed(config.seed * SEED_STRIDE + step)
             session.log.start_step()
             self._current_step = step
             yield step
-            if self.folder is not None and self._current_step is not None:
+            if self._current_step is not None:
                 raise RunError(f"step {step} was not recorded; expected `run.record(step, metrics)` in each step")
-            session.stop_if_requested(step + 1, self._save)
+            session.stop_if_signal_received(self._save_checkpoint)
 
     def data_rows_of_step(self, step: int) -> list[dict]:
-        """Return the rows of a step, which `RunInputs.data_rows_of_step` reads; they are kept until the next step.
+        """Return the P data rows of a step, each read only once, since a data set may change a row at each access.
 
-        So a data set whose rows change at each access is read only once.
+        They are kept until the rows of another step are read.
 
         step: Index of the step, counted from 0.
         """
-        if self._step_rows is None or self._step_rows[0] != step:
-            self._step_rows = step, self.inputs.data_rows_of_step(step)
-        return self._step_rows[1]
+        if step not in self._data_rows:
+            self._data_rows = {step: self.inputs.read_data_rows(step)}
+        return self._data_rows[step]
 
-    def trainer_state(self, step: int) -> TrainerState:
-        """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates."""
-        updates = self.config.updates_per_step
+    def trainer_state(self, completed_steps: int) -> TrainerState:
+        """Return the progress of the run for the reward functions; as in TRL, `global_step` counts updates.
+
+        completed_steps: Number of completed steps, which is also the index of the step that follows them.
+        """
+        config = self.inputs.config
         return TrainerState(
-            global_step=step * updates,
-            max_steps=self.config.max_steps * updates,
-            epoch=step * self.config.prompts_per_step / len(self.dataset),
+            global_step=completed_steps * config.updates_per_step,
+            max_steps=config.max_steps * config.updates_per_step,
+            epoch=completed_steps * config.prompts_per_step / len(self.inputs.dataset),
             log_history=self.history,
         )
 
     def learning_rate(self, step: int) -> float:
-        config = self.config
-        return learning_rate(
+        """Return the learning rate of all updates of a step, whose index is counted from 0."""
+        config = self.inputs.config
+        return schedules.learning_rate(
             step, config.learning_rate, config.warmup_steps, config.max_steps, config.lr_scheduler_type
         )
 
     def reference_model(self, step: int):
         """Return the reference model, after copying the policy into it every `ref_model_sync_steps` steps."""
-        sync_steps = self.config.ref_model_sync_steps
+        sync_steps = self.inputs.config.ref_model_sync_steps
         if self.reference is not None and sync_steps is not None and step > 0 and step % sync_steps == 0:  # [refresh]
-            self.reference.load_state_dict(self.model.state_dict())
+            self.reference.load_state_dict(self.inputs.model.state_dict())
         return self.reference
 
     @property
@@ -217,14 +178,15 @@ class Run:
 
         With an adapter the reference is the policy's own frozen weights, which never change.
         """
-        return None if has_adapter(self.model) else self.reference
+        return None if has_adapter(self.inputs.model) else self.reference
 
     def measure_kl(self, experience: Experience, clock: Clock) -> dict:
         """Return the KL to the reference as a metric if `config.log_kl` asks for it and the loss has no KL term."""
-        if not self.config.log_kl or self.config.beta != 0:
+        config = self.inputs.config
+        if not config.log_kl or config.beta != 0:
             return {}
         with clock("time/logprobs"):
-            return {"kl": kl_to_reference(self.model, self.reference, experience, self.config)}
+            return {"kl": kl_to_reference(self.inputs.model, self.reference, experience, config)}
 
     def write_completions(self, step: int, experience: Experience) -> None:
         """Print the best and the worst completion of a step and write all of them, if the settings ask for this step.
@@ -232,11 +194,11 @@ class Run:
         step: Index of the step, counted from 0.
         """
         completed_steps = step + 1
-        if self.config.shows_completions_of(completed_steps):
-            functions = all_reward_functions(self.reward_funcs, experience.rollout)
+        if self.inputs.config.shows_completions_of(completed_steps):
+            functions = all_reward_functions(self.inputs.reward_funcs, experience.rollout)
             names = reward_names(functions) if functions else []  # none if the caller's loop computes the rewards
-            rows = self.data_rows_of_step(step)
-            records = completion_records(completed_steps, rows, experience, names, self.tokenizer)
+            data_rows = self.data_rows_of_step(step)
+            records = completion_records(completed_steps, data_rows, experience, names, self.inputs.tokenizer)
             self._require_session().log.write_completions(records)
 
     def record(self, step: int, metrics: dict, callback: Callable[[int, dict], None] | None = None) -> None:
@@ -246,20 +208,19 @@ class Run:
             step: Index of the current step, as `steps` yielded it.
             metrics: Numbers or None by name, such as the metrics that `collect` returns. "num_tokens" is summed over
                 the run, without None; the progress bar shows "reward" and "completions/mean_length".
-            callback: Function that is called with the number of completed steps and their last metrics.
+            callback: Function that is called with the number of completed steps and the metrics of the last one.
         """
         if step != self._current_step:
             raise InputError("step", step, "expected each step of `run.steps()` once, while it is the current one")
         completed_steps = step + 1
-        session = self._require_session()
+        session, config = self._require_session(), self.inputs.config
         metrics = merge_metrics(plain_numbers(metrics), self._evaluate(completed_steps))
         if metrics.get("num_tokens") is not None:
             metrics["num_tokens"] += self._tokens_so_far()
         self._current_step = None
-        metrics = session.log.add(completed_steps, metrics)
-        save_steps = self.config.save_steps
-        if completed_steps == self.config.max_steps or (save_steps and completed_steps % save_steps == 0):
-            self._save(completed_steps)
+        metrics = session.log.add(metrics)
+        if completed_steps == config.max_steps or (config.save_steps and completed_steps % config.save_steps == 0):
+            self._save_checkpoint()
         if callback is not None:
             callback(completed_steps, metrics)
 
@@ -268,23 +229,23 @@ class Run:
         return counts[-1] if counts else 0
 
     def _evaluate(self, completed_steps: int) -> dict:
-        if self.eval_dataset is None or not self.config.is_evaluation_due(completed_steps):
+        """Return the metrics of the evaluation after a step, and its time; no metrics if no evaluation is due."""
+        inputs = self.inputs
+        if inputs.eval_dataset is None or not inputs.config.is_evaluation_due(completed_steps):
             return {}
-        clock = Clock(self.model.device)
+        clock = Clock(inputs.model.device)
         with clock("time/eval"):
             metrics = evaluate_policy(
-                self.model, self.tokenizer, self.eval_dataset, self.reward_funcs, self.config, self.environment,
-                trainer_state=self.trainer_state(completed_steps),
+                inputs.model, inputs.tokenizer, inputs.eval_dataset, inputs.reward_funcs, inputs.config,
+                inputs.environment, trainer_state=self.trainer_state(completed_steps),
             )  # fmt: skip
         return merge_metrics(metrics, clock.totals)
 
-    def _save(self, completed_steps: int) -> None:
-        """Write the checkpoint of a step unless it exists already."""
-        if self.folder is not None and f"checkpoint-{completed_steps}" not in self.folder.manifest["checkpoints"]:
-            state = {"step": completed_steps, "log_history": self.history}
-            self.folder.save_checkpoint(
-                completed_steps, self.model, self.tokenizer, self.optimizer, state, self._checkpointed_reference
-            )
+    def _save_checkpoint(self) -> None:
+        """Save the checkpoint of the newest step if the run has a folder."""
+        if self.folder is not None:
+            model, tokenizer = self.inputs.model, self.inputs.tokenizer
+            self.folder.save_checkpoint(self.history, model, tokenizer, self.optimizer, self._checkpointed_reference)
 
 
 def _make_reference(model, config: GRPOConfig):

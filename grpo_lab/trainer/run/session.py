@@ -17,28 +17,26 @@ from grpo_lab.trainer.run.stopping import StopSignals
 
 @dataclass(frozen=True)
 class Session:
-    """The parts of an open run, apart from its inputs.
+    """An open run, with either engine: its log and its stop signals.
 
     Attributes:
-        first_step: Index of the first step to compute; 0 unless the run is resumed.
-        log: The record of the steps, with the history and the folder.
-        stopping: The signals received so far.
+        log: The log of the steps, with the history and the folder.
+        stop_signals: The signals received so far.
     """
 
-    first_step: int
     log: StepLog
-    stopping: StopSignals
+    stop_signals: StopSignals
 
-    def stop_if_requested(self, completed_steps: int, save: Callable[[int], None] | None = None) -> None:
+    def stop_if_signal_received(self, save_checkpoint: Callable[[], None] | None = None) -> None:
         """Raise Stopped if a signal was received and steps remain; after the last step, `open_session` does so.
 
-        save: Function of the number of completed steps that saves them first. None: they are saved already.
+        save_checkpoint: Function that saves the completed steps before. None: the engine has saved them already.
         """
-        max_steps = self.log.config.max_steps
-        if self.stopping.requested and completed_steps < max_steps:
-            if save is not None:
-                save(completed_steps)
-            self.stopping.stop(f"after step {completed_steps} of {max_steps}")
+        completed_steps, max_steps = len(self.log.history), self.log.config.max_steps
+        if self.stop_signals.received and completed_steps < max_steps:
+            if save_checkpoint is not None:
+                save_checkpoint()
+            self.stop_signals.raise_stopped(f"after step {completed_steps} of {max_steps}")
 
 
 @contextmanager
@@ -47,7 +45,7 @@ def open_session(
     tokenizer,
     config: GRPOConfig,
     folder: RunFolder | None,
-    open_folder: Callable[[RunFolder], tuple[int, list[dict]]],
+    open_folder: Callable[[RunFolder], list[dict]],
     *,
     saved_options: dict,
     in_training_mode: bool,
@@ -62,9 +60,9 @@ def open_session(
     Args:
         model, tokenizer, config: The policy, its tokenizer and the settings of the run.
         folder: The folder of the run. None: this process writes no files.
-        open_folder: Function that opens the locked folder and returns the number of completed steps and their metrics.
+        open_folder: Function that opens the locked folder and returns the metrics of each completed step.
         saved_options: Options of the command that are saved with the settings.
-        in_training_mode: Whether the steps are computed with the model in training mode.
+        in_training_mode: Whether the model is in training mode during the steps.
         get_trained_model: Function that returns the trained model, as `RunFolder.save_model` takes it. It is called in
             every process after the last step, also without a folder.
         catches_signals: Whether the first Ctrl-C or SIGTERM lets the current step end.
@@ -75,18 +73,18 @@ def open_session(
     if folder is not None:
         check_savable(model, tokenizer)
     with folder or nullcontext():
-        first_step, history = (0, []) if folder is None else open_folder(folder)
-        stopping = StopSignals(None if folder is None else folder.describe_saved)
-        with stopping if catches_signals else nullcontext():
+        history = [] if folder is None else open_folder(folder)
+        stop_signals = StopSignals(None if folder is None else folder.describe_saved)
+        with stop_signals if catches_signals else nullcontext():
             with (
                 open_reports(config, history, saved_options) as reports,
                 restored_random_state(),
                 training_mode(model, in_training_mode),
             ):
-                yield Session(first_step, StepLog(config, history, folder, reports), stopping)
+                yield Session(StepLog(config, history, folder, reports), stop_signals)
             # The folder is still locked here, and a first signal does not interrupt the writing.
             trained_model = get_trained_model()
             if folder is not None:
                 folder.save_model(trained_model, tokenizer)
-            if stopping.requested:
-                stopping.stop("after its last step")
+            if stop_signals.received:
+                stop_signals.raise_stopped("after its last step")

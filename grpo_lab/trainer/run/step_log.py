@@ -1,4 +1,4 @@
-"""What a run writes down of its steps; both engines write it here, so that a run reads the same whichever made it."""
+"""The log of a run's steps, which both engines write by the same class, so that their runs have the same files."""
 
 import time
 
@@ -12,11 +12,11 @@ from grpo_lab.trainer.run.reports import Reports, best_and_worst
 
 
 class StepLog:
-    """The history of a run: the metrics of its steps in memory, in the folder, in the progress bar and the trackers.
+    """Recorder of the metrics of each step: in the history, the folder, the progress bar and the trackers.
 
     Args:
         config: The settings of the run.
-        history: The metrics of the steps that a resumed run has completed already; those of each new step are appended.
+        history: The metrics of each completed step, at first of those before the run was resumed; `add` appends.
         folder: The opened folder of the run. None: nothing is written to files.
         reports: The progress bar and the trackers of the run.
     """
@@ -38,14 +38,16 @@ class StepLog:
         if self.folder is not None:
             self.folder.append(COMPLETIONS_FILE, records)
 
-    def add(self, completed_steps: int, metrics: dict) -> dict:
-        """Record the metrics of a completed step; return them with "step" first and "step_time" last.
+    def add(self, metrics: dict) -> dict:
+        """Record the metrics of the step that ends; return them with "step" first and "step_time" last.
+
+        "step" is the number of completed steps, this one included.
 
         Raises:
             RunError: if the metrics have one of these two names already.
         """
         step_time = time.perf_counter() - self._step_started
-        metrics = merge_metrics({"step": completed_steps}, metrics, {"step_time": step_time})
+        metrics = merge_metrics({"step": len(self.history) + 1}, metrics, {"step_time": step_time})
         self.history.append(metrics)
         if self.folder is not None:
             self.folder.append(METRICS_FILE, [metrics])

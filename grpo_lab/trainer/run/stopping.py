@@ -17,7 +17,7 @@ SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class StopSignals:
-    """Context manager that records the first signal, and raises Stopped on the second.
+    """Context manager that records the first Ctrl-C or SIGTERM, and raises Stopped on the second.
 
     Outside the main thread it does nothing, since Python delivers signals to the main thread.
 
@@ -27,26 +27,27 @@ class StopSignals:
     def __init__(self, describe_saved: Callable[[], str] | None):
         self._describe_saved = describe_saved
         self.last_signal: signal.Signals | None = None  # None before the first one
-        self._handlers: dict = {}  # the previous handlers, by signal
+        self._previous_handlers: dict = {}  # the handlers before this object's, by signal
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 # Skipped if the signal is ignored on purpose (nohup), or if its handler was not installed by Python.
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._handlers[number] = signal.signal(number, self._handle_signal)
+                    self._previous_handlers[number] = signal.signal(number, self._handle_signal)
         return self
 
     def __exit__(self, *details):
-        for number, handler in self._handlers.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
     @property
-    def requested(self) -> bool:
+    def received(self) -> bool:
+        """True once a signal was received, so that the run has to stop."""
         return self.last_signal is not None
 
-    def stop(self, moment: str) -> None:
-        """Raise Stopped, with the signal, the moment in the run, and what is saved."""
+    def raise_stopped(self, moment: str) -> None:
+        """Raise Stopped; its message names the signal, the moment, such as "after step 3 of 9", and what is saved."""
         outcome = "Nothing is saved (output_dir is None); the model has the weights of this moment."
         resume_hint = None
         if self._describe_saved is not None:
@@ -56,13 +57,11 @@ class StopSignals:
             f"Stopped {moment} by {SIGNALS[self.last_signal]}. {outcome}", 128 + self.last_signal, resume_hint
         )
 
-    def _handle_signal(self, received: int, frame) -> None:
-        is_second, last_signal = self.requested, signal.Signals(received)
-        self.last_signal = last_signal
+    def _handle_signal(self, number: int, frame) -> None:
+        is_second = self.received
+        self.last_signal = signal.Signals(number)
         if is_second:
-            self.stop("at once, in the middle of a step,")
+            self.raise_stopped("at once, in the middle of a step,")
         with contextlib.suppress(RuntimeError):  # raised if the signal interrupted another print
-            print(
-                f"\n{SIGNALS[last_signal]}: finishing this step; a second one stops at once",
-                file=sys.stderr,
-            )
+            name = SIGNALS[self.last_signal]
+            print(f"\n{name}: finishing this step; a second one stops at once", file=sys.stderr)

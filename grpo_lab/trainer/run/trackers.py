@@ -54,15 +54,15 @@ class Trackers:
 
     Args:
         config: The settings of the run.
-        first_step: Number of steps that are completed. A killed run may have logged later steps: TensorBoard deletes
-            them, and the other trackers get the same numbers again.
+        completed_steps: Number of steps before the run was resumed. A killed run may have logged later steps:
+            TensorBoard deletes them, and the other trackers get the same numbers again.
         saved_options: Options of the command that the trackers store with the settings.
     """
 
-    def __init__(self, config: GRPOConfig, first_step: int, saved_options: dict):
+    def __init__(self, config: GRPOConfig, completed_steps: int, saved_options: dict):
         check_trackers(config)
         self._config = config
-        self._first_step = first_step
+        self._completed_steps = completed_steps
         self._saved_options = saved_options
         self._running: dict[str, Any] = {}  # the started trackers, by name
         self._file = Path(config.output_dir or "", IDENTIFIERS_FILE)
@@ -150,7 +150,7 @@ class Trackers:
             "swanlab": {
                 "experiment_name": title, "id": identifier[:21], "resume": "allow", "logdir": str(folder / "swanlab"),
             },
-            "tensorboard": {"logging_dir": folder, "purge_step": self._first_step + 1},
+            "tensorboard": {"logging_dir": folder, "purge_step": self._completed_steps + 1},
             "trackio": {"name": title, "resume": "allow"},
             "wandb": {"name": title, "id": identifier, "resume": "allow", "dir": str(folder)},
         }  # fmt: skip

@@ -77,7 +77,7 @@ def test_an_environment_object_is_used_as_it_is():
     own = OwnEnvironment()
     assert make_environment(environment=own) is own and make_environment(environment=TEXTS) is TEXTS
     with Run(*make_policy(), ROWS, letter_reward, make_config(), environment=own) as run:
-        assert run.environment is own
+        assert run.inputs.environment is own
 
 
 # `unwrap` is without the type check at run time, which would raise first.
@@ -165,7 +165,7 @@ def test_an_environment_of_ones_own_trains_the_same_to_the_bit():
         histories.append(without_times(train(model, tokenizer, ROWS, letter_reward, config, environment=environment)))
         with Run(model, tokenizer, ROWS, letter_reward, config, environment=environment) as run:
             torch.manual_seed(0)
-            batch, _ = collect(model, tokenizer, ROWS, letter_reward, config, environment=run.environment)
+            batch, _ = collect(model, tokenizer, ROWS, letter_reward, config, environment=run.inputs.environment)
         tokens.append(batch.rollout.completion_ids)
     assert histories[0] == histories[1] and torch.equal(*tokens)
 

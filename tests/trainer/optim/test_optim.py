@@ -16,34 +16,34 @@ from grpo_lab.trainer.optim.adamw_8bit import EightBitAdamW
 from tests.support.kernels import KernelCounter
 from tests.support.small_policy import make_config, make_policy, same_weights, weights
 
-EAGER = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
+PRECISION_NAMES = ["fp32", "fp32-master", "fp16", "bf16-naive", "bf16"]
 
 
-def make(parameters, name="fp32", **settings):
+def make_optimizer(parameters, name="fp32", **settings):
     """Return an optimizer without clipping, so that the update uses the gradient itself."""
     config = make_config(precision=name, **({"max_grad_norm": math.inf} | settings))
     return PolicyOptimizer(torch.nn.ParameterList(parameters), config)
 
 
-def parameter(values, name="fp32"):
+def make_parameter(values, name="fp32"):
     return torch.nn.Parameter(values.to(PRECISIONS[name].weights, copy=True))
 
 
-@pytest.mark.parametrize("name", EAGER)
+@pytest.mark.parametrize("name", PRECISION_NAMES)
 def test_a_parameter_without_gradient_counts_as_one_with_gradient_zero(name):
-    first, second = (parameter(torch.ones(4096), name) for _ in range(2))
-    left_out, zero = make([first], name), make([second], name)
+    first, second = (make_parameter(torch.ones(4096), name) for _ in range(2))
+    without_gradient, with_zeros = make_optimizer([first], name), make_optimizer([second], name)
     for step in range(3):
         ones, zeros = torch.ones_like(first), torch.zeros_like(first)
         first.grad, second.grad = (None, zeros) if step else (ones, ones.clone())
-        for optimizer in (left_out, zero):
+        for optimizer in (without_gradient, with_zeros):
             torch.manual_seed(step)
             optimizer.step(0.1, loss=0.0)
         assert torch.equal(first, second)
     assert (first < 0.9).all(), "the momentum goes on"
 
 
-@pytest.mark.parametrize("name", EAGER)
+@pytest.mark.parametrize("name", PRECISION_NAMES)
 def test_optimizer_state_is_restored_to_the_bit_in_its_own_memory(name):
     start = torch.randn(8192, generator=torch.Generator().manual_seed(1))
     gradients = torch.randn(6, 8192, generator=torch.Generator().manual_seed(2))
@@ -54,12 +54,12 @@ def test_optimizer_state_is_restored_to_the_bit_in_its_own_memory(name):
             parameter.grad = (gradient * optimizer.loss_scale).to(parameter.dtype)
             optimizer.step(0.1, loss=0.0)
 
-    weight = parameter(start, name)
-    first = make([weight], name)
+    weight = make_parameter(start, name)
+    first = make_optimizer([weight], name)
     move(first, weight, enumerate(gradients[:3]))
     state = {key: value.clone() for key, value in first.tensors().items()}
     loaded_weight = torch.nn.Parameter(weight.detach().clone())
-    second = make([loaded_weight], name)
+    second = make_optimizer([loaded_weight], name)
     second.load(first.state(), state)
     saved = {key: value.clone() for key, value in state.items()}
     move(first, weight, enumerate(gradients[3:]))
@@ -83,7 +83,7 @@ def test_gradient_clipping_equals_that_of_torch_up_to_rounding(dtype, max_norm):
         assert torch.allclose(p.grad, q.grad, rtol=0.01) if dtype == torch.bfloat16 else torch.equal(p.grad, q.grad)
 
 
-def guarded(dtype=torch.float32, **settings):
+def make_model_and_optimizer(dtype=torch.float32, **settings):
     model, _ = make_policy()
     model.to(dtype)
     return model, PolicyOptimizer(model, make_config(**settings))
@@ -98,20 +98,20 @@ def step_with(model, optimizer, gradient, lr, loss):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("gradient", "loss"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, -math.inf)])
 def test_optimizer_skips_nonfinite_updates_without_a_trace(gradient, loss, dtype):
-    model, optimizer = guarded(dtype, max_nonfinite_steps=2)
-    twin, guarded_optimizer = guarded(dtype, max_nonfinite_steps=2)
+    model, optimizer = make_model_and_optimizer(dtype, max_nonfinite_steps=2)
+    twin, twin_optimizer = make_model_and_optimizer(dtype, max_nonfinite_steps=2)
     for number, (g, step_loss) in enumerate([(1.0, 1.0), (gradient, loss), (0.5, 1.0), (gradient, loss), (0.3, 1.0)]):
         torch.manual_seed(number)
         step_with(model, optimizer, g, 0.01, step_loss)
         if math.isfinite(g) and math.isfinite(step_loss):
             torch.manual_seed(number)
-            step_with(twin, guarded_optimizer, g, 0.01, step_loss)
+            step_with(twin, twin_optimizer, g, 0.01, step_loss)
         assert same_weights(weights(model), weights(twin))
     assert optimizer.nonfinite_total == 2 and optimizer.nonfinite_in_a_row == 0
 
 
 def test_fp16_scales_the_loss_so_that_a_gradient_too_small_for_fp16_still_arrives():
-    model, optimizer = guarded(max_grad_norm=1e9, precision="fp16", adam_beta1=0.0)
+    model, optimizer = make_model_and_optimizer(max_grad_norm=1e9, precision="fp16", adam_beta1=0.0)
     optimizer.backward((model.lm_head.weight.half().float() * 1e-8).sum())
     assert torch.allclose(model.lm_head.weight.grad, torch.tensor(1e-8 * 2**12), rtol=1e-2)
     optimizer.step(1e-3, loss=0.0)
@@ -120,7 +120,7 @@ def test_fp16_scales_the_loss_so_that_a_gradient_too_small_for_fp16_still_arrive
 
 
 def test_an_overflow_halves_the_loss_scale_down_to_1():
-    model, optimizer = guarded(fp16=True, max_nonfinite_steps=2)
+    model, optimizer = make_model_and_optimizer(fp16=True, max_nonfinite_steps=2)
     start, scales = weights(model), []
     for _ in range(12):
         step_with(model, optimizer, math.inf, 0.01, loss=1.0)
@@ -134,7 +134,7 @@ def test_an_overflow_halves_the_loss_scale_down_to_1():
 
 
 def test_a_loss_scale_of_1_grows_again_after_100_finite_updates():
-    model, optimizer = guarded(fp16=True)
+    model, optimizer = make_model_and_optimizer(fp16=True)
     for _ in range(13):
         step_with(model, optimizer, math.inf, 0.01, loss=1.0)
     scales = []
@@ -218,7 +218,7 @@ def test_share_of_updates_that_reaches_the_weights_is_that_of_the_optimizer(name
     torch.manual_seed(0)
     start, steps = (0.02 * random(2**17)).bfloat16(), 200 if name == "bf16-naive" else 20
     weight = torch.nn.Parameter(start.clone())
-    optimizer = make([weight], name)
+    optimizer = make_optimizer([weight], name)
     for _ in range(steps):
         weight.grad = torch.ones_like(weight)
         optimizer.step(1e-6, loss=0.0)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
 
 import numpy as np
@@ -29,22 +29,23 @@ from tests.support.small_policy import (
 CPU = torch.device("cpu")
 
 
-def test_the_inputs_are_attributes_that_cannot_be_replaced():
-    (model, tokenizer), config = make_policy(), make_config(eval_steps=1)
-    run = Run(model, tokenizer, ROWS, letter_reward, config, ROWS[:1], None, {"model": "tiny"})
-    inputs = {
+def test_the_inputs_have_the_names_of_the_arguments_and_cannot_be_replaced():
+    (model, tokenizer), config, held_out = make_policy(), make_config(eval_steps=1), ROWS[:1]
+    run = Run(model, tokenizer, ROWS, letter_reward, config, held_out, None, {"model": "tiny"})
+    arguments = {
         "model": model,
         "tokenizer": tokenizer,
         "dataset": ROWS,
         "reward_funcs": letter_reward,
         "config": config,
+        "eval_dataset": held_out,
         "environment": None,
     }
-    for name, value in inputs.items():
-        assert getattr(run, name) is value, name
-        with pytest.raises(AttributeError, match=f"property '{name}' of 'Run' object has no setter"):
-            setattr(run, name, None)
-    assert run.eval_dataset == ROWS[:1]
+    assert vars(run.inputs).keys() == arguments.keys()
+    for name, value in arguments.items():
+        assert getattr(run.inputs, name) is value, name
+        with pytest.raises(FrozenInstanceError):
+            setattr(run.inputs, name, None)
     assert run.saved_options == {"model": "tiny"}
 
 
@@ -62,8 +63,11 @@ def test_the_rows_of_a_step_are_the_next_ones_of_the_epochs_order(seed):
 
 
 def test_each_step_has_the_seed_of_its_number():
+    seeds = {}
     with Run(*make_policy(), ROWS, None, make_config(seed=4, max_steps=3)) as run:
-        seeds = {step: torch.initial_seed() for step in run.steps()}
+        for step in run.steps():
+            seeds[step] = torch.initial_seed()
+            run.record(step, {})
     assert seeds == {step: 4 * SEED_STRIDE + step for step in range(3)}
 
 
@@ -161,7 +165,7 @@ def test_run_reports_and_mends_a_foreign_chat_template_before_the_first_step(cap
             "the same",
         ]
         for step in run.steps():
-            experience, metrics = collect(model, tokenizer, rows, letter_reward, run.config)
+            experience, metrics = collect(model, tokenizer, rows, letter_reward, run.inputs.config)
             seen = [tokenizer.decode(ids[mask]) for ids, mask in zip(*prompts_of(experience.rollout), strict=True)]
             run.record(step, metrics)
     assert seen == ["abc1+1=?000000"] * 2
@@ -223,45 +227,40 @@ def test_every_epoch_takes_every_row_once_in_an_order_of_its_own(monkeypatch):
 
 
 MODEL, TOKENIZER = make_policy()
-
-
-NO_TEMPLATE = make_tokenizer()
-
-
-NO_TEMPLATE.chat_template = None
-
-
-A_MODEL, ROWS_OF = "expected a causal language model", "expected a list of dicts or a datasets.Dataset .of one"
-
-
-TWO = {"reward_funcs": [letter_reward] * 2, "config": make_config(reward_weights=[1.0])}
-
-
-WRONG = [
+TOKENIZER_WITHOUT_TEMPLATE = make_tokenizer()
+TOKENIZER_WITHOUT_TEMPLATE.chat_template = None
+EXPECTED_MODEL = "expected a causal language model"
+EXPECTED_ROWS = "expected a list of dicts or a datasets.Dataset .of one"
+ONE_WEIGHT_FOR_TWO_REWARDS = {"reward_funcs": [letter_reward] * 2, "config": make_config(reward_weights=[1.0])}
+WRONG_ARGUMENTS = [
     ({"dataset": []}, ValueError, "^dataset is empty; expected at least one row"),
     ({"dataset": [{"question": "a"}]}, ValueError, r"^dataset row 0 has the columns \['question'\]; expected 'prompt'"),
     ({"dataset": [{"prompt": "a"}, {"prompt": "b", "x": 1}]}, ValueError, "^dataset row 1 .*; expected those of row 0"),
     ({"dataset": ["a"]}, TypeError, "^dataset row 0 is 'a'; expected a dict with a 'prompt'"),
-    ({"dataset": ROWS[0]}, TypeError, f"^dataset is a dict; {ROWS_OF}"),
-    ({"dataset": pandas.DataFrame(ROWS)}, TypeError, f"^dataset is a DataFrame; {ROWS_OF}"),
+    ({"dataset": ROWS[0]}, TypeError, f"^dataset is a dict; {EXPECTED_ROWS}"),
+    ({"dataset": pandas.DataFrame(ROWS)}, TypeError, f"^dataset is a DataFrame; {EXPECTED_ROWS}"),
     ({"dataset": [{"prompt": "a"}, {"prompt": ""}]}, ValueError, "^dataset row 1: prompt is '', which has no token"),
     (
-        {"tokenizer": NO_TEMPLATE},
+        {"tokenizer": TOKENIZER_WITHOUT_TEMPLATE},
         ValueError,
         "^dataset row 0: prompt goes to the model as .* has no chat_template",
     ),
     ({"tokenizer": None}, TypeError, "^tokenizer is of type NoneType; expected the model's"),
-    ({"model": MODEL.model}, TypeError, f"^model is of type Qwen2Model; {A_MODEL}"),
-    ({"model": TOKENIZER, "tokenizer": MODEL}, TypeError, f"^model is of type .*Tokenizer.*; {A_MODEL}"),
+    ({"model": MODEL.model}, TypeError, f"^model is of type Qwen2Model; {EXPECTED_MODEL}"),
+    ({"model": TOKENIZER, "tokenizer": MODEL}, TypeError, f"^model is of type .*Tokenizer.*; {EXPECTED_MODEL}"),
     ({"config": {"beta": 0.1}}, TypeError, "config"),
     ({"reward_funcs": make_config(), "config": letter_reward}, TypeError, "^config is of type function; expected"),
     ({"reward_funcs": "org/model"}, ValueError, "^reward_funcs is .*org/model"),
-    (TWO, ValueError, r"^reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let"),
+    (
+        ONE_WEIGHT_FOR_TWO_REWARDS,
+        ValueError,
+        r"^reward_weights is .1.0.*for each of the 2 reward functions \(letter_reward, let",
+    ),
     ({"reward_funcs": lambda completions: [1.0]}, TypeError, "reward function 'lambda' does not fit .*: .*'prompts'"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "error", "message"), WRONG)
+@pytest.mark.parametrize(("arguments", "error", "message"), WRONG_ARGUMENTS)
 def test_a_wrong_argument_is_named_before_anything_is_sampled(arguments, error, message):
     usual = {"model": MODEL, "tokenizer": TOKENIZER, "dataset": ROWS, "config": make_config()}
     with pytest.raises(error, match=message):
@@ -292,9 +291,7 @@ def test_an_error_in_a_run_closes_its_trackers_and_restores_the_state_of_the_cal
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
-COLLECTED = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
-
-
+COLLECTED_METRICS = {"reward": 0.5, "num_tokens": 5, "completions/mean_length": 1.0}
 WRONG_METRICS = {
     "metrics['loss'] is tensor([1., 2.]); expected a number, or None": {"loss": torch.tensor([1.0, 2.0])},
     "metrics has the key 3; expected texts": {3: 1.0},
@@ -316,17 +313,18 @@ def test_a_step_is_recorded_once_and_non_numbers_are_refused(tmp_path):
         step = next(run.steps())
         for message, wrong in WRONG_METRICS.items():
             with pytest.raises(TypeError, match=re.escape(message)):
-                run.record(step, COLLECTED | wrong)
-        run.record(step, COLLECTED | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
+                run.record(step, COLLECTED_METRICS | wrong)
+        run.record(step, COLLECTED_METRICS | {"loss": torch.tensor(0.25, requires_grad=True), "share": np.float32(0.5)})
         for wrong_step in (0, 1):
             with pytest.raises(ValueError, match=f"step is {wrong_step}; expected each step of"):
-                run.record(wrong_step, COLLECTED)
+                run.record(wrong_step, COLLECTED_METRICS)
         raise InterruptedError
     assert '"loss": 0.25, "share": 0.5' in (tmp_path / "metrics.jsonl").read_text("utf-8")
 
 
-def test_a_step_that_is_not_recorded_ends_the_run_without_a_model(tmp_path):
-    config = make_config(output_dir=str(tmp_path), max_steps=2)
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_step_that_is_not_recorded_ends_the_run_without_a_model(has_folder, tmp_path):
+    config = make_config(output_dir=str(tmp_path) if has_folder else None, max_steps=2)
     begun_steps = []
     message = "^step 0 was not recorded; expected `run.record"
     with pytest.raises(RunError, match=message), Run(*make_policy(), ROWS, None, config) as run:
@@ -385,19 +383,16 @@ def test_the_rows_of_a_step_are_read_once_also_for_its_completions(tmp_path):
 def test_completions_are_written_without_rewards_of_each_function(reward_funcs, tmp_path):
     """A loop of the user's own may compute the rewards itself, or build its experience without `rewards_per_func`."""
     config = make_config(output_dir=str(tmp_path), max_steps=1, log_completions=True)
-    with Run(*make_policy(), ROWS, reward_funcs, config) as run:
+    model, tokenizer = make_policy()
+    with Run(model, tokenizer, ROWS, reward_funcs, config) as run:
         for step in run.steps():
-            experience, metrics = collect(*run_parts(run), letter_reward, config)
+            experience, metrics = collect(model, tokenizer, run.data_rows_of_step(step), letter_reward, config)
             run.write_completions(step, replace(experience, rewards_per_func=None))
             run.record(step, metrics)
     records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
     assert len(records) == config.generation_batch_size
     assert [record["rewards"] for record in records] == [{}] * len(records)
     assert [record["reward"] for record in records] == pytest.approx(experience.rewards.tolist())
-
-
-def run_parts(run):
-    return run.model, run.tokenizer, run.data_rows_of_step(0)
 
 
 def test_the_state_of_a_run_counts_updates_and_epochs_as_in_trl():

@@ -23,7 +23,7 @@ def test_without_a_folder_nothing_is_opened_and_every_process_still_gathers_its_
     model, run = make_session(calls)
     was_training = model.training
     with run as session:
-        assert (session.first_step, session.log.history, session.log.folder) == (0, [], None)
+        assert session.log.history == [] and session.log.folder is None
         assert model.training and not calls
     assert calls == ["get_trained_model"] and model.training == was_training
 
@@ -41,11 +41,14 @@ def test_a_signal_stops_between_steps_after_saving_and_at_the_end_after_the_mode
     calls = []
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Stopped, match="^Stopped after step 1 of 2 by SIGTERM"), make_session(calls)[1] as session:
-        session.stop_if_requested(1, calls.append)
+        session.log.add({})
+        session.stop_if_signal_received(lambda: calls.append("save"))
         signal.raise_signal(signal.SIGTERM)
-        session.stop_if_requested(1, calls.append)
-    assert calls == [1]
+        session.stop_if_signal_received(lambda: calls.append("save"))
+    assert calls == ["save"]
     with pytest.raises(Stopped, match="^Stopped after its last step by SIGTERM"), make_session(calls)[1] as session:
+        session.log.add({})
+        session.log.add({})
         signal.raise_signal(signal.SIGTERM)
-        session.stop_if_requested(2, calls.append)
-    assert calls == [1, "get_trained_model"] and signal.getsignal(signal.SIGTERM) == handler
+        session.stop_if_signal_received(lambda: calls.append("save"))
+    assert calls == ["save", "get_trained_model"] and signal.getsignal(signal.SIGTERM) == handler

@@ -29,9 +29,9 @@ def test_a_step_is_in_the_history_and_the_file_before_it_is_shown():
     events: list = []
     log = make_log(events)
     log.start_step()
-    metrics = log.add(3, {"reward": 0.5})
+    metrics = log.add({"reward": 0.5})
     assert list(metrics) == ["step", "reward", "step_time"]
-    assert metrics["step"] == 3
+    assert metrics["step"] == 1
     assert 0 <= metrics["step_time"] < 60
     assert log.history == [metrics]
     assert events == [("metrics.jsonl", [metrics]), ("shown", metrics)]
@@ -42,7 +42,7 @@ def test_a_metric_that_has_a_name_of_the_log_is_refused_before_anything_is_writt
     events: list = []
     log = make_log(events)
     with pytest.raises(RunError, match=f"^metrics have '{name}' twice"):
-        log.add(1, {name: 0.5})
+        log.add({name: 0.5})
     assert log.history == []
     assert events == []
 

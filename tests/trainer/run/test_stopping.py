@@ -14,7 +14,7 @@ from tests.support.small_policy import ROWS, letter_reward, make_config, make_po
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
-def send(number, last, times=1):
+def signal_at_step(number, last, times=1):
     """Return a callback that sends the signal to this process at the end of a step."""
 
     def callback(step, metrics):
@@ -31,7 +31,7 @@ def send(number, last, times=1):
 def test_a_signal_saves_the_current_step_and_prints_how_to_resume(number, last, undisturbed, tmp_path, capsys):
     folder, before = tmp_path / "out", {name: signal.getsignal(name) for name in NAMES}
     with pytest.raises(Stopped) as stopped:
-        cheap_run(folder, callback=send(number, last))
+        cheap_run(folder, callback=signal_at_step(number, last))
     assert stopped.value.exit_code == 128 + number
     saved = (folder / f"checkpoint-{last}").as_posix()
     assert str(stopped.value) == (
@@ -51,14 +51,14 @@ def test_a_signal_saves_the_current_step_and_prints_how_to_resume(number, last, 
 
 def test_a_signal_in_the_last_step_lets_the_run_end(undisturbed, tmp_path):
     with pytest.raises(Stopped, match=r"^Stopped after its last step by .*checkpoint-4' is saved"):
-        cheap_run(tmp_path / "out", callback=send(signal.SIGTERM, 4))
+        cheap_run(tmp_path / "out", callback=signal_at_step(signal.SIGTERM, 4))
     assert (tmp_path / "out/model.safetensors").read_bytes() == (undisturbed[0] / "model.safetensors").read_bytes()
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
 
 
 def test_a_second_signal_stops_at_once_with_nothing_lost(undisturbed, tmp_path):
     with pytest.raises(Stopped, match=r"^Stopped at once, in the middle of a step, by .*checkpoint-2' is saved. Go on"):
-        cheap_run(tmp_path / "out", callback=send(signal.SIGTERM, 3, times=2))
+        cheap_run(tmp_path / "out", callback=signal_at_step(signal.SIGTERM, 3, times=2))
     assert newest_checkpoint(tmp_path / "out") == "checkpoint-2"
     assert_same_end(cheap_run(tmp_path / "out"), undisturbed)
 
@@ -83,5 +83,5 @@ def test_without_a_folder_the_model_has_the_weights_of_the_finished_step():
     expected = make_policy()[0]
     train(expected, tokenizer, ROWS, letter_reward, make_config(max_steps=2))
     with pytest.raises(KeyboardInterrupt, match="^Stopped after step 2 of 5 by Ctrl-C. Nothing is saved .output_dir"):
-        train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), send(signal.SIGINT, 2))
+        train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=5), signal_at_step(signal.SIGINT, 2))
     assert same_weights(weights(model), weights(expected))

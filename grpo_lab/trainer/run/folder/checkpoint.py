@@ -9,6 +9,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,54 +26,66 @@ ENGINE_STATE = "grpo_state.json"  # file with the state of the run in a checkpoi
 _OPTIMIZER, _STATE, _REFERENCE = "optimizer.safetensors", "trainer_state.json", "reference"
 
 
-def write(folder: Path, model, tokenizer, optimizer=None, state=None, reference=None) -> dict[str, list]:
-    """Write a checkpoint, or the model alone, into a new folder, and flush it; return the digests of its files.
-
-    After an error the folder is removed, so that it does not take up disk space.
+def write(folder: Path, state: dict, model, tokenizer, optimizer, reference) -> dict[str, list]:
+    """Write a checkpoint into a new folder, and flush it; return the digests of its files.
 
     Args:
         folder: The folder to create.
+        state: The state of the run, ready for JSON.
         model: The policy.
         tokenizer: The tokenizer of the policy.
-        optimizer: The optimizer whose state is saved. None only if `state` is None.
-        state: The state of the run, ready for JSON. None: only the model and the tokenizer are written.
+        optimizer: The optimizer whose state is saved.
         reference: The reference model. None: it is not saved.
     """
-    folder.mkdir(parents=True)
-    try:
-        with without_progress_bars():  # progress bars of transformers would interrupt the bar of the run
-            model.save_pretrained(folder)
-            if reference is not None:
+    with _new_folder(folder):
+        _save_model(folder, model, tokenizer)
+        if reference is not None:
+            with without_progress_bars():
                 reference.save_pretrained(folder / _REFERENCE)
-        tokenizer.save_pretrained(folder)
-        if state is not None:
-            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer.tensors().items()}
-            save_file(tensors, folder / _OPTIMIZER)
-            (folder / _STATE).write_text(as_json(state | optimizer.state()), encoding="utf-8")
-        for path in (*folder.rglob("*"), folder):
-            flush(path)
-        return file_digests(folder)
-    except Exception:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer.tensors().items()}
+        save_file(tensors, folder / _OPTIMIZER)
+        (folder / _STATE).write_text(as_json(state | optimizer.state()), encoding="utf-8")
+        return _flushed_digests(folder)
 
 
-def adopt(written: Path, folder: Path, state: dict) -> dict[str, list]:
+def write_model(folder: Path, model, tokenizer) -> dict[str, list]:
+    """Write a model and its tokenizer into a new folder, and flush it; return the digests of its files."""
+    with _new_folder(folder):
+        _save_model(folder, model, tokenizer)
+        return _flushed_digests(folder)
+
+
+def adopt(engine_checkpoint: Path, folder: Path, state: dict) -> dict[str, list]:
     """Move a checkpoint that an engine has written to a new folder, add the state of the run, and flush it.
 
     Args:
-        written: The folder that the engine has written.
+        engine_checkpoint: The folder that the engine has written.
         folder: The new place of the checkpoint; it does not exist yet.
         state: The state of the run, ready for JSON.
 
     Returns:
         The digests of the files of the checkpoint.
     """
-    os.replace(written, folder)
+    os.replace(engine_checkpoint, folder)
     (folder / ENGINE_STATE).write_text(as_json(state), encoding="utf-8")
-    for path in (*folder.rglob("*"), folder):
-        flush(path)
-    return file_digests(folder)
+    return _flushed_digests(folder)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Create a folder; remove it after an error in the `with` block, so that it does not take up disk space."""
+    folder.mkdir(parents=True)
+    try:
+        yield
+    except Exception:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _save_model(folder: Path, model, tokenizer) -> None:
+    with without_progress_bars():  # progress bars of transformers would interrupt the bar of the run
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def check_savable(model, tokenizer) -> None:
@@ -97,24 +111,26 @@ def check_savable(model, tokenizer) -> None:
                 ) from error
 
 
-def load(folder: Path, model, optimizer, reference=None) -> dict:
+def load(folder: Path, model, optimizer, reference) -> dict:
     """Load a checkpoint into the model, the optimizer and the reference; return the state of the run.
 
     Args:
         folder: The checkpoint.
         model: The model that gets the weights of the policy.
-        optimizer: The optimizer that gets the saved state. None: an engine such as TRL wrote the checkpoint and loads
-            it itself; only the state of the run is read here.
+        optimizer: The optimizer that gets the saved state.
         reference: The reference model that gets the saved weights. None: the checkpoint has no reference.
     """
-    if optimizer is None:
-        return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
     load_weights(folder, model)
     if reference is not None:
         load_weights(folder / _REFERENCE, reference)
     state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
     optimizer.load(state, load_file(folder / _OPTIMIZER))
     return state
+
+
+def read_engine_state(folder: Path) -> dict:
+    """Read the state of the run from a checkpoint that an engine has written, and whose weights it loads itself."""
+    return json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
 
 
 def load_weights(folder: Path, model) -> None:
@@ -127,13 +143,20 @@ def load_weights(folder: Path, model) -> None:
     model.load_state_dict(loaded.state_dict())
 
 
+def _flushed_digests(folder: Path) -> dict[str, list]:
+    """Flush a folder and everything in it to the disk; return the digests of its files."""
+    for path in (*folder.rglob("*"), folder):
+        flush(path)
+    return file_digests(folder)
+
+
 def file_digests(folder: Path) -> dict[str, list]:
     """Return size in bytes and SHA-256 of every file below a folder, by its path in the folder, with slashes."""
-    files = {}
+    digests = {}
     for name in sorted(names_below(folder)):
         with open(folder / name, "rb") as file:
-            files[name] = [os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()]
-    return files
+            digests[name] = [os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()]
+    return digests
 
 
 def names_below(folder: Path) -> set[str]:

@@ -47,7 +47,6 @@ MODEL_FILES = (
     ADAPTER_CONFIG_FILE,
     ADAPTER_WEIGHTS_FILE,
 )
-_COMPARED_SETTINGS = SETTINGS.keys() - {*MAY_CHANGE_ON_RESUME}  # settings that a resumed run may not change
 
 
 def explain_disk_errors(method: Callable) -> Callable:
@@ -109,7 +108,7 @@ class RunFolder:
             self._lock.release()  # last, since another run may use the folder from now on
 
     @explain_disk_errors
-    def open(self, model, optimizer, reference, fingerprints: dict) -> tuple[int, list[dict]]:
+    def open(self, model, optimizer, reference, fingerprints: dict) -> list[dict]:
         """Begin a new run, or load the newest valid checkpoint of the run in the folder.
 
         Args:
@@ -120,20 +119,25 @@ class RunFolder:
             fingerprints: The fingerprints of the inputs of the run, by name.
 
         Returns:
-            The number of completed steps, and the metrics of each of them.
+            The history of the run: the metrics of each completed step. It is empty for a new run.
         """
         self.manifest = check_folder(self.config)  # again, under the lock: another run may have changed the folder
-        state: dict[str, Any] = {"step": 0, "log_history": []}
+        history: list[dict] = []
         completions_size = 0
         changes = {"settings": self.settings, "fingerprints": fingerprints, "checkpoints": {}, "trained": {}}
         if self.config.resume_from_checkpoint:
             self._check_same_run(fingerprints)
+            self._check_max_steps()
             if newest := self._newest_valid():
-                state = checkpoint.load(newest, model, optimizer, reference)
+                if optimizer is None:
+                    state = checkpoint.read_engine_state(newest)
+                else:
+                    state = checkpoint.load(newest, model, optimizer, reference)
+                history = state["log_history"]
                 completions_size = self.manifest["checkpoints"][newest.name][COMPLETIONS_FILE]
-                settings = self.manifest["settings"] | self.settings
+                settings = self._settings_of_resumed_run(fingerprints)
                 changes = {"settings": settings, "checkpoints": self._remove_old_checkpoints(newest.name)}
-                print(f"Resumed at step {state['step']} of {self.config.max_steps} from {newest.as_posix()!r}")
+                print(f"Resumed at step {len(history)} of {self.config.max_steps} from {newest.as_posix()!r}")
             else:
                 print(f"No checkpoint in {str(self.path)!r} yet: the run starts from the beginning")
         self._write_manifest(**changes)
@@ -141,11 +145,11 @@ class RunFolder:
         check_folder(self.config)
         shutil.rmtree(self.path / UNFINISHED, ignore_errors=True)
         self._write(SETTINGS_FILE, as_json(self.manifest["settings"], indent=2) + "\n")
-        self._write(METRICS_FILE, "".join(as_json(metrics) + "\n" for metrics in state["log_history"]))
+        self._write(METRICS_FILE, "".join(as_json(metrics) + "\n" for metrics in history))
         if (path := self.path / COMPLETIONS_FILE).is_file():
             # Remove the completions of steps after the checkpoint, since these steps are computed again.
             os.truncate(path, min(completions_size, path.stat().st_size))
-        return state["step"], state["log_history"]
+        return history
 
     @explain_disk_errors
     def append(self, name: str, records: Iterable[dict]) -> None:
@@ -158,31 +162,47 @@ class RunFolder:
         flush(self.path / name)
 
     @explain_disk_errors
-    def save_checkpoint(self, step: int, *parts) -> None:
-        """Write the checkpoint of a step, and remove the checkpoints beyond `save_total_limit`.
-
-        parts: The arguments of `checkpoint.write` after the folder; the first one is the model.
-        """
-        write = functools.partial(checkpoint.write, self.path / UNFINISHED / f"checkpoint-{step}", *parts)
-        self._save(step, write, model_fingerprint(parts[0]))
-
-    @explain_disk_errors
-    def adopt_checkpoint(self, step: int, written: Path, history: list[dict]) -> None:
-        """Take over a checkpoint that an engine such as TRL has written as the checkpoint of a step.
+    def save_checkpoint(self, history: list[dict], model, tokenizer, optimizer, reference) -> None:
+        """Write the checkpoint of the newest step, unless it exists, and remove those beyond `save_total_limit`.
 
         Args:
-            step: Number of completed steps.
-            written: The folder that the engine has written.
-            history: The metrics of the completed steps.
+            history: The metrics of each completed step.
+            model, tokenizer, optimizer, reference: The parts of the checkpoint, as `checkpoint.write` takes them.
         """
-        unfinished = self.path / UNFINISHED / f"checkpoint-{step}"
-        state = {"step": step, "log_history": history}
-        self._save(step, functools.partial(checkpoint.adopt, written, unfinished, state))
+        if checkpoint_name(len(history)) in self.manifest["checkpoints"]:
+            return
 
-    def _save(self, step: int, write: Callable[[], dict], fingerprint: dict | None = None) -> None:
-        name, completions_file = f"checkpoint-{step}", self.path / COMPLETIONS_FILE
+        def write(folder: Path, state: dict) -> dict[str, list]:
+            return checkpoint.write(folder, state, model, tokenizer, optimizer, reference)
+
+        self._add_checkpoint(history, write, model_fingerprint(model))
+
+    @explain_disk_errors
+    def adopt_checkpoint(self, history: list[dict], engine_checkpoint: Path) -> None:
+        """Take over a checkpoint that an engine such as TRL has written as the checkpoint of the newest step.
+
+        Args:
+            history: The metrics of each completed step.
+            engine_checkpoint: The folder that the engine has written.
+        """
+        self._add_checkpoint(history, functools.partial(checkpoint.adopt, engine_checkpoint))
+
+    def _add_checkpoint(
+        self, history: list[dict], write: Callable[[Path, dict], dict], fingerprint: dict | None = None
+    ) -> None:
+        """Write a checkpoint, list it in the manifest, and move it into its place.
+
+        Args:
+            history: The metrics of each completed step.
+            write: Function that writes the checkpoint into a new folder, with the state of the run, and returns the
+                digests of its files.
+            fingerprint: The fingerprint of the model in the checkpoint. None: a run that resumes with this model does
+                not recognise it.
+        """
+        name, completions_file = checkpoint_name(len(history)), self.path / COMPLETIONS_FILE
         check_free(self.path, [name], ())
-        entry: dict[str, Any] = {"model": fingerprint, "files": write()}
+        digests = write(self.path / UNFINISHED / name, {"step": len(history), "log_history": history})
+        entry: dict[str, Any] = {"model": fingerprint, "files": digests}
         entry[COMPLETIONS_FILE] = completions_file.stat().st_size if completions_file.is_file() else 0
         self._write_manifest(checkpoints=self.manifest["checkpoints"] | {name: entry})
         publish(self.path / UNFINISHED / name, self.path / name)
@@ -192,10 +212,10 @@ class RunFolder:
     def save_model(self, model, tokenizer) -> None:
         """Write the trained model into the folder as a normal transformers checkpoint; no file is ever partial."""
         unfinished = self.path / UNFINISHED / "model"
-        files = checkpoint.write(unfinished, model, tokenizer)
-        check_free(self.path, files, self.manifest["trained"])
-        self._write_manifest(trained=files)
-        for name in files:
+        digests = checkpoint.write_model(unfinished, model, tokenizer)
+        check_free(self.path, digests, self.manifest["trained"])
+        self._write_manifest(trained=digests)
+        for name in digests:
             (self.path / name).parent.mkdir(exist_ok=True)
             publish(unfinished / name, self.path / name)
         shutil.rmtree(unfinished)
@@ -207,19 +227,19 @@ class RunFolder:
 
     def _check_same_run(self, fingerprints: dict) -> None:
         """Raise InputError for the first setting or fingerprint that would lead to other results than in this run."""
-        old_settings, new_settings = self.manifest["settings"], self.settings
-        old_config, new_config = (
-            {"config": {name: settings.get(name) for name in _COMPARED_SETTINGS}}
-            for settings in (old_settings, new_settings)
-        )
-        if fingerprints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]:
-            # The model has the weights of a checkpoint of this run, for instance after Ctrl-C in a notebook.
-            fingerprints = fingerprints | {"model": None}
+        # The settings are compared like one more fingerprint, which comes first.
+        old_fingerprints = {"config": _compared_settings(self.manifest["settings"])} | self.manifest["fingerprints"]
+        new_fingerprints = {"config": _compared_settings(self.settings)} | fingerprints
+        if self._is_model_of_checkpoint(fingerprints):
+            new_fingerprints["model"] = None
         if self.config.ignore_reward_changes:
-            fingerprints = fingerprints | {"reward_funcs": None}
-        check_same_fingerprints(self.manifest["fingerprints"] | old_config, new_config | fingerprints, str(self.path))
-        old_max_steps, max_steps = old_settings["max_steps"], new_settings["max_steps"]
-        schedule = new_settings["lr_scheduler_type"]
+            new_fingerprints["reward_funcs"] = None
+        check_same_fingerprints(old_fingerprints, new_fingerprints, str(self.path))
+
+    def _check_max_steps(self) -> None:
+        """Raise InputError for fewer steps than are saved; say what other numbers of steps mean for the schedule."""
+        max_steps, schedule = self.settings["max_steps"], self.settings["lr_scheduler_type"]
+        old_max_steps = self.manifest["settings"]["max_steps"]
         saved_steps = [int(name.split("-")[1]) for name in self.manifest["checkpoints"]]
         completed_steps = max(saved_steps, default=0)
         if max_steps < completed_steps:
@@ -228,6 +248,22 @@ class RunFolder:
         if max_steps != old_max_steps and not schedule.startswith("constant"):
             print(f"max_steps was {old_max_steps}: from here on the {schedule} schedule is that of {max_steps}")
 
+    def _settings_of_resumed_run(self, fingerprints: dict) -> dict:
+        """Return the stored settings with those of this start in place of the old ones.
+
+        The option "model" of a command stays if the run is resumed with one of its own checkpoints: the run may remove
+        that checkpoint, and a later start would look for it.
+        """
+        old_settings = self.manifest["settings"]
+        settings = old_settings | self.settings
+        if "model" in old_settings and self._is_model_of_checkpoint(fingerprints):
+            settings["model"] = old_settings["model"]
+        return settings
+
+    def _is_model_of_checkpoint(self, fingerprints: dict) -> bool:
+        """Return True for a model with the weights of a checkpoint of this run, as after Ctrl-C in a notebook."""
+        return fingerprints.get("model") in [entry["model"] for entry in self.manifest["checkpoints"].values()]
+
     def _newest_valid(self) -> Path | None:
         """Return the newest checkpoint whose files match their digests; newer ones are reported as broken."""
         for name, entry in reversed(self.manifest["checkpoints"].items()):
@@ -235,12 +271,12 @@ class RunFolder:
             if unfinished.is_dir() and not path.exists():  # the run was killed before it could move the checkpoint
                 publish(unfinished, path)
             digests = checkpoint.file_digests(path)
-            wrong_files = [file for file, written in entry["files"].items() if digests.get(file) != written]
+            wrong_files = [file for file, digest in entry["files"].items() if digests.get(file) != digest]
             if not wrong_files:
                 return path
-            first = wrong_files[0]
-            fault = "not what was written: its size or its checksum differs" if first in digests else "missing"
-            print(f"{str(path)!r} is broken ({first} is {fault})")
+            file = wrong_files[0]
+            fault = "not what was written: its size or its checksum differs" if file in digests else "missing"
+            print(f"{str(path)!r} is broken ({file} is {fault})")
         if self.manifest["checkpoints"]:
             remedy = "restore one from a copy, or start a new run in another folder. Nothing has been removed"
             raise InputError(f"no checkpoint in {str(self.path)!r} is whole; {remedy}")
@@ -270,6 +306,15 @@ class RunFolder:
             if path.exists() and checkpoint.names_below(path) <= entries[path.name]["files"].keys():
                 shutil.rmtree(path)
         return {name: entries[name] for name in names if (self.path / name).exists()}
+
+
+def checkpoint_name(completed_steps: int) -> str:
+    return f"checkpoint-{completed_steps}"
+
+
+def _compared_settings(settings: dict) -> dict:
+    """Return the settings that a resumed run may not change."""
+    return {name: settings.get(name) for name in SETTINGS.keys() - {*MAY_CHANGE_ON_RESUME}}
 
 
 def output_path(config: GRPOConfig) -> Path:

@@ -37,7 +37,7 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-def signed(path: Path, **changes) -> None:
+def edit_and_sign(path: Path, **changes) -> None:
     """Edit a manifest and write the right checksum for it."""
     content = json.loads(path.read_text(encoding="utf-8")) | changes
     content.pop("checksum")
@@ -71,7 +71,10 @@ STOPS = [
     (truncate_file, "grpo_run.json' is not what the run wrote: it was edited, cut or damaged.*Restore it from"),
     (flip, "grpo_run.json' is not what the run wrote"),
     (lambda path: edit(path, "checkpoint-4", "checkpoint-3"), "grpo_run.json' is not what the run wrote"),
-    (lambda path: signed(path, extra=2), "is not what the run wrote.*resume with the version of grpo_lab that wrote"),
+    (
+        lambda path: edit_and_sign(path, extra=2),
+        "is not what the run wrote.*resume with the version of grpo_lab that wrote",
+    ),
 ]
 
 

@@ -129,7 +129,9 @@ def test_the_manifest_names_every_file_of_the_run_but_itself(whole_run):
     assert len(metrics_in(folder)) == 5
 
 
-HELD = r"^output_dir is '.*out', where another run is at work; wait for its end, stop it, or choose another folder"
+FOLDER_IN_USE = (
+    r"^output_dir is '.*out', where another run is at work; wait for its end, stop it, or choose another folder"
+)
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -139,7 +141,7 @@ def test_a_second_run_in_the_same_folder_is_refused_without_harm_to_the_first(re
     def second(step, metrics):
         if resume or step == 1:
             old_contents = file_contents(folder)
-            with pytest.raises(BlockingIOError, match=HELD):
+            with pytest.raises(BlockingIOError, match=FOLDER_IN_USE):
                 cheap_run(folder, resume=resume)
             refused.append(step)
             assert file_contents(folder) == old_contents
@@ -160,10 +162,10 @@ def test_save_total_limit_keeps_the_newest_checkpoints(tmp_path):
     for limit, expected in {1: steps[-1:], 3: steps[-3:], 99: steps, None: steps}.items():
         for step in steps:
             (tmp_path / f"checkpoint-{step}").mkdir(exist_ok=True)
-        run = RunFolder(make_config(output_dir=str(tmp_path), save_total_limit=limit), {})
-        run.manifest = {"checkpoints": {f"checkpoint-{step}": {"files": {}} for step in steps}}
+        folder = RunFolder(make_config(output_dir=str(tmp_path), save_total_limit=limit), {})
+        folder.manifest = {"checkpoints": {f"checkpoint-{step}": {"files": {}} for step in steps}}
         assert (
-            list(run._remove_old_checkpoints("checkpoint-12")) == [f"checkpoint-{step}" for step in expected]
+            list(folder._remove_old_checkpoints("checkpoint-12")) == [f"checkpoint-{step}" for step in expected]
             and checkpoint_steps(tmp_path) == expected
         )
 
@@ -178,7 +180,7 @@ QUICK = ("mixtral", "gemma2", "gpt2")  # experts that are saved under other name
 )
 def test_every_architecture_comes_back_bit_for_bit(name, tmp_path):
     model, tokenizer = make_architecture(name)
-    checkpoint.write(tmp_path / "c", model, tokenizer)
+    checkpoint.write_model(tmp_path / "c", model, tokenizer)
     start, written = weights(model), model_fingerprint(model)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -17,7 +17,7 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward, contains_reward
 from grpo_lab.trainer import Run
-from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, check_same_fingerprints, fingerprints
+from grpo_lab.trainer.run.fingerprints import UNCOMPARABLE, check_same_fingerprints, input_fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
 from grpo_lab.trainer.run.folder.checkpoint import as_json
 from grpo_lab.trainer.run.folder.run_folder import MANIFEST_FILE, MANIFEST_KEYS, manifest_checksum
@@ -53,14 +53,14 @@ def cut_off(tmp_path_factory):
 
 def test_every_setting_but_those_that_change_no_number_is_compared(tmp_path):
     settings = GRPOConfig().as_dict()
-    run = RunFolder(make_config(output_dir=str(tmp_path)), settings)
+    folder = RunFolder(make_config(output_dir=str(tmp_path)), settings)
     for name in SETTINGS:
-        run.manifest = {"settings": settings | {name: "another"}, "fingerprints": {}, "checkpoints": {}}
+        folder.manifest = {"settings": settings | {name: "another"}, "fingerprints": {}, "checkpoints": {}}
         if name in MAY_CHANGE_ON_RESUME:  # these settings have tests of their own below
-            run._check_same_run({})
+            folder._check_same_run({})
         else:
             with pytest.raises(ValueError, match=f"config differs from that of the run in .* .{name}: was .*; take"):
-                run._check_same_run({})
+                folder._check_same_run({})
 
 
 @pytest.mark.parametrize("begins", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -110,7 +110,7 @@ def test_max_steps_may_shrink_to_the_steps_that_are_done_and_no_further(cut_off,
     )
 
 
-def opened(folder, model=None, tokenizer=None, rows=ROWS, rewards=letter_reward, **settings):
+def resume_until_first_step(folder, model=None, tokenizer=None, rows=ROWS, rewards=letter_reward, **settings):
     """Resume a run with some of its inputs changed, up to its first step; return its model."""
     policy = make_policy(num_hidden_layers=1)
     model, tokenizer = model or policy[0], tokenizer or policy[1]
@@ -148,7 +148,7 @@ CHANGED_INPUTS = {
 
 def test_a_run_resumes_with_the_model_of_its_checkpoint_and_without_rewards(cut_off, tmp_path):
     parts = [kind.from_pretrained(cut_off / "checkpoint-2") for kind in (AutoModelForCausalLM, AutoTokenizer)]
-    loaded = opened(copy_folder(cut_off, tmp_path / "out"), *parts, rewards=None)
+    loaded = resume_until_first_step(copy_folder(cut_off, tmp_path / "out"), *parts, rewards=None)
     saved = AutoModelForCausalLM.from_pretrained(cut_off / "checkpoint-2", local_files_only=True)
     assert same_weights(weights(loaded), weights(saved))
 
@@ -160,7 +160,7 @@ def test_resuming_with_another_input_is_refused_by_name(name, cut_off):
         changes = {"model": change(make_policy(num_hidden_layers=1)[0])}
     before = file_contents(cut_off)
     with pytest.raises(ValueError, match=message):
-        opened(cut_off, **changes)
+        resume_until_first_step(cut_off, **changes)
     assert file_contents(cut_off) == before
 
 
@@ -176,10 +176,10 @@ def test_a_reward_is_refused_with_the_file_that_has_changed(tmp_path, monkeypatc
         return importlib.import_module("my_rewards").mine
 
     cheap_run_until(tmp_path / "out", 3, reward=imported())
-    opened(tmp_path / "out", rewards=imported())
+    resume_until_first_step(tmp_path / "out", rewards=imported())
     for old, new in [("* len(", "* hash("), ("1.0", "2.0")]:
         with pytest.raises(ValueError, match="^reward_funcs differs from that of the run in .* .my_rewards.py: was"):
-            opened(tmp_path / "out", rewards=imported(old, new))
+            resume_until_first_step(tmp_path / "out", rewards=imported(old, new))
 
 
 def closure(sign):
@@ -220,18 +220,18 @@ def test_a_reward_without_a_fingerprint_is_refused_unless_allowed(kind, tmp_path
     cheap_run_until(tmp_path / "out", 3, reward=make(1))
     message = f"^reward_funcs holds .*{name}, which cannot be compared .* `fingerprint`, .* ignore_reward_changes=True"
     with pytest.raises(InputError, match=message):
-        opened(tmp_path / "out", rewards=make(1))
-    opened(tmp_path / "out", rewards=make(1), ignore_reward_changes=True)
+        resume_until_first_step(tmp_path / "out", rewards=make(1))
+    resume_until_first_step(tmp_path / "out", rewards=make(1), ignore_reward_changes=True)
     with pytest.raises(InputError, match=message):  # the next time, too
-        opened(tmp_path / "out", rewards=make(1))
+        resume_until_first_step(tmp_path / "out", rewards=make(1))
 
 
 @pytest.mark.parametrize("name", ["environment", "loss_type"])
 def test_an_uncomparable_input_other_than_a_reward_has_no_advice_to_ignore_rewards(name):
     """The setting `ignore_reward_changes` would lead to the same error."""
-    prints = {name: {"functions": ["x"], UNCOMPARABLE: ["x"]}}
+    fingerprints = {name: {"functions": ["x"], UNCOMPARABLE: ["x"]}}
     with pytest.raises(InputError, match=f"^{name} holds x, .*`fingerprint`, or start a new run") as caught:
-        check_same_fingerprints(prints, prints, "out")
+        check_same_fingerprints(fingerprints, fingerprints, "out")
     assert "ignore_reward_changes" not in str(caught.value)
 
 
@@ -244,7 +244,7 @@ def test_a_run_of_version_1_0_0_goes_on(tmp_path):
     manifest = {"ingredients" if name == "fingerprints" else name: value for name, value in manifest.items()}
     signed = {"checksum": manifest_checksum(manifest)} | manifest
     manifest_file.write_text(as_json(signed, indent=1) + "\n", encoding="utf-8")
-    opened(tmp_path / "out")
+    resume_until_first_step(tmp_path / "out")
     assert json.loads(manifest_file.read_text(encoding="utf-8")).keys() == {"checksum", *MANIFEST_KEYS}
 
 
@@ -255,18 +255,18 @@ def test_a_fingerprint_is_compared_and_a_change_may_be_ignored(tmp_path):
         return reward
 
     cheap_run_until(tmp_path / "out", 3, reward=judge(7))
-    opened(tmp_path / "out", rewards=judge(7))
+    resume_until_first_step(tmp_path / "out", rewards=judge(7))
     with pytest.raises(InputError, match="number 1: was 'judge 7B', is 'judge 8B'.*ignore_reward_changes=True"):
-        opened(tmp_path / "out", rewards=judge(8))
-    opened(tmp_path / "out", rewards=judge(8), ignore_reward_changes=True)
+        resume_until_first_step(tmp_path / "out", rewards=judge(8))
+    resume_until_first_step(tmp_path / "out", rewards=judge(8), ignore_reward_changes=True)
     saved = json.loads((tmp_path / "out" / "grpo_config.json").read_text(encoding="utf-8"))
     assert saved["ignore_reward_changes"] is False
 
 
 def test_rewards_of_the_package_are_compared_by_their_file():
     inputs = RunInputs(*make_policy(num_hidden_layers=1), ROWS, [accuracy_reward, contains_reward], make_config())
-    prints = fingerprints(inputs)["reward_funcs"]
+    fingerprint = input_fingerprints(inputs)["reward_funcs"]
     source = Path(inspect.getfile(grpo_lab.rewards.rules)).read_bytes()
-    assert prints.pop("rules.py") == hashlib.sha256(source).hexdigest()[:16]
+    assert fingerprint.pop("rules.py") == hashlib.sha256(source).hexdigest()[:16]
     names = ["grpo_lab.rewards.rules.accuracy_reward", "grpo_lab.rewards.rules.contains_reward"]
-    assert prints == {"functions": names, "what cannot be compared": []}
+    assert fingerprint == {"functions": names, "what cannot be compared": []}
