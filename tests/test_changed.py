@@ -64,7 +64,7 @@ def test_make_check_without_git_history_says_so_and_runs_no_test(tmp_path, monke
         ("grpo_lab/rollout/environments/tools/named.py", ["tests/rollout/environments/tools/test_named.py"]),
         ("grpo_lab/rollout/decoding/turns.py", ["tests/rollout/decoding"]),
         ("grpo_lab/train/options.py", ["tests/train"]),
-        ("tests/rollout/prompting/test_tags.py", ["tests/rollout/prompting/test_tags.py"]),
+        ("tests/rollout/prompting/test_templates.py", ["tests/rollout/prompting/test_templates.py"]),
         ("tests/mutants/errata.txt", ["tests/mutants"]),
         ("tests/course/conftest.py", ["tests/course"]),
         ("tests/conftest.py", ["tests"]),

@@ -41,7 +41,7 @@ class Rollout:
     logp: Float[Tensor, "B T"]  # log-probabilities recorded while sampling; 0 where `policy_mask` is False
     entropy: Float[Tensor, "B T"]  # entropies recorded while sampling; 0 where `policy_mask` is False
     truncated: Bool[Tensor, " B"]  # True for a row that a limit of tokens or of turns cut off
-    texts: list[str]  # the completions as the rewards see them (`text_for_rewards`)
+    texts: list[str]  # the completions as the rewards see them (`CompletionTexts`)
     policy_mask: Bool[Tensor, "B T"]  # True at tokens of the policy; `mask` is True at the environment's tokens, too
     turn_of_token: Int[Tensor, "B T"]  # index of the turn that a token belongs or replies to; -1 at padding
     episodes: list[Episode] | None  # one per row; None without an environment

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.logprobs import completion_mask
+from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
-from grpo_lab.rollout.prompting.tags import TagKeepingTokenizer, thought_prefixes, with_thought_prefix
 from grpo_lab.rollout.rollout import Rollout
 
 
@@ -75,12 +75,12 @@ def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) ->
         samples = sample_sequences(model, request)
     eos_token_ids = list(request.eos_token_ids)
     prompt_length = request.prompts.ids.shape[1]
+    completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
     completion_ids, mask, truncated, texts = read_sequences(
-        samples.sequences, prompt_length, eos_token_ids, TagKeepingTokenizer(tokenizer, eos_token_ids)
+        samples.sequences, prompt_length, eos_token_ids, completion_texts.tokenizer
     )
     # The rewards also see the opening <think> tag if the prompt ends with it.
-    prefixes = thought_prefixes(tokenizer, encoded)
-    texts = [with_thought_prefix(text, prefixes[row // sampling.num_generations]) for row, text in enumerate(texts)]
+    texts = [completion_texts.with_prefix(row, text) for row, text in enumerate(texts)]
     return Rollout.without_environment(
         prompt_ids=request.prompts.ids,
         prompt_mask=request.prompts.mask,

@@ -131,7 +131,7 @@ def test_each_prompt_and_each_completion_is_decoded_once(tag, monkeypatch):
 
     monkeypatch.setattr(type(tokenizer), "decode", spy)
     rollout = sample(model, tokenizer, ["a", "bc"], generations=3)
-    assert decoded == [*rollout.texts, "a", "bc"]
+    assert decoded == ["a", "bc", *rollout.texts]
 
 
 def test_every_end_token_of_the_checkpoint_ends_a_completion():

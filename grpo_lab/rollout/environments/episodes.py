@@ -11,12 +11,12 @@ import torch
 
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import Samples
 from grpo_lab.rollout.decoding.turns import EpisodeTokens, StopStrings, Turn
 from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import EncodedPrompts
-from grpo_lab.rollout.prompting.tags import texts_for_rewards
 from grpo_lab.rollout.rollout import Episode, Rollout
 from grpo_lab.rollout.sample import make_sampling_request
 
@@ -51,7 +51,8 @@ def sample_turns(
     episode_tokens = EpisodeTokens(request.num_rows, length, eos_token_ids, stop, reply, max_turns)
     with evaluation_mode(model):
         samples = sample_sequences(model, replace(request, episode_tokens=episode_tokens))
-    texts = texts_for_rewards(tokenizer, episode_tokens.ids, encoded, eos_token_ids)
+    completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
+    texts = [completion_texts.text(row, ids) for row, ids in enumerate(episode_tokens.ids)]
     return _rollout_of_episodes(request.prompts, episode_tokens, samples, texts, request.pad_token_id)
 
 

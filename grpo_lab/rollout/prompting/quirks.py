@@ -1,15 +1,15 @@
 """Quirks of a tokenizer and its chat template, found on the prompts of a run before its first step.
 
-`templates.py` and `tags.py` repair most quirks, and a line describes each. A template that leaves out the question is
-an error.
+`templates.py` and `rollout/completion_texts.py` repair most quirks, and a line describes each. A template that leaves
+out the question is an error.
 """
 
 from collections.abc import Iterable
 from datetime import timedelta
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.completion_texts import opening_tag, tag_tokens, thought_prefix
 from grpo_lab.rollout.prompting.prompts import encode_prompt
-from grpo_lab.rollout.prompting.tags import opening_tag, tag_tokens, thought_prefix
 from grpo_lab.rollout.prompting.templates import (
     TEMPLATE_DATE,
     apply_template,
