@@ -62,7 +62,7 @@ def test_make_check_without_git_history_says_so_and_runs_no_test(tmp_path, monke
         ("grpo_lab/rollout/sample.py", ["tests/rollout/test_sample.py"]),
         ("grpo_lab/rollout/decoding/sampling_request.py", ["tests/rollout/decoding/test_sampling_request.py"]),
         ("grpo_lab/rollout/environments/tools/named.py", ["tests/rollout/environments/tools/test_named.py"]),
-        ("grpo_lab/rollout/decoding/turns.py", ["tests/rollout/decoding"]),
+        ("grpo_lab/rollout/decoding/episode_tokens.py", ["tests/rollout/decoding"]),
         ("grpo_lab/train/options.py", ["tests/train"]),
         ("tests/rollout/prompting/test_templates.py", ["tests/rollout/prompting/test_templates.py"]),
         ("tests/mutants/errata.txt", ["tests/mutants"]),

@@ -13,8 +13,8 @@ from grpo_lab.base.checks import check_at_least
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens, StopStrings, Turn
 from grpo_lab.rollout.decoding.sampling_request import Samples
-from grpo_lab.rollout.decoding.turns import EpisodeTokens, StopStrings, Turn
 from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.rollout.rollout import Episode, Rollout

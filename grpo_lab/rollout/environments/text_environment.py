@@ -7,7 +7,7 @@ from typing import Any
 from grpo_lab.base.checks import InputError, InputTypeError, RunError
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
-from grpo_lab.rollout.decoding.turns import Turn
+from grpo_lab.rollout.decoding.episode_tokens import Turn
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.episodes import encode_reply, sample_turns
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts

@@ -57,19 +57,21 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     return hidden, predictor_index
 
 
-def packed_prompts(model, prompts: EncodedPrompts) -> tuple[DynamicCache, Int[Tensor, "P L"]]:
-    """Compute the keys and values of prompts, computing each common prefix only once.
+class PromptCache(NamedTuple):
+    """The keys and values of P prompts, stored once for each of their M different prefixes."""
 
-    Returns:
-        A cache with the keys and values of M prefixes, and the prefix that each token of the prompts ends, shape
-        (P, L).
-    """
+    packed_cache: DynamicCache  # keys and values of the last token of each prefix
+    prefix_index: Int[Tensor, "P L"]  # index of the prefix that each token of the prompts ends; undefined at padding
+
+
+def packed_prompts(model, prompts: EncodedPrompts) -> PromptCache:
+    """Compute the keys and values of prompts, computing each common prefix only once."""
     prefix_index, first_index = unique_prefixes(*prompts)
     cache = DynamicCache(config=model.config)
     keywords = {"past_key_values": cache, "use_cache": True}
     blocks = [_attending_rows(model, prefix_index, prompts.mask, prefix_index.shape[1])]
     _forward(model, *prompts, first_index, blocks=blocks, outputs=first_index, **keywords)
-    return cache, prefix_index
+    return PromptCache(cache, prefix_index)
 
 
 def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M D"]:

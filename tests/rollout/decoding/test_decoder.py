@@ -123,7 +123,7 @@ def one_prefix_per_row(decoder):
     decoder.token = decoder.sequences[:, decoder.write_column]
     if len(decoder.position) < len(decoder.rows):
         decoder.position, decoder.visible = (x[decoder.prefix_index] for x in (decoder.position, decoder.visible))
-        decoder.cache.select_rows(decoder.prefix_index)
+        decoder.cache.continue_prefixes(decoder.prefix_index)
         decoder.prefix_index = decoder.representative_row = decoder.rows
 
 
@@ -228,6 +228,7 @@ def test_parts_of_a_request_have_equally_many_prompts():
     parts = request.in_parts(3)
     assert [len(part.prompts.ids) for part in parts] == [2, 2, 2]
     assert torch.equal(torch.cat([part.prompts.ids for part in parts]), ids)
+    assert [(part.first_row, part.num_rollout_rows) for part in parts] == [(0, 12), (4, 12), (8, 12)]
     with pytest.raises(AssertionError, match="4 parts of 6 prompts"):
         request.in_parts(4)
 

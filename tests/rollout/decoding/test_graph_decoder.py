@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
-from grpo_lab.rollout.decoding.graph_decoder import DecoderPool, GraphDecoder
+from grpo_lab.rollout.decoding.graph_decoder import DecoderSlot, GraphDecoder
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.trainer import train
@@ -68,9 +68,7 @@ def test_steps_between_two_checks_for_the_end_change_no_completion(length, every
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = GraphDecoder(model, DecoderSpec(prompts, 64, SamplingParams(2, 8, **settings), (3, 4), 3))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    decoder.begin_part(
-        EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0))
-    )
+    decoder.begin(EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
 
 
@@ -126,7 +124,7 @@ def test_a_kept_graph_is_reused_only_for_the_same_sizes_and_weights(tapes, monke
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
         assert_same_rollouts(again, static((model, tokenizer), generations=3), 1e-12)
         assert len(tapes) == 5
-    assert not graph_decoder._decoder_pools
+    assert not graph_decoder._decoder_slots
     assert_same_rollouts(first, static((model, tokenizer)), 1e-12)
 
 
@@ -154,14 +152,14 @@ def test_the_memory_of_a_part_includes_the_random_numbers_of_all_rows(monkeypatc
 
 def test_a_dropped_decoder_is_freed_at_once(tapes, monkeypatch):
     """Otherwise its memory would still be in use when `drop` returns the memory of the graph to the GPU."""
-    are_alive, drop = [], DecoderPool.drop
+    are_alive, drop = [], DecoderSlot.drop
 
-    def drop_and_look(pool):
-        decoder = None if pool.decoder is None else weakref.ref(pool.decoder)
-        drop(pool)
+    def drop_and_look(slot):
+        decoder = None if slot.decoder is None else weakref.ref(slot.decoder)
+        drop(slot)
         are_alive.append(decoder is not None and decoder() is not None)
 
-    monkeypatch.setattr(DecoderPool, "drop", drop_and_look)
+    monkeypatch.setattr(DecoderSlot, "drop", drop_and_look)
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: False)
     policy = make_policy()
     with graph_decoder.shared_decoder():
@@ -188,7 +186,7 @@ def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
         sampling = SamplingParams(rows // 8, 512, **settings)
         decoder = GraphDecoder(model, DecoderSpec(8, capacity, sampling, (151643, 151645), 151643))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        decoder.begin_part(EncodedPrompts(ids, ids == 0), None)
+        decoder.begin(EncodedPrompts(ids, ids == 0), None)
         with OnTheGPU():
             decoder.step()
     return decoder
