@@ -112,7 +112,7 @@ def test_the_parts_of_the_course_import_one_way():
 
 
 # In reading order, too.
-ROLLOUT = ("inputs", "rollout", "forward", "prompting", "decoding", "sample", "environments")
+ROLLOUT = ("inputs", "rollout", "forward", "completion_texts", "prompting", "decoding", "sample", "environments")
 # Here the last file is read first: the loop calls all others.
 TRAINER = (
     "optim",

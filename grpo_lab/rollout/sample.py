@@ -68,7 +68,7 @@ def sample_completions(
 
 @torch.no_grad()
 def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) -> Rollout:
-    """Sample completions of each prompt, as `sample_completions` describes, with settings that are one value."""
+    """Sample completions of each prompt, as `sample_completions` does, with the settings in one object."""
     encoded = encode_prompts(tokenizer, prompts)
     request = make_sampling_request(model, tokenizer, encoded, sampling)
     with evaluation_mode(model):

@@ -21,7 +21,7 @@ from grpo_lab.objective import token_mean
 from grpo_lab.rewards.functions import as_list_or_empty
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
-from grpo_lab.rollout.environments.environment import sample_rows
+from grpo_lab.rollout.environments.environment import sample_rollout
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
@@ -82,7 +82,7 @@ def sample_and_reward(
     with bar, restored_random_state(seed):
         for batch in in_parts(rows, max(1, batch_size // num_generations)):
             with precision_context:
-                rollout = sample_rows(model, tokenizer, batch, sampling_params, environment)
+                rollout = sample_rollout(model, tokenizer, batch, sampling_params, environment)
             rewards = reward_rollout(rollout, batch, reward_funcs, reward_weights, log)
             correctness = rewards.rewards_per_func[:, 0]
             if without_penalty is not None:

@@ -22,7 +22,7 @@ from grpo_lab.rollout.sample import make_sampling_request
 
 
 @torch.no_grad()
-def sample_turns(
+def sample_encoded_episodes(
     model,
     tokenizer,
     encoded: EncodedPrompts,

@@ -9,7 +9,7 @@ from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.episode_tokens import Turn
 from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.environments.episodes import encode_reply, sample_turns
+from grpo_lab.rollout.environments.episodes import encode_reply, sample_encoded_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
 from grpo_lab.rollout.rollout import Rollout
@@ -50,7 +50,7 @@ class TextEnvironment(Environment):
             replies = _checked_replies(self.respond, texts)
             return [None if text is None else encode_reply(tokenizer, text) for text in replies]
 
-        return sample_turns(
+        return sample_encoded_episodes(
             model, tokenizer, encoded, sampling, reply, stop_strings=self.stop_strings, max_turns=self.max_turns
         )
 

@@ -10,21 +10,26 @@ from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.rollout.decoding.episode_tokens import Turn
-from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.tools.tool_call_format import ReadTurn, ToolCallFormat
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.rollout import Episode, Rollout
 
 NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
 MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
 
-StartedCall = tuple[str, Future | str | BaseException]  # name of the tool; pending result, result or error
+
+class StartedCall(NamedTuple):
+    """A call of a tool that has been started, and may have finished."""
+
+    name: str  # name of the tool
+    outcome: Future | str | BaseException  # pending result, result or error
 
 
-class PlayedTurn(NamedTuple):
-    """A turn of the policy that has been read."""
+class TurnMessages(NamedTuple):
+    """The messages of a turn that has been read."""
 
-    message: dict
-    results: list[dict]  # the messages with the results of its calls; empty until they are finished
+    message: dict  # the policy's message, with its calls
+    results: list[dict]  # the results of the calls, as messages; empty until they are finished
 
 
 class ToolEpisode:
@@ -32,7 +37,7 @@ class ToolEpisode:
 
     Args:
         thread: The thread that runs the calls. It holds the environment of the episode, which is already reset.
-        dialogue: Reads the calls and writes the results.
+        call_format: Reads the calls and writes the results.
         prompt_ids: The token ids of the prompt.
         tools: Functions that the policy may call, besides the methods of the environment.
         tool_timeout: Limit of a call in seconds.
@@ -44,7 +49,7 @@ class ToolEpisode:
     def __init__(
         self,
         thread: WorkerThread,
-        dialogue: Dialogue,
+        call_format: ToolCallFormat,
         prompt_ids: list[int],
         tools: list[Callable],
         tool_timeout: float,
@@ -54,7 +59,7 @@ class ToolEpisode:
         record_turns: bool,
     ):
         self.thread = thread
-        self.dialogue = dialogue
+        self.call_format = call_format
         self.prompt_ids = prompt_ids
         methods = [] if thread.environment is None else tool_methods(thread.environment)
         self.functions = {function.__name__: function for function in [*tools, *methods]}
@@ -62,7 +67,7 @@ class ToolEpisode:
         self.has_reward = has_reward
         self.records_rewards = record_turns and has_reward
         self.records_states = record_turns and has_state
-        self.turns: list[PlayedTurn] = []
+        self.turns: list[TurnMessages] = []
         self.num_calls = self.num_failures = 0
         self.cumulative_rewards = [0.0]  # per turn, the reward of the episode before it
         self.states: list[Any] = []
@@ -70,19 +75,19 @@ class ToolEpisode:
 
     def start_calls(self, turn: Turn) -> list[StartedCall]:
         """Read a turn of the policy, and start the calls in it."""
-        message, problem = self._read(turn.ids, turn.earlier_ids)
-        self.turns.append(PlayedTurn(message, results=[]))
+        message, error = self._read(turn.ids, turn.earlier_ids)
+        self.turns.append(TurnMessages(message, results=[]))
         calls = message.get("tool_calls") or ()
-        self.num_calls += len(calls) + bool(problem)
-        if problem:
-            return [("unknown", ValueError(f"The tool call could not be read: {problem}"))]
+        self.num_calls += len(calls) + bool(error)
+        if error:
+            return [StartedCall("unknown", ValueError(f"The tool call could not be read: {error}"))]
         return [self._start_call(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
     def finish_calls(self, started_calls: list[StartedCall]) -> list[int] | None:
         """Wait for the results of a turn's calls; return the ids to append, or None if the turn had no call."""
         results = []
         for name, outcome in started_calls:
-            result = self._result_text(outcome) if isinstance(outcome, Future) else outcome
+            result = self._result_or_error(outcome) if isinstance(outcome, Future) else outcome
             if isinstance(result, BaseException):
                 self.num_failures += 1
                 result = _shortened(str({"error": str(result)}))
@@ -93,7 +98,7 @@ class ToolEpisode:
         if self.records_rewards:
             self.cumulative_rewards.append(self._reward_so_far())
         self._record_state()
-        return self.dialogue.write(results)
+        return self.call_format.write_results(results)
 
     def summary(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
         """Return the record of a finished episode; its messages leave out results that had no room.
@@ -135,21 +140,21 @@ class ToolEpisode:
             num_reply_tokens=is_policy.count(False),
         )
 
-    def _read(self, ids: list[int], earlier_ids: list[int]) -> tuple[dict, str]:
-        return self.dialogue.read(ids, self.prompt_ids + earlier_ids)
+    def _read(self, ids: list[int], earlier_ids: list[int]) -> ReadTurn:
+        return self.call_format.read_turn(ids, self.prompt_ids + earlier_ids)
 
     def _start_call(self, name: str, arguments: Any) -> StartedCall:
         function = self.functions.get(name)
         if function is None:
-            return name, ValueError(f"Tool {name} not found.")
+            return StartedCall(name, ValueError(f"Tool {name} not found."))
         if self.thread.is_lost:
-            return name, RuntimeError("an earlier call has not come back")
+            return StartedCall(name, RuntimeError("an earlier call has not come back"))
         future = self.thread.start(function, arguments, self.tool_timeout)
         # Asynchronous calls of several episodes run at the same time. Other calls run one by one, in a fixed order, so
         # that a repeated run has the same results.
-        return name, future if inspect.iscoroutinefunction(function) else self._result_text(future)
+        return StartedCall(name, future if inspect.iscoroutinefunction(function) else self._result_or_error(future))
 
-    def _result_text(self, future: Future) -> str | BaseException:
+    def _result_or_error(self, future: Future) -> str | BaseException:
         try:
             return _shortened(str(self.thread.result(future, self.tool_timeout)))
         except (Exception, SystemExit) as error:
