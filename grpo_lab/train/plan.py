@@ -126,7 +126,7 @@ def make_plan(options: dict) -> RunPlan:
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.models.without_weights import open_config_and_tokenizer
+    from grpo_lab.models.without_weights import load_config_and_tokenizer
     from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
 
@@ -146,7 +146,7 @@ def make_plan(options: dict) -> RunPlan:
         tool_timeout=config.changed_tool_timeout,
     )
     eval_rows = _eval_rows(task_spec, config)
-    model_config, tokenizer = open_config_and_tokenizer(options["model"], device.type)
+    model_config, tokenizer = load_config_and_tokenizer(options["model"], device.type)
     return RunPlan(
         options=options,
         task_spec=task_spec,
