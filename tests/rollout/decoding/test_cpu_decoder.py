@@ -1,4 +1,4 @@
-"""Decoding a large model on a CPU, in blocks of the vocabulary and with prefixes that keep their place: same draws."""
+"""Drawing with one random number per row; and a large model, in blocks and with prefixes that keep their place."""
 
 import pytest
 import torch
@@ -127,3 +127,25 @@ def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
         num_prefixes = len(selected)
         preallocated.continue_prefixes(selected)
         copied.continue_prefixes(selected)
+
+
+@given(st.lists(st.floats(-60, 0) | st.just(-torch.inf), min_size=1, max_size=6), st.floats(0, 1, exclude_max=True))
+def test_inverse_cdf_picks_the_first_token_above_u(logits, u):
+    if max(logits) == -torch.inf:
+        logits[0] = 0.0
+    log_pi = torch.tensor([logits]).log_softmax(-1)
+    certain = torch.full_like(log_pi, -torch.inf).index_fill_(1, torch.tensor(len(logits) - 1), 0)
+    distribution_index = torch.tensor([1, 0, 2])
+    three_u = torch.full((3,), u, dtype=torch.float64)
+    last, token, _ = inverse_cdf(torch.cat([log_pi, certain, log_pi]).exp(), three_u, distribution_index)
+    assert last == len(logits) - 1, "each row from its own"
+    pi = log_pi[0].exp().double()
+    assert pi[token] > 0, "what cannot come does not"
+    assert pi[:token].sum() <= u * pi.sum() + 1e-12 and pi[: token + 1].sum() > u * pi.sum() - 1e-12
+
+
+def test_a_rare_token_comes_as_often_as_its_probability():
+    """A probability of 2^-30 is smaller than the steps of a random float32."""
+    log_pi = torch.tensor([[1 - 2**-30, 2**-30]], dtype=torch.float64).log()
+    near = torch.tensor([1 - 2**-30 - 2**-40, 1 - 2**-30 + 2**-40], dtype=torch.float64)
+    assert inverse_cdf(log_pi.exp(), near, torch.zeros(2, dtype=torch.long)).tolist() == [0, 1]
