@@ -100,7 +100,7 @@ def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_e
     lengths = decoded.mask.sum(-1)
     assert (lengths == 1).any() and decoded.truncated.any() and len(set(decoded.prompt_mask.sum(-1).tolist())) > 2
     assert_same_rollouts(expected, decoded)
-    assert torch.equalrandom_states, "the same numbers were drawn, and as many"
+    assert torch.equal(*random_states), "the same numbers were drawn, and as many"
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
