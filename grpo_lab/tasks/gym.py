@@ -21,7 +21,8 @@ GYM_PREFIX = "gym:"
 TEST_SHARE = 0.25
 DEFAULT_COUNTS = {"train": 1000, "test": 200}  # small, since some problems take milliseconds to make
 PROBLEMS_PER_SEED = 5000  # some generators make all of them before the first is read
-MAX_MISSES = 1000  # repeated problems in succession after which a generator counts as exhausted
+MAX_MISSES = 1000  # misses in succession after which a generator counts as exhausted
+MISSES_PER_FAILURE = 50  # misses that a problem counts as which the generator fails to make, since failures are slow
 EXCLUDED_GENERATORS = (
     # The first runs programs that write files into the working folder; the second reads files.
     "codeio", "composite",
@@ -64,7 +65,7 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
             with contextlib.redirect_stdout(io.StringIO()):  # the generator `bf` prints dots
                 problem = problems[index]
         except Exception:  # a generator raises if it finds no problem for its options
-            misses += MAX_MISSES // 20
+            misses += MISSES_PER_FAILURE
         else:
             question = problem["question"]
             if question not in rows and split_of("gym", question, test_share=TEST_SHARE) == split:

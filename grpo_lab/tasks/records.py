@@ -128,28 +128,13 @@ def _numbered(name: str, values: Iterable[Any]) -> Iterator[LocatedRecord]:
 def _csv_records(file: Path) -> Iterator[LocatedRecord]:
     """Yield a dict of strings for each line; a line that is not UTF-8 or has too few or many values is an error."""
     separator = SEPARATORS[file.suffix]
-    decoding_errors: list[InputError] = []
-    lines = csv.reader(_decodable_lines(file, decoding_errors), delimiter=separator, strict=True)
     names: list[str] | None = None
-    start = 1
-    while True:
-        location = f"{file.name}, line {start}"
-        try:
-            values = next(lines)
-        except StopIteration:
-            values = None
-        except csv.Error as error:
-            raise InputError(location, problem=f"is not a line of CSV separated by {separator!r}: {error}") from error
-        if decoding_errors and names is None:
-            raise decoding_errors[0]
-        yield from ((error.argument, error) for error in decoding_errors)
-        decoding_errors.clear()
-        if values is None:
-            return
-        start = lines.line_num + 1
-        if not values:
-            continue
-        if names is None:
+    for location, values in _csv_lines(file):
+        if isinstance(values, InputError):
+            if names is None:
+                raise values
+            yield location, values
+        elif names is None:
             names = values
             _check_separator(file, names)
             check_column_names(file.name, filter(None, names))
@@ -160,6 +145,30 @@ def _csv_records(file: Path) -> Iterator[LocatedRecord]:
             yield location, InputError(location, values, expected, problem=problem)
         else:  # a column without a name, the index that pandas writes, is left out
             yield location, {name: value for name, value in zip(names, values, strict=True) if name}
+
+
+def _csv_lines(file: Path) -> Iterator[tuple[str, list[str] | InputError]]:
+    """Yield the location and the values of each line that is not empty; an InputError for a line that is not UTF-8.
+
+    A line of CSV may have values with ends of lines in them; its location is that of its beginning.
+    """
+    separator = SEPARATORS[file.suffix]
+    decoding_errors: list[InputError] = []
+    reader = csv.reader(_decodable_lines(file, decoding_errors), delimiter=separator, strict=True)
+    is_at_end = False
+    while not is_at_end:
+        location = f"{file.name}, line {reader.line_num + 1}"
+        values: list[str] = []
+        try:
+            values = next(reader)
+        except StopIteration:
+            is_at_end = True
+        except csv.Error as error:
+            raise InputError(location, problem=f"is not a line of CSV separated by {separator!r}: {error}") from error
+        yield from ((error.argument, error) for error in decoding_errors)
+        decoding_errors.clear()
+        if values:
+            yield location, values
 
 
 def _check_separator(file: Path, names: list[str]) -> None:
@@ -189,6 +198,7 @@ def _is_list(file: Path) -> bool:
 
 
 def _json_list(file: Path) -> Iterator[LocatedRecord]:
+    """Yield the values of a JSON file that is a list."""
     problem = "is not JSON in UTF-8: "
     try:
         values = json.loads(file.read_bytes().decode("utf-8-sig"))

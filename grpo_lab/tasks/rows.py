@@ -38,8 +38,8 @@ THINK_SYSTEM_PROMPT_ZH = (
     "请解答下面的问题。先在<think>和</think>之间一步一步地思考，"
     "再在<answer>和</answer>之间给出最后的答案，请只输出数字，不带单位；除不尽时写成分数，例如2/3。"
 )
-_THINK_TAGS = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 THINK_SYSTEM_PROMPTS = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
+_THINK_TAGS = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
 
 def split_of(*key: object, test_share: float = TEST_SHARE) -> str:

@@ -1,7 +1,7 @@
-"""Sampling episodes: the policy writes, an environment replies within the completion, and the policy goes on.
+"""Sampling episodes as token ids: the policy writes, the environment replies within the completion, the policy goes on.
 
-The environment gets text, but training uses token ids: sampled ids are never decoded and encoded again, and a reply is
-encoded alone. Texts are left to `text_environment.py`, messages and tools to `tools/`.
+Training uses the ids that were sampled: they are never decoded and encoded again, and a reply is encoded alone. What
+the environment reads is left to others: texts to `text_environment.py`, messages and calls of tools to `tools/`.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,8 @@ def sample_encoded_episodes(
         sampling: The settings of the sampler.
         reply: A function that gets the turns that have just ended, and returns for each of them the ids to append, or
             None if its episode has ended. `turn.row` is the index of the episode.
-        stop_strings, max_turns: The arguments of `sample_episodes`.
+        stop_strings: A turn ends as soon as its text contains one of these strings.
+        max_turns: Maximum number of turns of the policy; None sets no limit.
     """
     request = make_sampling_request(model, tokenizer, encoded, sampling)
     if max_turns is not None:

@@ -20,12 +20,12 @@ from grpo_lab.tasks import Rows
 class TextEnvironment(Environment):
     """An environment that replies by one function from texts to texts, called when a stop string ends a turn.
 
-    respond, stop_strings, max_turns: The arguments of `sample_episodes`.
+    `sample_episodes` describes the fields, which are its arguments.
     """
 
-    respond: Callable[[list[str]], Sequence[str | None]]
-    stop_strings: Sequence[str] = ()
-    max_turns: int | None = None
+    respond: Callable[[list[str]], Sequence[str | None]]  # function from the texts of episodes to the replies
+    stop_strings: Sequence[str] = ()  # a turn ends as soon as its text contains one of these strings
+    max_turns: int | None = None  # maximum number of turns of the policy; None sets no limit
 
     def with_max_tool_calling_iterations(self, limit: int) -> "TextEnvironment":
         """Return the environment with this maximum number of turns to which it replies; one more turn may follow."""

@@ -77,11 +77,12 @@ def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: l
         yield from range(len(prompts))
         return
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    chat_texts = apply_template_together(tokenizer, chats, tools) if chats else None
-    no_texts: list[str | None] = [None] * len(chats)
-    remaining_texts = iter(chat_texts or no_texts)
+    texts_of_chats = apply_template_together(tokenizer, chats, tools) if chats else []
+    if texts_of_chats is None:  # all chats have to be checked individually
+        texts_of_chats = [None] * len(chats)
+    next_chat_text = iter(texts_of_chats)
     for index, prompt in enumerate(prompts):
         is_chat = not isinstance(prompt, str)
-        text = next(remaining_texts) if is_chat else prompt
+        text = next(next_chat_text) if is_chat else prompt
         if text is None or not _surely_fits(text, max_prompt_length) or (is_chat and not is_complete(prompt, text)):
             yield index
