@@ -40,8 +40,7 @@ class CompletionTexts:
 
     def __init__(self, tokenizer, prompts: EncodedPrompts, num_generations: int, eos_token_ids: Iterable[int]):
         self.tokenizer = TagKeepingTokenizer(tokenizer, eos_token_ids)
-        rows_of_ids = zip(prompts.ids, prompts.mask, strict=True)
-        self._prefixes = [thought_prefix(tokenizer, ids[is_token].tolist()) for ids, is_token in rows_of_ids]
+        self._prefixes = [thought_prefix(tokenizer, ids) for ids in prompts.unpadded_ids()]
         self._num_generations = num_generations
 
     def text(self, row: int, completion_ids: list[int]) -> str:

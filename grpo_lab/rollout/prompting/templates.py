@@ -125,12 +125,12 @@ def is_complete(messages: list[dict], text: str) -> bool:
 def system_in_question(messages: list[dict]) -> list[dict]:
     """Move the system messages to the beginning of the user's first message."""
     system = [message["content"] for message in messages if message["role"] == "system"]
-    others = [message for message in messages if message["role"] != "system"]
-    question_index = next((index for index, message in enumerate(others) if message["role"] == "user"), None)
+    dialogue = [message for message in messages if message["role"] != "system"]
+    question_index = next((index for index, message in enumerate(dialogue) if message["role"] == "user"), None)
     if question_index is None:
         return messages
-    question = others[question_index] | {"content": "\n\n".join([*system, others[question_index]["content"]])}
-    return [*others[:question_index], question, *others[question_index + 1 :]]
+    question = dialogue[question_index] | {"content": "\n\n".join([*system, dialogue[question_index]["content"]])}
+    return [*dialogue[:question_index], question, *dialogue[question_index + 1 :]]
 
 
 def contains(text: str, content: str) -> bool:

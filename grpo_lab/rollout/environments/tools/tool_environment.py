@@ -134,8 +134,7 @@ class ToolEnvironment(Environment):
             # The episodes of a group are encoded as one prompt, unless `reset` has made their prompts differ.
             episodes_per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
             encoded = encode_prompts(tokenizer, prompts[::episodes_per_prompt], tools=self.schemas)
-            ids_of_prompts = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
-            prompt_ids = [ids_of_prompts[index // episodes_per_prompt] for index in range(len(data_rows))]
+            prompt_ids = [ids for ids in encoded.unpadded_ids() for _ in range(episodes_per_prompt)]
             tool_episodes = self._begin_episodes(threads, call_format, prompt_ids, record_turns)
             limit = self.max_tool_calling_iterations
             rollout = sample_encoded_episodes(
@@ -148,9 +147,9 @@ class ToolEnvironment(Environment):
                 max_turns=None if limit is None else limit + 1,
             )
             episodes = []
-            for index, row in enumerate(data_rows):
-                changed_prompt = None if prompts[index] == row["prompt"] else prompts[index]
-                episodes.append(tool_episodes[index].summary(rollout, index, changed_prompt))
+            for index, (tool_episode, prompt, row) in enumerate(zip(tool_episodes, prompts, data_rows, strict=True)):
+                changed_prompt = None if prompt == row["prompt"] else prompt
+                episodes.append(tool_episode.summary(rollout, index, changed_prompt))
         group_of_row = torch.arange(len(data_rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
         return replace(rollout, episodes=episodes, group_of_row=group_of_row)
@@ -158,6 +157,14 @@ class ToolEnvironment(Environment):
     def _begin_episodes(
         self, threads: list[WorkerThread], call_format: ToolCallFormat, prompt_ids: list[list[int]], record_turns: bool
     ) -> list[ToolEpisode]:
+        """Return the episodes before their first turn.
+
+        Args:
+            threads: The thread of each episode, with its environment object.
+            call_format: Reads the calls and writes the results.
+            prompt_ids: The token ids of the prompt of each episode.
+            record_turns: The argument of `sample`.
+        """
         return [
             ToolEpisode(
                 thread,
