@@ -80,9 +80,9 @@ class ToolEnvironment(Environment):
                 raise InputTypeError("environment_factory", environment_factory, expected)
             first_thread = self._new_thread()
             self._threads = [first_thread]
-            self.environment_class = type(first_thread.environment)
+            self.environment_class = type(first_thread.environment_object)
             self._check_environment_class()
-            methods = tool_methods(first_thread.environment)
+            methods = tool_methods(first_thread.environment_object)
         self.schemas: list[dict] = _schemas([*self.tools, *methods])
         self.has_instances = self.environment_class is not None
         self.has_reward = callable(getattr(self.environment_class, "get_reward", None))
@@ -183,22 +183,22 @@ class ToolEnvironment(Environment):
         thread = WorkerThread()
         if self.environment_factory is not None:
             try:
-                thread.environment = thread.run(self.environment_factory)
+                thread.environment_object = thread.run(self.environment_factory)
             except (Exception, SystemExit) as error:
                 problem = f"cannot be made: {type(error).__name__}: {error}"
                 raise RunError("environment_factory", self.environment_factory, problem=problem) from error
         return thread
 
     def _take_threads(self, count: int) -> list[WorkerThread]:
-        """Return a thread for each episode; lost threads are replaced, together with their environments."""
+        """Return a thread for each episode; lost threads are replaced, together with their environment objects."""
         self._threads = [self._new_thread() if thread.is_lost else thread for thread in self._threads]
         self._threads += [self._new_thread() for _ in range(count - len(self._threads))]
         return self._threads[:count]
 
     def _reset(self, thread: WorkerThread, row: dict) -> list[dict]:
-        """Reset the environment of an episode; return the prompt, followed by the text that `reset` returned."""
+        """Reset the environment object of an episode; return its prompt, followed by the text that `reset` returned."""
         prompt = row["prompt"]
-        if thread.environment is None:
+        if thread.environment_object is None:
             return prompt
         observation = call_environment(thread, "reset", **row)
         if observation is None:
@@ -240,7 +240,7 @@ class ToolEnvironment(Environment):
 
     def _check_reset(self, row: dict, name: str) -> None:
         try:
-            inspect.signature(self._threads[0].environment.reset).bind(**row)
+            inspect.signature(self._threads[0].environment_object.reset).bind(**row)
         except TypeError as error:
             problem = f"has the columns {sorted(row)}, which {self._class_name}.reset cannot take: {error}"
             raise InputError(name, row, "expected those that it names, or **kwargs in it", problem=problem) from error

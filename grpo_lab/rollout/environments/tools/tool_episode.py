@@ -14,8 +14,9 @@ from grpo_lab.rollout.environments.tools.tool_call_format import ReadTurn, ToolC
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.rollout import Episode, Rollout
 
-NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
-MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
+# Public methods of an environment object that the policy cannot call.
+NON_TOOL_METHODS = ("reset", "get_reward", "get_state")
+MAX_RESULT_CHARACTERS = 4000  # number of characters of a result that the policy gets to read
 
 
 class StartedCall(NamedTuple):
@@ -36,13 +37,13 @@ class ToolEpisode:
     """One episode: the messages of the policy, the results of its calls, and the rewards and states of its turns.
 
     Args:
-        thread: The thread that runs the calls. It holds the environment of the episode, which is already reset.
+        thread: The thread that runs the calls. It holds the environment object of the episode, already reset.
         call_format: Reads the calls and writes the results.
         prompt_ids: The token ids of the prompt.
-        tools: Functions that the policy may call, besides the methods of the environment.
+        tools: Functions that the policy may call, besides the methods of the environment object.
         tool_timeout: Limit of a call in seconds.
-        has_reward: True if the environment has `get_reward`.
-        has_state: True if the environment has `get_state`.
+        has_reward: True if the environment object has `get_reward`.
+        has_state: True if the environment object has `get_state`.
         record_turns: True calls `get_reward` and `get_state` after every turn; False only `get_reward`, at the end.
     """
 
@@ -61,7 +62,7 @@ class ToolEpisode:
         self.thread = thread
         self.call_format = call_format
         self.prompt_ids = prompt_ids
-        methods = [] if thread.environment is None else tool_methods(thread.environment)
+        methods = [] if thread.environment_object is None else tool_methods(thread.environment_object)
         self.functions = {function.__name__: function for function in [*tools, *methods]}
         self.tool_timeout = tool_timeout
         self.has_reward = has_reward
@@ -133,7 +134,7 @@ class ToolEpisode:
             num_failures=self.num_failures,
             prompt=prompt,
             messages=messages,
-            environment=self.thread.environment,
+            environment=self.thread.environment_object,
             reward=reward,
             turn_rewards=[after - before for before, after in itertools.pairwise(self.cumulative_rewards)],
             states=self.states,
@@ -170,7 +171,7 @@ class ToolEpisode:
         if reward is None:
             return self.cumulative_rewards[-1]
         if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-            name = f"{type(self.thread.environment).__name__}.get_reward"
+            name = f"{type(self.thread.environment_object).__name__}.get_reward"
             raise InputTypeError(name, reward, "expected a finite number, or None", problem=f"returned {reward!r:.60}")
         return float(reward)
 
@@ -186,28 +187,29 @@ class ToolEpisode:
         try:
             hash(state)
         except TypeError as error:
-            name = f"{type(self.thread.environment).__name__}.get_state"
+            name = f"{type(self.thread.environment_object).__name__}.get_state"
             expected = "expected a text, a number or a tuple of them"
             raise InputTypeError(name, state, expected, problem=f"returned {state!r:.60}") from error
         self.states.append(state)
 
 
 def call_environment(thread: WorkerThread, method: str, **keywords) -> Any:
-    """Call a method of an environment that only the trainer may call; raise RunError if the method raises."""
+    """Call a method of an environment object that only the trainer may call; raise RunError if the method raises."""
     try:
-        return thread.run(getattr(thread.environment, method), keywords)
+        return thread.run(getattr(thread.environment_object, method), keywords)
     except (Exception, SystemExit) as error:
         problem = f"failed: {type(error).__name__}: {error}"
-        raise RunError(f"{type(thread.environment).__name__}.{method}", problem=problem) from error
+        raise RunError(f"{type(thread.environment_object).__name__}.{method}", problem=problem) from error
 
 
-def tool_methods(environment: Any) -> list[Callable]:
-    """Return the public methods of an environment, which are its tools.
+def tool_methods(environment_object: Any) -> list[Callable]:
+    """Return the public methods of an environment object, which are its tools.
 
     They are searched for in the class, so that no property is computed.
     """
-    names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
-    return [getattr(environment, name) for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
+    names = [name for name, _ in inspect.getmembers(type(environment_object), predicate=inspect.isfunction)]
+    names = [name for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
+    return [getattr(environment_object, name) for name in names]
 
 
 def _shortened(text: str) -> str:
