@@ -76,7 +76,7 @@ def test_planted_lines_read_and_bind_the_names_of_the_module():
     undefined = {
         (mutant.name, mutant.path): undefined_names(mutant.mutated) - undefined_names(mutant.original)
         for mutant in errata_mutants()
-        if mutant.name != "always-fast: return True"  # what it does not bind is read behind the return
+        if mutant.name != "always-fast: return True"  # the name that it does not bind is read behind the return
     }
     assert {mutant: names for mutant, names in undefined.items() if names} == {}
 
