@@ -10,7 +10,7 @@ from grpo_lab.base.display import markdown_table
 PAGE = Path(__file__).with_name("bench.md")
 RUNS = Path(__file__).parents[1] / "notebooks" / "runs"
 MODELS = {"tiny": "tiny", "smollm2": "SmolLM2", "qwen": "Qwen, 0.5B"}
-PHASES = {"time/rollout": "rollout", "time/logprobs": "log-probabilities", "backward": "backward"}
+PHASE_LABELS = {"time/rollout": "rollout", "time/logprobs": "log-probabilities", "backward": "backward"}
 MEASURES = {
     "time_to_accuracy": "seconds to a mean reward of 0.8",
     "cpu_time_to_accuracy": "CPU seconds to it",
@@ -41,8 +41,8 @@ def least_seconds(phases: dict[str, Any], phase: str) -> float:
 
 def phase_rows(reports: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Return a row for each phase, with a pair of columns for each model: CPU seconds and their bound."""
-    other_phases = [phase for phase in next(iter(reports.values()))["phases"]["seconds"] if phase not in PHASES]
-    groups = {title: [phase] for phase, title in PHASES.items()} | {"optimizer and the rest": other_phases}
+    other_phases = [phase for phase in next(iter(reports.values()))["phases"]["seconds"] if phase not in PHASE_LABELS]
+    groups = {title: [phase] for phase, title in PHASE_LABELS.items()} | {"optimizer and the rest": other_phases}
     groups["a step"] = [phase for phases in groups.values() for phase in phases]
     rows = []
     for title, names in groups.items():

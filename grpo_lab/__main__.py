@@ -49,11 +49,15 @@ def find_main(name: str):
 
 @command("grpo-lab")
 def list_commands(arguments: list[str]) -> None:
-    lines = (f"grpo-lab {name:10} {does}" for name, does in COMMANDS.items())
+    lines = (f"grpo-lab {name:10} {description}" for name, description in COMMANDS.items())
     epilog = "Each says more with --help, and is also `python -m grpo_lab.train` and so on, but for lessons."
     overview = "\n".join([*lines, "", epilog])
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="grpo-lab", usage="grpo-lab COMMAND [options]", description=overview, formatter_class=form)
+    parser = Parser(
+        prog="grpo-lab",
+        usage="grpo-lab COMMAND [options]",
+        description=overview,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("command", nargs="?", choices=COMMANDS, help=argparse.SUPPRESS)
     parser.parse_args(arguments)
     print(version_line(), "", overview, sep="\n")

@@ -52,8 +52,8 @@ def reply(
     from transformers import GenerationConfig, TextStreamer
 
     from grpo_lab.rollout import encode_prompts, end_token_ids, evaluation_mode, pad_token_id
-    from grpo_lab.rollout.forward.fast_paths import context_length
     from grpo_lab.rollout.forward.modes import set_aside_generation_config
+    from grpo_lab.rollout.model_config import context_length
 
     _check_settings(max_new_tokens, temperature)
     if isinstance(prompt, str) and tokenizer.chat_template is not None:
@@ -81,59 +81,32 @@ def main(arguments: list[str] | None = None) -> None:
     _check_settings(args.max_new_tokens, args.temperature)
     if args.problem is not None and args.task is None:
         raise InputError("problem", args.problem, "name the task that it is one of (--task)")
-    task_spec, row = (None, None) if args.task is None else _problem(args)
-    chat = _load_chat(args, task_spec, row)
+    problem = None if args.task is None else _find_problem(args)
+    chat = _load_chat(args, problem)
     if args.prompt is not None:
         chat.answer([*chat.system_messages, {"role": "user", "content": args.prompt}])
-    elif row is not None:
-        print(f"you: {printable(row['prompt'][-1]['content'])}")
-        chat.answer(row["prompt"])
+    elif problem is not None:
+        messages = problem.row["prompt"]
+        print(f"you: {printable(messages[-1]['content'])}")
+        chat.answer(messages)
     else:
         converse(chat.answer, chat.system_messages)
 
 
-def _load_chat(args: Namespace, task_spec: TaskSpec | None, row: dict | None) -> "_Chat":
-    """Load the environment and the model of a chat, with the task and the problem that `_problem` returned, if any."""
-    from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.rollout.environments.factory import make_environment
-    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+@dataclass(frozen=True)
+class _Problem:
+    """The problem of a chat with --task.
 
-    environment = make_environment(
-        None if task_spec is None else task_spec.task,
-        tools=load_tools(args.tools),
-        environment_factory=load_environment_class(args.environment),
-    )
-    if environment is not None:  # checked before a model is loaded
-        _check_environment(environment, args, row)
-    with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
-        model, tokenizer = load_policy(args.model)
-        one_thread_if_tiny(model)
-    is_plain = args.chat_template == "none"
-    if is_plain:
-        tokenizer.chat_template = None
-    if row is not None:
-        system_messages = row["prompt"][:-1]
-    else:
-        system_messages = [{"role": "system", "content": args.system}] if args.system else []
-    # The rewards of a task are for its own problem, in its own environment.
-    is_rewarded = args.prompt is None and not (args.tools or args.environment)
-    return _Chat(
-        model=model,
-        tokenizer=tokenizer,
-        max_new_tokens=args.max_new_tokens,
-        temperature=args.temperature,
-        is_plain=is_plain,
-        environment=environment,
-        row=row or {},
-        row_name=_row_name(row),
-        system_messages=system_messages,
-        forgets_questions=args.environment is not None,
-        reward_spec=task_spec if is_rewarded else None,
-    )
+    task_spec: The task of the problem, with its rewards.
+    row: The columns of the problem; its prompt has the system prompt of training or of --system.
+    """
+
+    task_spec: TaskSpec
+    row: dict
 
 
-def _problem(args: Namespace) -> tuple[TaskSpec, dict]:
-    """Return the task of --task and the problem of --problem, with the system prompt of training or of --system."""
+def _find_problem(args: Namespace) -> _Problem:
+    """Return the problem of --problem in the task of --task."""
     from grpo_lab.models.folders import count_parameters
 
     has_tiny_model = is_tiny(count_parameters(args.model))
@@ -146,7 +119,49 @@ def _problem(args: Namespace) -> tuple[TaskSpec, dict]:
     if number > len(rows):
         raise InputError("problem", number, f"it must be at most {len(rows)}, the problems of {args.task}")
     (row,) = task_spec.with_system(rows[number - 1 : number])
-    return task_spec, row
+    return _Problem(task_spec, row)
+
+
+def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
+    """Load the environment and the model of a chat, which begins with a problem or without one."""
+    from grpo_lab.models import load_policy, one_thread_if_tiny
+    from grpo_lab.rollout.environments.factory import make_environment
+    from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+
+    row = None if problem is None else problem.row
+    environment = make_environment(
+        None if problem is None else problem.task_spec.task,
+        tools=load_tools(args.tools),
+        environment_factory=load_environment_class(args.environment),
+    )
+    if environment is not None:  # checked before a model is loaded
+        _check_environment(environment, args, row)
+    with contextlib.redirect_stdout(sys.stderr):  # only the replies go to stdout
+        model, tokenizer = load_policy(args.model)
+        one_thread_if_tiny(model)
+    has_plain_prompts = args.chat_template == "none"
+    if has_plain_prompts:
+        tokenizer.chat_template = None
+    if row is not None:
+        system_messages = row["prompt"][:-1]
+    else:
+        system_messages = [{"role": "system", "content": args.system}] if args.system else []
+    # The rewards of a task are for its own problem, in its own environment.
+    has_other_prompt_or_environment = args.prompt is not None or args.tools or args.environment
+    rewarded_task = None if problem is None or has_other_prompt_or_environment else problem.task_spec
+    return _Chat(
+        model=model,
+        tokenizer=tokenizer,
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        has_plain_prompts=has_plain_prompts,
+        environment=environment,
+        row=row or {},
+        row_name=_row_name(row),
+        system_messages=system_messages,
+        forgets_questions=args.environment is not None,
+        rewarded_task=rewarded_task,
+    )
 
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
@@ -176,20 +191,20 @@ class _Chat:
     tokenizer: Any
     max_new_tokens: int
     temperature: float
-    is_plain: bool  # True gives the policy plain text, without a chat template
+    has_plain_prompts: bool  # True gives the policy plain text, without a chat template
     environment: Any  # None without one
     row: dict  # columns of the problem, which the environment gets; empty without a problem
     row_name: str  # name of the row in errors
     system_messages: list[dict]  # messages before the first question
     forgets_questions: bool  # True if each question begins a new episode, without the earlier questions
-    reward_spec: TaskSpec | None  # the task whose rewards are printed; None prints the environment's own
+    rewarded_task: TaskSpec | None  # the task whose rewards are printed; None prints the environment's own
 
     def answer(self, messages: list[dict]) -> str | list[dict]:
         """Answer the last message; return the reply, or the messages of the episode if the environment has any."""
         return self._reply(messages) if self.environment is None else self._play(messages)
 
     def _prompt(self, messages: list[dict]) -> str | list[dict]:
-        return as_text(messages) if self.is_plain else messages
+        return as_text(messages) if self.has_plain_prompts else messages
 
     def _reply(self, messages: list[dict]) -> str:
         def write(piece: str) -> None:
@@ -224,8 +239,8 @@ class _Chat:
         if rollout.truncated[0]:
             print(f"(cut: no room left in {self.max_new_tokens} tokens, --max_new_tokens)")
         print(f"calls: {episode.num_calls}" + f", of which {episode.num_failures} failed" * bool(episode.num_failures))
-        if self.reward_spec is not None:
-            print(_reward_line(rollout, row, self.reward_spec))
+        if self.rewarded_task is not None:
+            print(_reward_line(rollout, row, self.rewarded_task))
         elif self.environment.has_reward:
             print(f"reward: {'none' if episode.reward is None else f'{episode.reward:g}'}")
         sys.stdout.flush()

@@ -6,17 +6,17 @@ command line from them (`config/arguments.py`).
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grpo_lab.base.names import SETTINGS_FILE
 from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 from grpo_lab.config.lora import LORA_OPTIONS
-from grpo_lab.task_spec import TASK_OPTION_SPECS
+from grpo_lab.task_spec import TASK_OPTIONS
 
 OURS, TRL = "grpo_lab", "trl"  # the engines
 WITH_TRL = {"engine": TRL}
 WITH_VLLM = {"use_vllm": True}
-WITH_SERVER = WITH_VLLM | {"vllm_mode": "server"}
-AS_IN_TRL = "as in TRL"
+WITH_SERVER = {"vllm_mode": "server"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,20 +58,19 @@ class RunOptions:
         named_code=NamedCode.NOTHING,
     )
     dry_run: bool = option(
-        False,
-        "say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop",
-        named_code=NamedCode.NOTHING,
+        False, "say what the run would do, all that is in its way, and the first prompt as the model sees it; and stop"
     )
     num_train_epochs: float | None = option(
         None,
         "how often each problem of the training is sampled, instead of max_steps",
-        named_code=NamedCode.NOTHING,
+        above=0,
         converted_to="max_steps",
     )
     warmup_ratio: float | None = option(
         None,
         "the share of the steps in which the learning rate rises, instead of warmup_steps",
-        named_code=NamedCode.NOTHING,
+        at_least=0,
+        at_most=1,
         converted_to="warmup_steps",
     )
 
@@ -80,15 +79,8 @@ class RunOptions:
 class EngineOptions:
     """The options that choose the engine of a run and what it trains; those of LoRA are in `config/lora.py`."""
 
-    engine: str = option(
-        OURS,
-        f"whose loop trains; {OURS} is that of the lessons",
-        named_code=NamedCode.NOTHING,
-        choices=(OURS, TRL),
-    )
-    use_peft: bool = option(
-        False, "train only LoRA adapters; the weights of the model are frozen", named_code=NamedCode.NOTHING
-    )
+    engine: str = option(OURS, f"whose loop trains; {OURS} is that of the lessons", group="engine", choices=(OURS, TRL))
+    use_peft: bool = option(False, "train only LoRA adapters; the weights of the model are frozen")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +88,14 @@ class TrlOptions:
     """The options of what TRL's trainer can do and our own loop cannot."""
 
     fsdp: bool = option(
-        False,
-        "under torchrun, FSDP2 divides weights, gradients and moments",
-        named_code=NamedCode.NOTHING,
-        needs=WITH_TRL,
+        False, "under torchrun, FSDP2 divides weights, gradients and moments", group="engine", read_if=WITH_TRL
     )
-    use_vllm: bool = option(False, "vLLM samples", named_code=NamedCode.NOTHING, needs=WITH_TRL)
+    use_vllm: bool = option(False, "vLLM samples", read_if=WITH_TRL)
+
+
+def vllm_option(read_if: dict[str, Any], **declaration: Any) -> Any:
+    """Declare an option of vLLM whose meaning and default are TRL's."""
+    return option(None, "as in TRL", read_if=read_if, default_text="TRL's", **declaration)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,41 +105,33 @@ class VllmOptions:
     vllm_mode: str | None = option(
         None,
         "on the GPUs that train, or on its own",
-        named_code=NamedCode.NOTHING,
-        default_text="TRL's, colocate",
+        group="engine",
         choices=("colocate", "server"),
-        needs=WITH_VLLM,
+        read_if=WITH_VLLM,
+        default_text="TRL's, colocate",
     )
-    vllm_server_base_url: str | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_server_host: str | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_server_port: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_server_timeout: float | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_group_port: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_SERVER)
-    vllm_gpu_memory_utilization: float | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_max_model_length: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_tensor_parallel_size: int | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_importance_sampling_correction: bool | None = option(
-        None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM
-    )
-    vllm_importance_sampling_mode: str | None = option(None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM)
-    vllm_importance_sampling_clip_max: float | None = option(
-        None, AS_IN_TRL, named_code=NamedCode.NOTHING, needs=WITH_VLLM
-    )
+    vllm_server_base_url: str | None = vllm_option(WITH_SERVER, named_code=NamedCode.NOTHING)
+    vllm_server_host: str | None = vllm_option(WITH_SERVER, named_code=NamedCode.NOTHING)
+    vllm_server_port: int | None = vllm_option(WITH_SERVER)
+    vllm_server_timeout: float | None = vllm_option(WITH_SERVER)
+    vllm_group_port: int | None = vllm_option(WITH_SERVER)
+    vllm_gpu_memory_utilization: float | None = vllm_option(WITH_VLLM)
+    vllm_max_model_length: int | None = vllm_option(WITH_VLLM)
+    vllm_tensor_parallel_size: int | None = vllm_option(WITH_VLLM)
+    vllm_importance_sampling_correction: bool | None = vllm_option(WITH_VLLM)
+    vllm_importance_sampling_mode: str | None = vllm_option(WITH_VLLM, named_code=NamedCode.NOTHING)
+    vllm_importance_sampling_clip_max: float | None = vllm_option(WITH_VLLM)
 
 
 TOOL_OPTIONS = option_specs(ToolOptions)
 RUN_OPTIONS = option_specs(RunOptions)
-VLLM_OPTIONS = option_specs(VllmOptions, group="engine")
-ENGINE_OPTIONS = (
-    option_specs(EngineOptions, group="engine") | LORA_OPTIONS | option_specs(TrlOptions, group="engine") | VLLM_OPTIONS
-)
-COMMAND_OPTIONS = RUN_OPTIONS | TASK_OPTION_SPECS | TOOL_OPTIONS | ENGINE_OPTIONS
+VLLM_OPTIONS = option_specs(VllmOptions)
+ENGINE_OPTIONS = option_specs(EngineOptions) | LORA_OPTIONS | option_specs(TrlOptions) | VLLM_OPTIONS
+COMMAND_OPTIONS = RUN_OPTIONS | TASK_OPTIONS | TOOL_OPTIONS | ENGINE_OPTIONS
 # The options that an evaluation takes over from a run, with their defaults.
 EVALUATE_OPTION_DEFAULTS = default_values(
     {name: spec for name, spec in COMMAND_OPTIONS.items() if spec.passed_to_evaluate}
 )
-# Options that are read only together with others: for each, the values of the others that it needs.
-NEEDED_OPTIONS = {name: spec.needs for name, spec in COMMAND_OPTIONS.items() if spec.needs}
 # Options that are converted to steps once the number of rows is known, and the setting that each replaces.
 STEP_SETTING_OF_OPTION = {
     name: spec.converted_to for name, spec in COMMAND_OPTIONS.items() if spec.converted_to is not None

@@ -32,7 +32,8 @@ class CheckResult(NamedTuple):
     remedy: str = ""  # advice; "" if there is none
 
     def __str__(self) -> str:
-        return " -> ".join(map(_, filter(None, self[1:])))  # a single line, so that commands can be copied
+        # A single line, so that commands can be copied.
+        return f"{_(self.finding)} -> {_(self.remedy)}" if self.remedy else _(self.finding)
 
 
 class Report(dict[str, CheckResult]):
@@ -114,7 +115,7 @@ def find_gpu() -> str | None:
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         first_line = subprocess.check_output(query, text=True, timeout=20).splitlines()[0]
-        name, _, driver = first_line.partition(", ")
+        name, _comma, driver = first_line.partition(", ")
         return f"{name} (driver {driver})"
     return None
 
@@ -172,12 +173,14 @@ def check_sandbox() -> CheckResult:
     """Check that there is a sandbox for code that models and students write. No lesson needs one."""
     from grpo_lab.sandbox.isolation import available_sandbox
 
-    sandbox, why = available_sandbox()
+    sandbox, reason = available_sandbox()
     if sandbox:
         return CheckResult(
             "ok", f"{sandbox}, where `--tools python`, the rewards code and pass_rate, and grading run programs"
         )
-    message = f"none ({why}), so `--tools python` and the rewards code and pass_rate are refused, grading needs --trust"
+    message = (
+        f"none ({reason}), so `--tools python` and the rewards code and pass_rate are refused, grading needs --trust"
+    )
     if shutil.which("bwrap"):
         return CheckResult("warn", message, "bubblewrap needs user namespaces: see docs/teaching-walls.md.")
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""The rule which code a file of settings may name: only that of this package. The user has to type all other names.
+"""The rule on the code that a file of settings may name: only that of this package. The user types all other names.
 
 A task, a reward, a tool, an environment or a formula that a file names would run as code on the user's machine.
 """

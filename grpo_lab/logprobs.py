@@ -135,16 +135,19 @@ def chunked_logprobs_and_entropy(
     return _chunked_head(hidden, lm_head_weight, token_ids, temperature, chunk_size, with_entropy=True)
 
 
-def _chunked_head(hidden, weight, token_ids, temperature, chunk_size, with_entropy):
+def _chunked_head(
+    hidden: Tensor, weight: Tensor, token_ids: Tensor, temperature: float, chunk_size: int, with_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """Check the arguments, and compute log-probabilities (B, T) and entropies (B, T) by `_ChunkedHead`."""
     check_positive("temperature", temperature)
     check_at_least("chunk_size", chunk_size, 1)
     check_shapes(hidden=(hidden, "B T D"), lm_head_weight=(weight, "V D"), token_ids=(token_ids, "B T"))
     check_dtype("token_ids", token_ids, "int")
-    rows, ids = hidden.reshape(-1, hidden.shape[-1]), token_ids.reshape(-1)
-    device_type = rows.device.type
+    flat_hidden, flat_ids = hidden.reshape(-1, hidden.shape[-1]), token_ids.reshape(-1)
+    device_type = hidden.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else weight.dtype
-    logp, entropy = _ChunkedHead.apply(rows, weight, ids, temperature, chunk_size, dtype, with_entropy)
-    return logp.view(token_ids.shape), entropy.view(token_ids.shape) if with_entropy else None
+    logp, entropy = _ChunkedHead.apply(flat_hidden, weight, flat_ids, temperature, chunk_size, dtype, with_entropy)
+    return logp.view(token_ids.shape), entropy.view(token_ids.shape) if with_entropy else entropy
 
 
 class _ChunkedHead(torch.autograd.Function):
@@ -155,42 +158,43 @@ class _ChunkedHead(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, rows, weight, ids, temperature, chunk_size, dtype, with_entropy):
+    def forward(ctx, hidden, weight, ids, temperature, chunk_size, dtype, with_entropy):
         w = weight.to(dtype)
-        values_of_chunks = [(rows.new_zeros(0), rows.new_zeros(0))]
+        values_of_chunks = [(hidden.new_zeros(0), hidden.new_zeros(0))]
         chunk_values = _chunk_logprobs_and_entropy if with_entropy else _chunk_logprobs
-        for h, y in zip(rows.split(chunk_size), ids.split(chunk_size), strict=True):
+        for h, y in zip(hidden.split(chunk_size), ids.split(chunk_size), strict=True):
             values_of_chunks.append(chunk_values(h.to(dtype), w, y, temperature))
         logp, entropy = (torch.cat(values) for values in zip(*values_of_chunks, strict=True))
-        ctx.save_for_backward(rows, weight, ids, entropy)
+        ctx.save_for_backward(hidden, weight, ids, entropy)
         ctx.temperature, ctx.chunk_size, ctx.dtype, ctx.with_entropy = temperature, chunk_size, dtype, with_entropy
         return logp, entropy
 
     @staticmethod
     def backward(ctx, grad_logp, grad_entropy):
-        rows, weight, ids, entropy = ctx.saved_tensors
-        need_rows, need_weight = ctx.needs_input_grad[:2]
-        grad_rows = torch.zeros_like(rows) if need_rows else None
-        grad_weight = torch.zeros_like(weight, dtype=_float32_or_wider(weight.dtype)) if need_weight else None
+        hidden, weight, ids, entropy = ctx.saved_tensors
+        need_hidden, need_weight = ctx.needs_input_grad[:2]
+        grad_hidden = torch.zeros_like(hidden) if need_hidden else None
+        grad_weight = torch.zeros_like(weight, dtype=_at_least_float32_dtype(weight.dtype)) if need_weight else None
         w = weight.to(ctx.dtype)
-        for start in range(0, len(rows), ctx.chunk_size):
+        for start in range(0, len(hidden), ctx.chunk_size):
             chunk = slice(start, start + ctx.chunk_size)
-            h, y = rows[chunk].to(ctx.dtype), ids[chunk, None]
+            h, y = hidden[chunk].to(ctx.dtype), ids[chunk, None]
             if ctx.with_entropy:
                 entropy_and_gradients = (entropy[chunk, None], grad_logp[chunk, None], grad_entropy[chunk, None])
                 grad_z = _chunk_logprobs_and_entropy_gradient(h, w, y, ctx.temperature, *entropy_and_gradients)
             else:
                 grad_z = _chunk_logprobs_gradient(h, w, y, ctx.temperature, grad_logp[chunk, None])
-            if grad_rows is not None:
-                grad_rows[chunk] = grad_z @ w
+            if grad_hidden is not None:
+                grad_hidden[chunk] = grad_z @ w
             if grad_weight is not None:
                 _add_product(grad_weight, grad_z.T, h)
             del grad_z  # freed before the next chunk allocates its tensors
         grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)
-        return grad_rows, grad_weight, None, None, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None, None
 
 
-# In the next functions, at most two float32 tensors of the size of a chunk's logits exist at the same time.
+# The next functions compute one chunk: h are its hidden states (N, D), y its token ids, z its logits over the
+# temperature (N, V). At most two float32 tensors of the size of z exist at the same time.
 
 
 def _chunk_logprobs_and_entropy(h: Tensor, weight: Tensor, y: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -215,7 +219,8 @@ def _chunk_logprobs_and_entropy_gradient(h, weight, y, temperature, entropy, gra
 
 def _chunk_logprobs_gradient(h, weight, y, temperature, grad_logp) -> Tensor:
     """Compute the gradient of the logits of a chunk if no entropy is needed."""
-    grad_logp = (grad_logp / temperature).to(_float32_or_wider(h.dtype))  # dividing here takes N divisions, not N*V
+    # Dividing here takes N divisions; dividing the gradient of z would take N*V.
+    grad_logp = (grad_logp / temperature).to(_at_least_float32_dtype(h.dtype))
     grad_z = _chunk_logits(h, weight, temperature).softmax(-1).mul_(-grad_logp)
     return grad_z.scatter_add_(1, y, grad_logp).to(h.dtype)
 
@@ -255,9 +260,9 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a.to(total.dtype), b.to(total.dtype))
 
 
-def _float32_or_wider(dtype: torch.dtype) -> torch.dtype:
+def _at_least_float32_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits.to(_float32_or_wider(logits.dtype))
+    return logits.to(_at_least_float32_dtype(logits.dtype))

@@ -7,6 +7,7 @@ import io
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -88,8 +89,9 @@ def draw_runs(runs: Sequence, metrics: Sequence[str] | None = None, smooth: int 
     if smooth is None:
         smooth = min(20, max(1, max(len(log.rows) for log in logs) // 10))
     check_at_least("smooth", smooth, 1)
-    figure = _draw_figure(drawn_panels, logs, names, smooth)
-    return figure, _notes(panels, drawn_panels, logs, names, smooth)
+    left_out = [panel.metric for panel in panels if panel not in drawn_panels]
+    plot = _Plot(names, logs, drawn_panels, left_out, smooth)
+    return plot.draw(), plot.notes()
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
@@ -115,30 +117,70 @@ def _panel(metric: str) -> Panel:
     return next((panel for panel in PANELS if panel.metric == metric), Panel(metric, metric, metric))
 
 
-def _draw_figure(panels: Sequence[Panel], logs: Sequence[Log], names: Sequence[str], smooth: int):
-    from matplotlib import style
-    from matplotlib.figure import Figure
+@dataclass(frozen=True)
+class _Plot:
+    """The content of a figure of runs.
 
-    columns = 2 if len(panels) in (2, 4) else min(MAX_COLUMNS, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    with style.context(LOOK):
-        figure = Figure(figsize=(3.6 * columns, 2.8 * rows + 0.3 * (len(names) > 1)), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False).flatten()
-        for axes, panel in zip(grid, panels, strict=False):
-            for log, line_style in zip(logs, _line_styles(), strict=False):
-                _draw_curve(axes, *log.points(panel.metric), line_style, smooth)
-            axes.set(title=panel.title, xlabel="step", ylabel=panel.unit)
-            axes.xaxis.get_major_locator().set_params(integer=True)
-        for axes in grid[len(panels) :]:
-            axes.remove()
-        if len(names) > 1:
-            handles = [_legend_line(line_style) for line_style in _line_styles()[: len(names)]]
-            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), MAX_COLUMNS))
-        heading = list(names) if len(names) == 1 else []
-        if smoothing := _describe_smoothing(panels, logs, smooth):
-            heading.append(smoothing)
-        figure.suptitle("\n".join(heading), fontsize=10)
-    return figure
+    names: The short names of the runs.
+    logs: The log of each run.
+    panels: The panels that are drawn; at least one log has their metric.
+    left_out: Names of the chosen metrics that no log has.
+    smooth: Number of steps of the centred mean; 1 draws only the steps.
+    """
+
+    names: list[str]
+    logs: list[Log]
+    panels: list[Panel]
+    left_out: list[str]
+    smooth: int
+
+    def draw(self):
+        """Return the matplotlib figure."""
+        from matplotlib import style
+        from matplotlib.figure import Figure
+
+        columns = 2 if len(self.panels) in (2, 4) else min(MAX_COLUMNS, len(self.panels))
+        rows = math.ceil(len(self.panels) / columns)
+        has_legend = len(self.names) > 1
+        with style.context(LOOK):
+            figure = Figure(figsize=(3.6 * columns, 2.8 * rows + 0.3 * has_legend), layout="constrained")
+            grid = figure.subplots(rows, columns, squeeze=False).flatten()
+            for axes, panel in zip(grid, self.panels, strict=False):
+                for log, line_style in zip(self.logs, _line_styles(), strict=False):
+                    _draw_curve(axes, *log.points(panel.metric), line_style, self.smooth)
+                axes.set(title=panel.title, xlabel="step", ylabel=panel.unit)
+                axes.xaxis.get_major_locator().set_params(integer=True)
+            for axes in grid[len(self.panels) :]:
+                axes.remove()
+            if has_legend:
+                handles = [_legend_line(line_style) for line_style in _line_styles()[: len(self.names)]]
+                figure.legend(handles, self.names, loc="outside lower center", ncols=min(len(self.names), MAX_COLUMNS))
+            heading = [] if has_legend else [self.names[0]]
+            if smoothing := self.describe_smoothing():
+                heading.append(smoothing)
+            figure.suptitle("\n".join(heading), fontsize=10)
+        return figure
+
+    def describe_smoothing(self) -> str:
+        """Describe how the curves are smoothed; "" if no curve is."""
+        longest = max(len(log.points(panel.metric)[0]) for log in self.logs for panel in self.panels)
+        window = 2 * ((self.smooth - 1) // 2) + 1
+        if window == 1 or longest <= MAX_MARKED_POINTS:
+            return ""
+        return f"thin and pale: each step; thick: the centred mean of {window} steps, of fewer at the ends"
+
+    def notes(self) -> list[str]:
+        """Return sentences on what the figure shows, how it is smoothed, and which metrics are missing in which run."""
+        notes = [f"{', '.join(panel.title for panel in self.panels)} by step of {', '.join(self.names)}"]
+        if smoothing := self.describe_smoothing():
+            notes.append(smoothing)
+        if self.left_out:
+            notes.append(f"left out, since no run has it: {', '.join(self.left_out)}")
+        for name, log in zip(self.names, self.logs, strict=True):
+            missing = [panel.metric for panel in self.panels if not len(log.points(panel.metric)[0])]
+            if missing:
+                notes.append(f"{name} has no {', '.join(missing)}")
+        return notes
 
 
 def _line_styles() -> list[dict]:
@@ -165,29 +207,6 @@ def _legend_line(line_style: dict):
     from matplotlib.lines import Line2D
 
     return Line2D([], [], markersize=4, linewidth=1.6, **line_style)
-
-
-def _describe_smoothing(panels: Sequence[Panel], logs: Sequence[Log], smooth: int) -> str:
-    """Describe how the curves are smoothed; "" if no curve is."""
-    longest = max(len(log.points(panel.metric)[0]) for log in logs for panel in panels)
-    window = 2 * ((smooth - 1) // 2) + 1
-    if window == 1 or longest <= MAX_MARKED_POINTS:
-        return ""
-    return f"thin and pale: each step; thick: the centred mean of {window} steps, of fewer at the ends"
-
-
-def _notes(panels, drawn_panels, logs, names, smooth) -> list[str]:
-    """Describe what the figure shows, how it is smoothed, and which metrics are missing in which run."""
-    notes = [f"{', '.join(panel.title for panel in drawn_panels)} by step of {', '.join(names)}"]
-    if smoothing := _describe_smoothing(drawn_panels, logs, smooth):
-        notes.append(smoothing)
-    if left_out := [panel.metric for panel in panels if panel not in drawn_panels]:
-        notes.append(f"left out, since no run has it: {', '.join(left_out)}")
-    for log, name in zip(logs, names, strict=True):
-        missing = [panel.metric for panel in drawn_panels if not len(log.points(panel.metric)[0])]
-        if missing:
-            notes.append(f"{name} has no {', '.join(missing)}")
-    return notes
 
 
 @command("grpo_lab.plot")

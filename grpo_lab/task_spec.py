@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.base.option import NamedCode, default_values, option, option_specs
+from grpo_lab.base.option import NamedCode, check_value, default_values, option, option_specs
 from grpo_lab.rewards.functions import check_weights
 from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
 from grpo_lab.rewards.text import prompt_text, shortened
@@ -38,7 +38,6 @@ class TaskOptions:
     chat_template: str = option(
         MODEL_TEMPLATE,
         '"none" gives the problems as plain text, as a base model needs them; "model" takes the model\'s own template',
-        named_code=NamedCode.NOTHING,
         choices=(MODEL_TEMPLATE, "none"),
         passed_to_evaluate=True,
     )
@@ -60,8 +59,8 @@ class TaskOptions:
     )
 
 
-TASK_OPTION_SPECS = option_specs(TaskOptions) | data_options.DATA_OPTIONS
-TASK_OPTION_DEFAULTS = default_values(TASK_OPTION_SPECS)
+TASK_OPTIONS = option_specs(TaskOptions) | data_options.DATA_OPTIONS
+TASK_OPTION_DEFAULTS = default_values(TASK_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -158,6 +157,7 @@ def make_task_spec(
         for_tiny_model: Whether the model counts as tiny (`is_tiny`).
         **data: Options that say how the user's own data is read, as `find_task` takes them.
     """
+    check_value(TASK_OPTIONS["chat_template"], chat_template)
     chosen_task = find_task(task, **data)
     names = tuple(short_name(name) for name in reward_funcs or chosen_task.reward_funcs)
     functions = find_rewards(names)

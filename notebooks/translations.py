@@ -24,7 +24,7 @@ import nbformat
 from babel.messages import Catalog, Message
 from babel.messages.pofile import read_po, write_po
 
-from grpo_lab.base.language import PRINTS, blocks, confirmed_messages, translated
+from grpo_lab.base.catalogues import PRINTS, blocks, confirmed_messages, translated
 from grpo_lab.teaching.notebook import prints
 
 LANG = "zh_CN"
@@ -58,7 +58,7 @@ UNTRANSLATED = "*〔下面一段还没有译成中文〕*"
 # texts in _() and the values of arguments and variables whose names are in SHOWN.
 PACKAGE = "grpo_lab"
 VARIANTS = "variants"  # texts about a class's own formulas (docs/teaching/variants.yaml)
-CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "run_student", "session")
+CHECKING = ("difference", "judging", "explanation", "case_parts", "mistakes", "relations", "signature", "session")
 CHECKING += ("stand_ins", "verdict", "verdict_parts")
 SAYING = (
     "teaching/notebook/predictions.py",
@@ -129,8 +129,8 @@ def messages(name: str) -> dict[str, str]:
     if name == VARIANTS:
         from grpo_lab.course.variant import read_variants
 
-        for entry in (entry for entries in read_variants().values() for entry in entries):
-            kinds |= {entry["says"]: "variant"} | dict.fromkeys(entry.get("hints", ()), "hint")
+        for formula in (formula for formulas in read_variants().values() for formula in formulas):
+            kinds |= {formula.says: "variant"} | dict.fromkeys(formula.hints, "hint")
         return kinds
     cells = read_page(PAGES[name]).cells
     # Constants that a page passes as `choices`.

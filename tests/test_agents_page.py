@@ -52,16 +52,15 @@ def workdir(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def policy(monkeypatch):
+def policy():
     model, tokenizer = make_tool_policy(calls=CALLS)
     model.config.max_position_embeddings = 10_000  # room for a result of 4,000 characters
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
     return model, tokenizer
 
 
 def play(monkeypatch, policy, turns: list[str], agent: ToolEnvironment):
     """Return the messages of an episode in which the policy writes these turns."""
-    sample_scripts(monkeypatch, [[turn + END for turn in turns]])
+    sample_scripts(monkeypatch, policy[1], [[turn + END for turn in turns]])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
     (episode,) = agent.sample(*policy, rows, SamplingParams(1, 9000)).episodes
     return episode.messages
@@ -170,7 +169,7 @@ def test_agents_page_environment_plays_as_described(workdir, policy, monkeypatch
     messages = play(monkeypatch, policy, [call("guess", number=n) for n in (4, 6, 5, 1, 5)] + ["5"], agent)
     texts = [message["content"] for message in messages if message["role"] == "tool"]
     assert texts == ["higher", "lower", "right", "higher", "{'error': 'you have no guess left'}"]
-    sample_scripts(monkeypatch, [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
+    sample_scripts(monkeypatch, policy[1], [[call("guess", number=n) + END, "so" + END] for n in (5, 4)])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "answer": "5"}]
     rollout = agent.sample(*policy, rows, SamplingParams(2, 3000))
     assert [episode.reward for episode in rollout.episodes] == [1.0, 0.0]
@@ -186,7 +185,9 @@ def test_agents_page_wraps_a_game_of_another_package(workdir, policy, monkeypatc
     wrong = " ".join(reversed(secret.split()))
     games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
     sample_scripts(
-        monkeypatch, [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games]
+        monkeypatch,
+        policy[1],
+        [[call("guess", digits=digits) + END for digits in game] + ["ok" + END] for game in games],
     )
     episodes = agent.sample(*policy, rows, SamplingParams(3, 9000)).episodes
     assert "You have 20 turns to guess the code." in episodes[0].prompt[-1]["content"]

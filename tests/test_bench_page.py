@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
-PHASES = ("time/rollout", "time/logprobs", "time/update", "step_time")
+PHASE_METRICS = ("time/rollout", "time/logprobs", "time/update", "step_time")
 WAYS = {"checkpointing": "fp32-master`, checkpointing", "reference": "fp32-master`, with a reference in main memory"}
 
 
@@ -21,7 +21,7 @@ def test_bench_page_table_of_modes_is_that_of_the_record():
     runs = json.loads((ROOT / "notebooks" / "runs" / "qwen_modes.json").read_text(encoding="utf-8"))["runs"]
     assert len(rows) == len(runs)
     for way, run in runs.items():
-        expected = [f"{run['seconds'][phase]:.0f}" for phase in PHASES]
+        expected = [f"{run['seconds'][phase]:.0f}" for phase in PHASE_METRICS]
         assert list(rows[WAYS.get(way, way)]) == [*expected, f"{run['peak'] / 2**30:.1f}", f"{run['m']:.2f}"], way
 
 

@@ -61,8 +61,8 @@ def test_reward_to_go_is_unbiased(space):
     for weights in (return_to_go(rewards[None], 1.0)[0], rewards.sum(1, keepdim=True)):
         terms = torch.where(space.mask, weights * space.logp(), 0).sum(1)
         assert_near(space.gradient((space.probability().detach() * terms).sum()), exact)
-    only_now = torch.where(space.mask, return_to_go(rewards[None], 0.0)[0] * space.logp(), 0).sum(1)
-    bias = (space.gradient((space.probability().detach() * only_now).sum()) - exact).abs().max()
+    immediate_terms = torch.where(space.mask, return_to_go(rewards[None], 0.0)[0] * space.logp(), 0).sum(1)
+    bias = (space.gradient((space.probability().detach() * immediate_terms).sum()) - exact).abs().max()
     assert bias < 1e-12 if space.y.shape[1] == 1 else bias > 1e-2
 
 

@@ -1,13 +1,12 @@
-"""Tests of the rule which code a file of settings may name."""
+"""Tests of the rule on the code that a file of settings may name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 
 import pytest
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.option import NamedCode, option
-from grpo_lab.base.setting import setting, setting_specs
+from grpo_lab.base.option import NamedCode, option, option_specs
 from grpo_lab.command_options import COMMAND_OPTIONS
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.arguments import option_actions
@@ -61,22 +60,26 @@ def test_each_option_of_train_is_declared_with_the_code_that_it_can_name():
     assert MAY_BE_IN_FILE.keys() == set(NamedCode)
 
 
-def test_unclassified_option_may_name_no_code_in_a_file():
-    with pytest.raises(TypeError, match="named_code"):
-        option("default", "help")
+def test_option_without_a_declaration_may_not_be_in_a_file():
     assert options_naming_code({"verifier": "evil:pay", "other": None}) == {"verifier": ["--verifier", "evil:pay"]}
 
-    @dataclass(frozen=True)
-    class Settings:
-        text: str | None = setting(None)
-        table: str = setting("a", choices={"a": None})
-        choice: str = setting("a", choices=("a",))
-        number: int = setting(0)
-        path: str = setting("", named_code=NamedCode.NOTHING)
 
-    kinds = {name: spec.named_code for name, spec in setting_specs(Settings).items()}
-    named = {"text": NamedCode.IMPORT, "table": NamedCode.IMPORT}
-    assert kinds == dict.fromkeys(kinds, NamedCode.NOTHING) | named
+def test_option_that_can_name_code_has_to_say_which():
+    @dataclass(frozen=True)
+    class Classified:
+        path: str = option("", "help", named_code=NamedCode.NOTHING)
+        choice: str = option("a", "help", choices=("a",))
+        number: int | None = option(0, "help")
+        numbers: list[float] | None = option(None, "help")
+        switch: bool = option(False, "help")
+
+    assert {spec.named_code for spec in option_specs(Classified).values()} == {NamedCode.NOTHING}
+    for annotation, choices in [
+        (str, ()), (str | None, ()), (list[str] | None, ()), (Path | None, ()), (str, {"a": None}),
+    ]:  # fmt: skip
+        unclassified = make_dataclass("Unclassified", [("name", annotation, option("a", "help", choices=choices))])
+        with pytest.raises(TypeError, match="option 'name' has no named_code"):
+            option_specs(unclassified)
 
 
 @pytest.mark.parametrize("name", ["loss_type", "advantage", "tools", "environment", "reward_funcs", "task"])

@@ -66,9 +66,9 @@ def test_kl_in_the_reward_equals_that_of_a_literal_loop(shape, seed, beta):
     rewards, logp, ref_logp = draw(shape[0], seed=seed), draw(*shape, seed=seed + 1), draw(*shape, seed=seed + 2)
     mask = ragged_mask(*shape, seed)
     expected = oracles.kl_in_reward(rewards, logp, ref_logp, mask, beta)
-    charged = kl_in_reward(rewards, logp.requires_grad_(), ref_logp, mask, beta)
-    assert_near(charged, expected)
-    assert not charged.requires_grad, "the charge is a number to the gradient"
+    penalised = kl_in_reward(rewards, logp.requires_grad_(), ref_logp, mask, beta)
+    assert_near(penalised, expected)
+    assert not penalised.requires_grad, "no gradient flows through the penalty"
     garbage = [torch.where(mask, x, torch.nan) for x in (logp, ref_logp)]
     assert_near(kl_in_reward(rewards, *garbage, mask, beta), expected)
 

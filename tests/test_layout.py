@@ -94,8 +94,7 @@ COURSE = (
     "exercise",
     "stub",
     "exercises",
-    "verdict_words",
-    "guard",
+    "assignments",
     "checking",
     "variant",
     "release",
@@ -112,7 +111,17 @@ def test_the_parts_of_the_course_import_one_way():
 
 
 # In reading order, too.
-ROLLOUT = ("inputs", "rollout", "forward", "completion_texts", "prompting", "decoding", "sample", "environments")
+ROLLOUT = (
+    "inputs",
+    "rollout",
+    "model_config",
+    "forward",
+    "completion_texts",
+    "prompting",
+    "decoding",
+    "sample",
+    "environments",
+)
 # Here the last file is read first: the loop calls all others.
 TRAINER = (
     "optim",

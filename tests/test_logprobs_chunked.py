@@ -33,15 +33,15 @@ def test_chunked_equals_plain(chunk_size, temperature):
 def test_chunked_without_entropy_equals_plain_with_fewer_kernels(chunk_size, temperature):
     ids, hidden, weight = inputs(3, 5, 11, 4)
 
-    def lean(h, w):
+    def logprobs_alone(h, w):
         return chunked_token_logprobs(h, w, ids, temperature, chunk_size)
 
-    def both(h, w):
+    def logprobs_with_entropy(h, w):
         return chunked_logprobs_and_entropy(h, w, ids, temperature, chunk_size)[0]
 
-    assert_agree(lean, lambda h, w: token_logprobs(h @ w.T, ids, temperature), hidden, weight)
+    assert_agree(logprobs_alone, lambda h, w: token_logprobs(h @ w.T, ids, temperature), hidden, weight)
     counts = []
-    for head in (lean, both):
+    for head in (logprobs_alone, logprobs_with_entropy):
         with KernelCounter() as kernels:
             head(hidden.requires_grad_(), weight.requires_grad_()).sum().backward()
         counts.append(kernels.count)
@@ -61,7 +61,7 @@ def test_chunked_gives_only_the_gradients_asked_for(frozen):
         assert (hidden.grad is None) == (frozen == "hidden") and (weight.grad is None) == (frozen == "weight")
 
 
-def bytes_a_row(head, V):
+def bytes_per_row(head, V):
     """Return the bytes that one more row of 16 tokens adds to the peak of all tensors, forward and backward."""
 
     def peak(B):
@@ -74,7 +74,7 @@ def bytes_a_row(head, V):
 
 def test_chunked_takes_nothing_of_the_vocabulary_per_token():
     chunked, plain = (
-        [bytes_a_row(head, V) for V in (101, 202)]
+        [bytes_per_row(head, V) for V in (101, 202)]
         for head in (
             lambda h, w, ids: chunked_token_logprobs(h, w, ids, chunk_size=8),
             lambda h, w, ids: token_logprobs(h @ w.T, ids),

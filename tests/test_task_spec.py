@@ -12,22 +12,22 @@ from grpo_lab.tasks.chats import ANSWER_ONLY
 from grpo_lab.tasks.rows import THINK_SYSTEM_PROMPT_ZH
 
 
-def system_message(choice, split="train"):
+def system_message(spec, split="train"):
     """Return the system message of the first row, or None."""
-    first = choice.rows(split, 1, 0)[0]["prompt"][0]
+    first = spec.rows(split, 1, 0)[0]["prompt"][0]
     return first["content"] if first["role"] == "system" else None
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_brings_rewards_that_exist_with_a_weight_each(name):
-    choice, task = make_task_spec(name, for_tiny_model=False), TASKS[name]
-    assert [function.__name__ for function in choice.reward_funcs] == [
-        f.__name__ for f in find_rewards(choice.reward_names)
+    spec, task = make_task_spec(name, for_tiny_model=False), TASKS[name]
+    assert [function.__name__ for function in spec.reward_funcs] == [
+        f.__name__ for f in find_rewards(spec.reward_names)
     ]
-    assert choice.reward_weights is None or len(choice.reward_weights) == len(choice.reward_names)
-    assert choice.task is task and 0 < task.completion_length(for_tiny_model=True) <= task.max_completion_length
+    assert spec.reward_weights is None or len(spec.reward_weights) == len(spec.reward_names)
+    assert spec.task is task and 0 < task.completion_length(for_tiny_model=True) <= task.max_completion_length
     rows = [{"prompt": [{"role": "user", "content": "a"}]}]
-    assert choice.description_lines(rows)[0].startswith(f"task {name}: reward = 1 {choice.reward_names[0]}")
+    assert spec.description_lines(rows)[0].startswith(f"task {name}: reward = 1 {spec.reward_names[0]}")
 
 
 def test_default_system_prompt_asks_for_the_tags_that_the_rewards_read():
@@ -68,21 +68,27 @@ def test_reward_weights_are_those_of_the_task_unless_rewards_or_weights_are_type
         0.5,
     ]
     both = make_task_spec("sums", ["accuracy", "format"], reward_weights=[1.0, 0.2], for_tiny_model=True)
-    bare, led = both.rows("train", 1, 0), make_task_spec("word-problems", for_tiny_model=True).rows("train", 1, 0)
-    assert both.description_lines(bare) == ["task sums: reward = 1 accuracy + 0.2 format; system prompt: none"]
-    assert both.description_lines(led)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
+    without_system = both.rows("train", 1, 0)
+    with_system = make_task_spec("word-problems", for_tiny_model=True).rows("train", 1, 0)
+    assert both.description_lines(without_system) == [
+        "task sums: reward = 1 accuracy + 0.2 format; system prompt: none"
+    ]
+    assert both.description_lines(with_system)[0].endswith(f"; system prompt: {THINK_SYSTEM_PROMPT!r}")
 
 
 def test_a_prompt_without_a_chat_template_is_the_text_of_its_messages():
-    talk, text = (make_task_spec("word-problems", chat_template=how, for_tiny_model=False) for how in ("model", "none"))
+    chat, text = (
+        make_task_spec("word-problems", chat_template=template, for_tiny_model=False) for template in ("model", "none")
+    )
     rows = text.rows("test", 5, 0)
-    expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in talk.rows("test", 5, 0)]
+    expected = ["\n\n".join(m["content"] for m in row["prompt"]) for row in chat.rows("test", 5, 0)]
     assert [row["prompt"] for row in rows] == expected and expected[0].startswith(THINK_SYSTEM_PROMPT + "\n\n")
     assert text.description_lines(rows)[0].endswith(f"; the first prompt is str {repr(expected[0])[:77]}...")
 
 
 WRONG = [
     ({"reward_funcs": ["math"], "reward_weights": [1.0, 2.0]}, r"for each of the 1 reward functions \(math\)"),
+    ({"chat_template": "mine"}, "chat_template is 'mine'; expected one of 'model', 'none'"),
     ({"system_prompt": " "}, "system_prompt is ' '; expected a text, or none for nothing"),
 ]
 
@@ -102,10 +108,10 @@ def test_task_spec_of_a_file_checks_all_rows_and_describes_its_splits(tmp_path):
     file = tmp_path / "mine.jsonl"
     lines = [json.dumps({"prompt": f"{n} + 1 = ?", "answer": str(n + 1)}) for n in range(40)]
     file.write_text("\n".join(lines), encoding="utf-8")
-    choice = make_task_spec(str(file), for_tiny_model=True)
-    train, test = (choice.rows(split, None, 0) for split in ("train", "test"))
-    assert f"problems to train on: {len(train)}, held out: {len(test)}" in choice.description_lines(train)
-    held_out = choice.task.user_data.locations("test")[0]
+    spec = make_task_spec(str(file), for_tiny_model=True)
+    train, test = (spec.rows(split, None, 0) for split in ("train", "test"))
+    assert f"problems to train on: {len(train)}, held out: {len(test)}" in spec.description_lines(train)
+    held_out = spec.task.user_data.locations("test")[0]
     row = int(held_out.rpartition(" ")[2]) - 1
     lines[row] = lines[row].replace(f'"{row + 1}"', "1.5")
     file.write_text("\n".join(lines), encoding="utf-8")

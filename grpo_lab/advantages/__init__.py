@@ -2,8 +2,9 @@
 
 Axes: P prompts, G completions of a prompt, T tokens, K turns.
 
-Read it in this order: `formulas` (the advantages of completions), `turns` (those of turns), `missing_rewards` (groups
-in which some completions have no reward), and `estimators`, with the entry of each value of the setting `advantage`.
+Read it in this order: `formulas` (the advantages of completions), `turns` (those of turns), and `estimators`, with the
+entry of each value of the setting `advantage` and the rule for completions without a reward
+(`AdvantageEstimator.compute`).
 
 Invalid arguments raise a ValueError that names the argument.
 """
@@ -17,5 +18,4 @@ from grpo_lab.advantages.formulas import (
     return_to_go,
     rloo_advantages,
 )
-from grpo_lab.advantages.missing_rewards import advantages_where_rewarded, group_advantages_where_rewarded
 from grpo_lab.advantages.turns import gigpo_advantages, trajectory_advantages, turn_advantages

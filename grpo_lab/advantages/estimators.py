@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_lab.advantages.formulas import best_of_group, rloo_advantages
-from grpo_lab.advantages.missing_rewards import advantages_where_rewarded, group_advantages_where_rewarded
+from grpo_lab.advantages.formulas import best_of_group, group_advantages, rloo_advantages
 from grpo_lab.advantages.turns import gigpo_advantages, turn_advantages
 from grpo_lab.base.checks import InputError
+
+EPS = 1e-4  # added to a standard deviation, as by default in `group_advantages`
 
 
 class RewardBatch(NamedTuple):
@@ -25,6 +25,18 @@ class RewardBatch(NamedTuple):
     has_reward: Bool[Tensor, "P G"]  # False for a completion to which no reward applies
     turn_mask: Bool[Tensor, "P G K"] | None = None  # True where the episode has a turn
     states: Int[Tensor, "P G K"] | None = None  # an integer for the state in which each turn begins
+    step_rewards: Float[Tensor, "N ..."] | None = None  # all rewards of the step, if this is one of its groups
+
+    def rewarded_group(self, p: int) -> "RewardBatch":
+        """Return group p as a batch of its own, without the completions to which no reward applies."""
+        rewarded = self.has_reward[p]
+        return RewardBatch(
+            rewards=self.rewards[p, rewarded][None],
+            has_reward=rewarded[rewarded][None],
+            turn_mask=None if self.turn_mask is None else self.turn_mask[p, rewarded][None],
+            states=None if self.states is None else self.states[p, rewarded][None],
+            step_rewards=self.rewards[self.has_reward],
+        )
 
 
 @dataclass(frozen=True)
@@ -32,51 +44,82 @@ class AdvantageEstimator:
     """An entry of `ADVANTAGES`: how a run with `advantage = NAME` computes advantages, and what that needs.
 
     Args:
-        compute: Function of a `RewardBatch` and the settings of the run, a `GRPOConfig`, that returns advantages of the
-            shape of the rewards. A completion to which no reward applies gets an advantage of zero.
-        reads: Names of the settings that `compute` reads. A run with this entry refuses any other such setting.
-        smallest_group: Smallest number of completions per prompt.
+        formula: Function of a `RewardBatch` in which all completions have rewards, and of the settings of the run, a
+            `GRPOConfig`. It returns advantages of the shape of the rewards.
+        reads: Names of the settings that `formula` reads. A run with this entry refuses any other such setting.
+        smallest_group: Smallest number of completions per prompt. A run with fewer is refused.
+        fewest_rewards: Smallest number of rewards from which the advantages of a group are computed, if some of its
+            completions have no reward.
         per_turn: Whether each turn of an episode has an advantage of its own; the run then needs an environment.
         reads_states: Whether turns in the same state are compared; the environment must then have `get_state`.
-        check: Function that raises InputError for settings of the run that `compute` does not support.
+        check: Function that raises InputError for settings of the run that `formula` does not support.
     """
 
-    compute: Callable[[RewardBatch, Any], Tensor]
+    formula: Callable[[RewardBatch, Any], Tensor]
     reads: tuple[str, ...] = ()
     smallest_group: int = 2
+    fewest_rewards: int = 2
     per_turn: bool = False
     reads_states: bool = False
     check: Callable[[Any], None] = lambda config: None
 
+    def compute(self, batch: RewardBatch, config: Any) -> Float[Tensor, "P G ..."]:
+        """Compute the advantages of a step in which some completions may have no reward.
+
+        A completion without a reward gets an advantage of zero and enters no baseline: the formula sees only the other
+        completions of its group. A group in which fewer than `fewest_rewards` completions have a reward has no
+        baseline, and all its advantages are zero. (If G is 1, a completion with a reward is the whole group.)
+
+        Args:
+            batch: The rewards; values where `has_reward` is False have no effect, NaN included.
+            config: The settings of the run, a `GRPOConfig`.
+        """
+        if batch.has_reward.all():
+            return self.formula(batch, config)
+        fewest_rewards = min(self.fewest_rewards, batch.has_reward.shape[1])
+        advantages = torch.zeros_like(batch.rewards)
+        for p, rewarded in enumerate(batch.has_reward):
+            if rewarded.sum() >= fewest_rewards:
+                advantages[p, rewarded] = self.formula(batch.rewarded_group(p), config)[0]
+        return advantages
+
 
 # The following functions pass tensors of the batch and settings to the formulas in formulas.py and turns.py.
+# The batch of an entry with `per_turn` has a `turn_mask`.
 def group_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return group_advantages_where_rewarded(batch.rewards, batch.has_reward, config.scale_rewards)
+    if config.scale_rewards != "batch" or batch.step_rewards is None:
+        return group_advantages(batch.rewards, config.scale_rewards)
+    # The standard deviation of "batch" is that of all rewards of the step, also if this batch is only one of its
+    # groups. As in `group_advantages`, it is computed from the differences from the first reward.
+    std = (batch.step_rewards - batch.step_rewards[0]).std()
+    return group_advantages(batch.rewards, "none") / (std + EPS)
 
 
 def rloo_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return advantages_where_rewarded(rloo_advantages, batch.has_reward, batch.rewards)
+    return rloo_advantages(batch.rewards)
 
 
 def best_of_group_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return advantages_where_rewarded(best_of_group, batch.has_reward, batch.rewards)
+    return best_of_group(batch.rewards)
 
 
 def rewards_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return torch.where(batch.has_reward, batch.rewards, 0)
+    return batch.rewards.clone()
 
 
 def turn_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask)
+    assert batch.turn_mask is not None
+    return turn_advantages(batch.rewards, batch.turn_mask)
 
 
 def state_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    return advantages_where_rewarded(turn_advantages, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
+    assert batch.turn_mask is not None
+    return turn_advantages(batch.rewards, batch.turn_mask, batch.states)
 
 
 def gigpo_advantages_of_batch(batch: RewardBatch, config: Any) -> Tensor:
-    compute = partial(gigpo_advantages, scale=config.scale_rewards)
-    return advantages_where_rewarded(compute, batch.has_reward, batch.rewards, batch.turn_mask, batch.states)
+    assert batch.turn_mask is not None
+    return gigpo_advantages(batch.rewards, batch.turn_mask, batch.states, scale=config.scale_rewards)
 
 
 def check_gigpo(config: Any) -> None:
@@ -88,7 +131,7 @@ ADVANTAGES = {
     "group": AdvantageEstimator(group_advantages_of_batch, reads=("scale_rewards",)),
     "rloo": AdvantageEstimator(rloo_advantages_of_batch),
     "best_of_group": AdvantageEstimator(best_of_group_of_batch),
-    "none": AdvantageEstimator(rewards_of_batch, smallest_group=1),
+    "none": AdvantageEstimator(rewards_of_batch, smallest_group=1, fewest_rewards=1),
     "turn": AdvantageEstimator(turn_advantages_of_batch, per_turn=True),
     "state": AdvantageEstimator(state_advantages_of_batch, per_turn=True, reads_states=True),
     "gigpo": AdvantageEstimator(

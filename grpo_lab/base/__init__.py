@@ -1,4 +1,4 @@
-"""What all commands of the package share: reading options, printing errors, and exit codes.
+"""The base of the package. These names are for commands: reading options, printing errors, and exit codes.
 
 An error of the user is one line with the option, its value and what is expected. GRPO_LAB_TRACEBACK=1 adds the
 traceback. Exit codes:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import command_name, one_line, option_spellings
 
-EXIT_FAILED, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 141
+EXIT_USER_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 141
 REPORT_BUG_HINT = (
     "This is a bug of grpo_lab. Please report it: with these lines, the command, and what "
     "`python -m grpo_lab.doctor` prints."
@@ -110,7 +110,7 @@ def _report_error(module: str, error: Exception) -> int:
     if module.startswith("grpo_lab."):
         module = command_name(module.removeprefix("grpo_lab."))
     print(f"{f'python {module}' if module.endswith('.py') else module}: error: {line}", file=sys.stderr)
-    return EXIT_FAILED
+    return EXIT_USER_ERROR
 
 
 def _run_and_flush(main: Callable, arguments: list[str] | None) -> int:

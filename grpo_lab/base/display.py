@@ -45,17 +45,17 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(line_format.format(*line).rstrip() for line in lines)
 
 
-def tensor_lines(value, most_columns: int = MAX_COLUMNS) -> list[str]:
+def tensor_lines(value, max_columns: int = MAX_COLUMNS) -> list[str]:
     """Return the elements of a tensor, a line for each row along the last axis, or a one-line summary if it is large.
 
     value: A torch.Tensor. This module does not import torch, since the command `doctor` also runs without it.
-    most_columns: Largest size of the last axis of a tensor whose elements are listed.
+    max_columns: Largest size of the last axis of a tensor whose elements are listed.
     """
     if value.ndim == 0:
         return _numbers(value)
     if not value.numel():
         return []
-    fits = value.numel() <= MAX_SHOWN and value.shape[-1] <= most_columns
+    fits = value.numel() <= MAX_SHOWN and value.shape[-1] <= max_columns
     return _rows(value) if fits else [_summary(value)]
 
 
@@ -93,8 +93,8 @@ def _summary(value) -> str:
     return ", ".join(words + ([f"{nonfinite} not finite"] if nonfinite else []))
 
 
-def readable(path: Path) -> str:
-    """Return the path relative to the repository, the working directory or the home directory; else the full path."""
+def short_path(path: Path) -> str:
+    """Return a path relative to the repository, the working directory or the home directory; else the full path."""
     path = path.absolute()
     for root, prefix in ((Path(__file__).parents[2], ""), (Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(root):
@@ -110,7 +110,7 @@ def say(markdown: str, text: str | None = None) -> None:
     display({"text/markdown": markdown, "text/plain": text or markdown})
 
 
-def prose(text: str) -> str:
+def escape_tags(text: str) -> str:
     """Escape "<" in Markdown outside of `code`, so that a tag such as <think> is visible."""
     pieces = text.split("`")  # every second piece is code
     return "`".join(piece if i % 2 else piece.replace("<", "&lt;") for i, piece in enumerate(pieces))

@@ -1,10 +1,7 @@
-"""Translation of texts into the reader's language, from catalogues in gettext's format, po/LANGUAGE/*.po.
+"""The reader's language, and the translation of texts into it by the catalogues of `grpo_lab.base.catalogues`.
 
 A text is translated when it is shown. A message with values (`fill`) is looked up before the values are put in, so that
-a value cannot turn it into another message. Two kinds of text reach the catalogue with their values already in them:
-the captions of a lesson's cells, which are f-strings, and the outputs of an executed lesson, from which the Chinese
-lesson is written. For these, `known_messages` makes a pattern of each message with values. It makes none for the
-sentences of `check`, because their values can be sentences themselves.
+a value cannot turn it into another message.
 
 The environment variable `GRPO_LAB_LANG` chooses the language, "en" or "zh_CN". Without it, the folder of a translated
 lesson chooses, and else the language of the machine. Stored names, errors and commands stay English, and so does a text
@@ -14,25 +11,11 @@ without a translation.
 import locale
 import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grpo_lab.base.catalogues import FULL_STOPS, catalogue, translated
 from grpo_lab.base.checks import check_choice
-from grpo_lab.base.display import prose
-
-PACKAGE = Path(__file__).parents[1]
-PO = PACKAGE / "po" if (PACKAGE / "po").is_dir() else PACKAGE.parent / "po"  # in a wheel it is inside the package
-# Kinds of messages (comments in grpo_lab.po) that are always made by `fill`, so that no pattern is needed for them. The
-# messages of run_student are an exception: they come as texts from another process.
-ALWAYS_FILLED = re.compile(r"grpo_lab/course/(?!checking/run_student)")
-FIGURES = "figures.po"  # the catalogue of labels in figures, which only `grpo_lab.teaching.plots.labels` reads
-PRINTS = "prints.po"  # the catalogue of lines that lessons print, which only `grpo_lab.teaching.notebook.prints` reads
-SLOT = re.compile(r"\{(\w+)\}")  # the place of a value in a message
-# Separators between parts of a text that are translated one by one.
-SEAMS = re.compile(r"(\n+|(?<!\\)(?<!&lt)(?<!&gt)(?<!&amp); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())")
-FULL_STOPS = ("。", "！", "？", "：")
-WIDE = {"; ": "；", "*(": "*（", ")*": "）*"}  # the full-width form of separators between Chinese texts
 
 
 def enter_folder() -> None:
@@ -60,6 +43,18 @@ def language() -> str:
     if chosen := os.environ.get("GRPO_LAB_LANG"):
         check_choice("GRPO_LAB_LANG", chosen, ("en", "zh_CN"))
     return "zh_CN" if re.match(r"zh[_-](CN|SG|Hans)|Chinese \(Simplified", locale_name) else "en"
+
+
+def _(text: str) -> str:
+    """Translate a text into the reader's language."""
+    return in_language(text, language())
+
+
+def in_language(text: str, target: str) -> str:
+    """Translate a text into a language, such as "zh_CN"; "en" leaves it as it is."""
+    if target == "en":
+        return str(text)
+    return _translated_phrase(text, target) if isinstance(text, Phrase) else translated(text, target)
 
 
 class Phrase(str):
@@ -96,7 +91,7 @@ class Message(NamedTuple):
 
     def translated(self, target: str) -> str:
         """Return the translation with its values; a value that is a message itself is also translated."""
-        text = known_messages(target)[0].get(self.text, self.text)
+        text = catalogue(target).translations.get(self.text, self.text)
         named_values = {name: _translated_value(value, target) for name, value in self.named_values.items()}
         return text.format(*[_translated_value(value, target) for value in self.values], **named_values)
 
@@ -111,34 +106,21 @@ def counted(number: int | float, noun: str) -> Phrase:
     return fill("{0} " + (noun if number == 1 else f"{noun}s"), f"{number:g}")
 
 
-def page_in_language(markdown: str, name: str, target: str, known: dict[str, str]) -> str:
-    """Translate the Markdown of a page block by block; a block without a translation stays as it is.
-
-    Args:
-        markdown: The page.
-        name: The name of the catalogue, without ".po".
-        target: The language, such as "zh_CN".
-        known: Translations of further blocks, by their English.
-    """
-    entries = {message.id: message.string for message in confirmed_messages(PO / target / f"{name}.po")} | known
-    return "\n\n".join(entries.get(block, block) for block in blocks(markdown))
-
-
 def _translated_value(value: Any, target: str) -> Any:
     """Return a value for a translated message; a string is translated only if the catalogue has it as a whole."""
     if isinstance(value, list):
         return "、".join(str(_translated_value(item, target)) for item in value)
     if isinstance(value, Phrase):
-        return _phrase(value, target)
+        return _translated_phrase(value, target)
     if not isinstance(value, str):
         return value
     # "The result" at the beginning of a sentence is in the catalogue as "the result".
     name = f"the {value[4:]}" if value.startswith("The ") else value
-    exact = known_messages(target)[0]
-    return exact.get(value) or exact.get(name, value)
+    translations = catalogue(target).translations
+    return translations.get(value) or translations.get(name, value)
 
 
-def _phrase(phrase: Phrase, target: str) -> str:
+def _translated_phrase(phrase: Phrase, target: str) -> str:
     """Translate the pieces one by one, and join them without a space after Chinese punctuation."""
     text = ""
     for piece in phrase.pieces:
@@ -149,111 +131,3 @@ def _phrase(phrase: Phrase, target: str) -> str:
             added = f"{piece[:start]}{translated(piece.strip(' '), target)}{piece[max(start, end) :]}"
         text = text.rstrip(" ") + added.lstrip(" ") if text.rstrip(" ").endswith(FULL_STOPS) else text + added
     return text
-
-
-def _(text: str) -> str:
-    """Translate a text into the reader's language."""
-    return in_language(text, language())
-
-
-def in_language(text: str, target: str) -> str:
-    """Translate a text into a language, such as "zh_CN"; "en" leaves it as it is."""
-    if target == "en":
-        return str(text)
-    return _phrase(text, target) if isinstance(text, Phrase) else translated(text, target)
-
-
-@cache
-def translated(text: str, target: str) -> str:
-    """Translate a text as a whole if the catalogue has it, else part by part; an unknown part stays as it is."""
-    exact, patterns = known_messages(target)
-    pieces = SEAMS.split(text)
-    heads = ["".join(pieces[: end + 1]) for end in range(0, len(pieces), 2)]
-    head, translation = pieces[0], pieces[0]
-    if known_heads := [head for head in heads if head in exact]:
-        longest_head = known_heads[-1]
-        head, translation = longest_head, exact[longest_head]
-    elif matches := [(match, template) for pattern, template in patterns if (match := pattern.match(text))]:
-        match, template = min(matches, key=lambda pair: len(pair[0][0]))  # the match with the shortest values
-        head = match[0]
-        translation = SLOT.sub(lambda slot: _listed(match[f"_{slot[1]}"], target), template)
-    if head == text:
-        return translation
-    match_of_seam = SEAMS.match(text, len(head))
-    assert match_of_seam is not None  # each head ends where a seam begins
-    seam = match_of_seam[0]
-    remainder = text[len(head) + len(seam) :]
-    is_in_formula = head.count("$") % 2 == 1
-    seam = seam if is_in_formula else WIDE.get(seam, seam)
-    # Chinese punctuation has no space after it. Emphasis such as *this* keeps the space, which Markdown needs.
-    drops_space = seam == " " and translation[-1:] in FULL_STOPS and remainder[:1] != "*"
-    end = translated(remainder, target)
-    if end[:1] == "（" and remainder[:1] != "（":  # a full-width bracket in place of a word has no space before it
-        seam = seam.rstrip(" ")
-    return translation + ("" if drops_space else seam) + end
-
-
-def _listed(value: str, target: str) -> str:
-    """Translate a value, or each of several values that are separated by commas."""
-    as_a_whole, items = translated(value, target), [translated(item, target) for item in value.split(", ")]
-    return as_a_whole if as_a_whole != value or value == ", ".join(items) else "、".join(items)
-
-
-def blocks(markdown: str) -> list[str]:
-    """Split Markdown into blocks at blank lines that are outside of code fences and formulas."""
-    parts = [""]
-    gaps_and_parts = iter(["", *re.split(r"(\n\s*\n)", markdown)])
-    for gap, part in zip(gaps_and_parts, gaps_and_parts, strict=True):
-        unfinished = parts[-1].count("```") % 2 or parts[-1].count("$$") % 2
-        parts = [*parts[:-1], parts[-1] + gap + part] if unfinished else [*parts, part]
-    return parts[1:]
-
-
-def confirmed_messages(path: Path) -> list:
-    """Return the messages of a PO file whose translation a person has confirmed, which are not marked as fuzzy."""
-    from babel.messages.pofile import read_po
-
-    messages = read_po(path.read_bytes().splitlines(), ignore_obsolete=True) if path.exists() else ()
-    return [message for message in messages if message.id and message.string and not message.fuzzy]
-
-
-@cache
-def display_catalogue(file: str, target: str) -> dict[str, str]:
-    """Return the confirmed translations in `FIGURES` or `PRINTS` by their English; {} without Babel or the file."""
-    try:
-        return {message.id: message.string for message in confirmed_messages(PO / target / file)}
-    except ImportError:
-        return {}
-
-
-@cache
-def known_messages(target: str) -> tuple[dict[str, str], list[tuple[re.Pattern, str]]]:
-    """Return the confirmed translations by their English, and patterns of the messages with values.
-
-    Each pattern comes with the translation, in which {0} or {name} marks the place of a value.
-    """
-    exact: dict[str, str] = {}
-    filled: set[str] = set()
-    try:
-        for path in sorted(path for path in (PO / target).glob("*.po") if path.name not in (FIGURES, PRINTS)):
-            for message in confirmed_messages(path):
-                if "block" not in message.auto_comments:
-                    exact |= {message.id: message.string, prose(message.id): prose(message.string)}
-                if any(map(ALWAYS_FILLED.match, message.auto_comments)):
-                    filled |= {message.id, prose(message.id)}
-    except ImportError:  # Babel is missing, which the command `doctor` reports; texts stay English
-        return {}, []
-    slots = {text: SLOT.findall(text) for text in exact if text not in filled}
-    with_slots = [text for text, names in slots.items() if names and len(names) == len(set(names))]
-    longest_first = sorted(with_slots, key=len, reverse=True)  # a longer message is the more specific one
-    return exact, [(_message_pattern(text), exact[text]) for text in longest_first]
-
-
-def _message_pattern(text: str) -> re.Pattern:
-    """Return a pattern for a message with values in it, at the beginning of a text and before a seam or the end."""
-    # The pattern first looks for these words, which makes it fast for two values in a row.
-    longest_words = max(re.split(r"\{\w+\}", text), key=len)
-    # A value has no bold type in it, except for the `**settings` of a signature.
-    value = r"(?:(?!\*\*(?!\w+[,)]))[^|\n])*?"
-    pattern = re.sub(r"\\\{(\w+)\\\}", lambda slot: f"(?P<_{slot[1]}>{value})", re.escape(text))
-    return re.compile(f"(?=[^\n]*{re.escape(longest_words)}){pattern}(?={SEAMS.pattern}|\\Z)")

@@ -1,17 +1,27 @@
-"""Options of the commands that are not settings of a run: fields of a dataclass, each declared with `option`.
+"""Options: fields of a dataclass, each declared with its default, its help, its values and when it is read.
 
-From a declaration, `add_options` in `config/arguments.py` makes the option of the command line and its help. The groups
-of options are joined in `command_options.py`; settings are declared by `grpo_lab.base.setting`.
+An option of a command becomes one word of its command line, such as `--beta`, by `add_options` in
+`config/arguments.py`. A *setting* is an option that is also a field of `GRPOConfig`: those of losses are declared in
+`objective/losses.py`, all others in `config/settings.py`. The options that are not settings are collected in
+`command_options.py`.
 """
 
-from collections.abc import Mapping
+import math
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from grpo_lab.base.checks import InputError, InputTypeError, check_choice, check_finite
+
+# The types of values that cannot name code; an option of another type has to declare which code it can name.
+TYPES_WITHOUT_NAMES = (int, float, bool, list[int], list[float], types.NoneType)
+
 
 class NamedCode(Enum):
-    """The kind of code that the value of an option or a setting can name, by which `file_trust` judges a file."""
+    """The kind of code that the value of an option can name, by which `file_trust` judges a file."""
 
     NOTHING = "no code: a file may hold any value"
     TASK = "a task or a data set"
@@ -21,41 +31,174 @@ class NamedCode(Enum):
 
 
 @dataclass(frozen=True)
+class Interval:
+    """The numbers between two ends. An end that is not given is infinite, and infinity is only in it as `at_most`.
+
+    at_least, at_most: The ends, if they belong to the interval.
+    above, below: The ends, if they do not belong to it.
+    """
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self._low if self.at_least is None else value >= self._low
+        below = value < self._high if self.at_most is None else value <= self._high
+        return above and below
+
+    def __str__(self) -> str:
+        return f"{'(' if self.at_least is None else '['}{self._low}, {self._high}{')' if self.at_most is None else ']'}"
+
+    @property
+    def has_upper_end(self) -> bool:
+        return self._high < math.inf
+
+    @property
+    def _low(self) -> float:
+        return next((end for end in (self.at_least, self.above) if end is not None), -math.inf)
+
+    @property
+    def _high(self) -> float:
+        return next((end for end in (self.at_most, self.below) if end is not None), math.inf)
+
+
+@dataclass(frozen=True)
 class OptionSpec:
-    """The declaration of an option of a command.
+    """The declaration of an option.
 
     Fields that are not listed here are arguments of `option`.
 
     name: The name of the field and of the option.
-    type: The annotation of the field. An option of a list takes several words; one of type `bool` is a switch, which
-        needs no word. None cannot be typed: it is the default of an option that was left out.
+    type: The annotation of the field, such as `int | None`.
     group: The heading in `--help`; "" for an option that stands among the first, without a heading.
+    interval: The allowed numbers, if the option is a number.
     """
 
     name: str
     type: Any
     default: Any
-    group: str
     help_text: str
+    group: str
     named_code: NamedCode
+    interval: Interval
+    choices: Collection[str]
+    read_if: Mapping[str, Any]
     default_text: str
-    choices: tuple[str, ...]
     metavar: str | None
     aliases: tuple[str, ...]
-    needs: dict[str, Any]
+    may_change_on_resume: bool
     passed_to_evaluate: bool
     converted_to: str | None
 
+    @property
+    def may_be_none(self) -> bool:
+        return types.NoneType in union_members(self.type)
 
-def option_specs(dataclass_type, group: str = "") -> dict[str, OptionSpec]:
+    def is_off(self, value: Any) -> bool:
+        """Return True for None; in an option that may not be None, also for False, the integer 0 and an empty text."""
+        if self.may_be_none or float in union_members(self.type):
+            return value is None
+        return not value
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition under which an option is read: the value of another option.
+
+    option: The name of the other option.
+    values: The values with which it holds; None for all but None, False, 0 and an empty text.
+    """
+
+    option: str
+    values: tuple[Any, ...] | None
+
+    def holds_with(self, value: Any) -> bool:
+        """Return True if the condition holds with this value of the other option."""
+        return bool(value) if self.values is None else value in self.values
+
+    def failure(self, value: Any) -> str:
+        """Return why the condition does not hold, such as "engine = 'grpo_lab', only with 'trl'"."""
+        remedy = f", only with {self.values[0]!r}" if self.values is not None and len(self.values) == 1 else ""
+        return f"{self.option} = {value!r}{remedy}"
+
+
+def option(
+    default: Any,
+    help_text: str,
+    *,
+    group: str = "",
+    named_code: NamedCode | None = None,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    choices: Collection[str] = (),
+    read_if: Mapping[str, Any] | None = None,
+    default_text: str = "",
+    metavar: str | None = None,
+    aliases: tuple[str, ...] = (),
+    may_change_on_resume: bool = False,
+    passed_to_evaluate: bool = False,
+    converted_to: str | None = None,
+) -> Any:
+    """Declare an option: return a dataclass field with its default and the declaration for `OptionSpec`.
+
+    Args:
+        help_text: The text for `--help`, without the choices, the condition and the default, which are added to it.
+        group: The heading in `--help` that starts with this option; "" for that of the field before it.
+        named_code: The kind of code that a value can name. Only numbers, switches and texts with a list of choices may
+            leave it out, since they name none; `option_specs` refuses any other field without it.
+        at_least, above, at_most, below: The ends of the `Interval` of a number.
+        choices: The allowed texts; or a table of entries by name, to which the user's own loss or advantage is added.
+            An entry has `reads`, the names of options that are read if it is chosen. Empty if there are no choices.
+        read_if: Other options with a value each; this option is read if any of them has its value, where True stands
+            for any value but None, False, 0 and an empty text. If it is None, the option is always read, unless an
+            entry of a table of choices has it in `reads`.
+        default_text: The default in words, for `--help`, if the command does not take `default` itself.
+        metavar: The name of the value in `--help`; None for the usual one of the type.
+        aliases: Further names of the option, such as TRL's.
+        may_change_on_resume: Whether a resumed run may have another value. The result of training does not depend on
+            such a setting, but for `max_steps`, whose new value the folder of the run checks.
+        passed_to_evaluate: Whether an evaluation of the trained model takes the option over from the run.
+        converted_to: The setting that replaces the option once the number of rows is known; None for none.
+    """
+    metadata = {
+        "help_text": help_text,
+        "group": group,
+        "named_code": named_code,
+        "interval": Interval(at_least, above, at_most, below),
+        "choices": choices,
+        "read_if": read_if or {},
+        "default_text": default_text,
+        "metavar": metavar,
+        "aliases": aliases,
+        "may_change_on_resume": may_change_on_resume,
+        "passed_to_evaluate": passed_to_evaluate,
+        "converted_to": converted_to,
+    }
+    return field(default=default, metadata=metadata)
+
+
+def option_specs(dataclass_type) -> dict[str, OptionSpec]:
     """Return the declarations of a dataclass's options by name; all its fields are made by `option`.
 
-    group: The heading of these options in `--help`; "" for none.
+    Raises:
+        TypeError: for an option that can name code and does not say which.
     """
-    return {
-        member.name: OptionSpec(member.name, member.type, member.default, group, **member.metadata)
-        for member in fields(dataclass_type)
-    }
+    specs = {}
+    group = ""
+    for member in fields(dataclass_type):
+        declaration: dict[str, Any] = dict(member.metadata)
+        group = declaration["group"] or group
+        if declaration["named_code"] is None:
+            has_fixed_choices = declaration["choices"] and not isinstance(declaration["choices"], Mapping)
+            if not has_fixed_choices and not {*union_members(member.type)} <= {*TYPES_WITHOUT_NAMES}:
+                raise TypeError(f"option {member.name!r} has no named_code, which says what code its value can name")
+            declaration["named_code"] = NamedCode.NOTHING
+        specs[member.name] = OptionSpec(member.name, member.type, member.default, **declaration | {"group": group})
+    return specs
 
 
 def default_values(specs: Mapping[str, OptionSpec]) -> dict[str, Any]:
@@ -63,46 +206,82 @@ def default_values(specs: Mapping[str, OptionSpec]) -> dict[str, Any]:
     return {name: spec.default for name, spec in specs.items()}
 
 
-def option(
-    default: Any,
-    help_text: str,
-    *,
-    named_code: NamedCode,
-    default_text: str = "",
-    choices: tuple[str, ...] = (),
-    metavar: str | None = None,
-    aliases: tuple[str, ...] = (),
-    needs: dict[str, Any] | None = None,
-    passed_to_evaluate: bool = False,
-    converted_to: str | None = None,
-) -> Any:
-    """Declare an option: return a dataclass field with its default and the declaration for `OptionSpec`.
+def changed_values(values: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> dict[str, Any]:
+    """Return the values of options that differ from their defaults, by name."""
+    return {name: values[name] for name, spec in specs.items() if values[name] != spec.default}
 
-    Args:
-        help_text: The text for `--help`, without the default and what the option needs, which are added to it.
-        named_code: The kind of code that a value can name. It has no default, so that each option is classified.
-        default_text: The default in words, for `--help`, if the default itself is None.
-        choices: The allowed texts; empty if there are no choices.
-        metavar: The name of the value in `--help`; None for the usual one of the type.
-        aliases: Further names of the option, such as TRL's.
-        needs: The values of other options without which nothing reads this one; None for none.
-        passed_to_evaluate: Whether an evaluation of the trained model takes the option over from the run.
-        converted_to: The setting that replaces the option once the number of rows is known; None for none.
-    """
-    metadata = {
-        "help_text": help_text,
-        "named_code": named_code,
-        "default_text": default_text,
-        "choices": choices,
-        "metavar": metavar,
-        "aliases": aliases,
-        "needs": needs or {},
-        "passed_to_evaluate": passed_to_evaluate,
-        "converted_to": converted_to,
-    }
-    return field(default=default, metadata=metadata)
+
+def union_members(annotation) -> tuple:
+    """Return the types that an annotation such as `int | None` allows."""
+    return typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
 
 
 def typed_option(name: str, value: Any) -> str:
     """Return an option with its value as it is typed, such as "--engine trl"; a switch that is on has no value."""
     return f"--{name}" if value is True else f"--{name} {value}"
+
+
+def check_type(spec: OptionSpec, value: Any) -> None:
+    """Raise InputTypeError for a value of the wrong type; an int counts as a float, and a bool as neither."""
+    kinds = union_members(spec.type)
+    accepted = [typing.get_origin(kind) or kind for kind in kinds]
+    accepted += [int] if float in accepted else []
+    if not isinstance(value, tuple(accepted)) or (isinstance(value, bool) and bool not in accepted):
+        names = " or ".join("None" if kind is types.NoneType else kind.__name__ for kind in kinds)
+        raise InputTypeError(spec.name, value, f"expected {names}")
+
+
+def check_value(spec: OptionSpec, value: Any, allow_infinity: bool = False) -> None:
+    """Raise InputError for a value that is not among the option's choices, or a number out of its interval.
+
+    allow_infinity: Whether infinity is allowed in an interval without an upper end.
+    """
+    if choices := tuple(spec.choices):
+        for choice in value if isinstance(value, list) else [value]:
+            check_choice(spec.name, choice, (None, *choices) if spec.may_be_none else choices)
+    elif {int, float} & {*union_members(spec.type)} and value is not None:
+        interval = spec.interval
+        if value == math.inf and (math.inf in interval or (allow_infinity and not interval.has_upper_end)):
+            return
+        if math.inf not in interval:
+            check_finite(spec.name, value)
+        if value not in interval:
+            raise InputError(spec.name, value, f"it must lie in {interval}")
+
+
+def read_conditions(spec: OptionSpec, specs: Mapping[str, OptionSpec]) -> list[Condition]:
+    """Return the conditions of which at least one has to hold so that an option is read; [] if it is always read.
+
+    specs: The declarations of all options, among them those with tables of choices, such as loss_type.
+    """
+    conditions = []
+    for chooser in specs.values():
+        if isinstance(chooser.choices, Mapping):
+            readers = tuple(choice for choice, entry in chooser.choices.items() if spec.name in entry.reads)
+            if readers:
+                conditions.append(Condition(chooser.name, readers))
+    for name, value in spec.read_if.items():
+        conditions.append(Condition(name, None if value is True else (value,)))
+    return conditions
+
+
+def unused_options(explicit: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each explicit option that is not off but that nothing reads, with the reason in words.
+
+    Args:
+        explicit: The values that were chosen, by name; every other option has its default.
+        specs: The declarations of these options and of those that decide whether they are read.
+    """
+    values = {**default_values(specs), **explicit}
+    for name, spec in specs.items():
+        if name not in explicit or spec.is_off(explicit[name]):
+            continue
+        conditions = read_conditions(spec, specs)
+        if conditions and not any(condition.holds_with(values[condition.option]) for condition in conditions):
+            yield name, " and ".join(condition.failure(values[condition.option]) for condition in conditions)
+
+
+def check_unused(explicit: Mapping[str, Any], specs: Mapping[str, OptionSpec]) -> None:
+    """Raise InputError for the first option of `unused_options`, which has the same arguments."""
+    for name, reason in unused_options(explicit, specs):
+        raise InputError(name, explicit[name], f"leave it out: nothing reads it with {reason}")

@@ -25,8 +25,8 @@ class Parser(argparse.ArgumentParser):
 
     error_suffix = ""  # a text at the end of each error, such as the file that the options come from
 
-    def __init__(self, **settings):
-        super().__init__(**({"allow_abbrev": False} | settings))
+    def __init__(self, **keywords):
+        super().__init__(**({"allow_abbrev": False} | keywords))
         self.prog = self.prog.replace("python -m grpo_lab.", command_name(""))
         self.add_argument("--version", action="version", version=version_line(), help="show versions, and stop")
         # By default, argparse reads -0.2 as a number, but -1e-3 and -inf as unknown options.
@@ -73,6 +73,14 @@ def version_line() -> str:
 
     packages = ", ".join(f"{name} {installed_version(name)}" for name in ("torch", "transformers"))
     return f"grpo_lab {__version__}, {packages}, Python {platform.python_version()}"
+
+
+def installed_version(name: str) -> str:
+    """Return the version of an installed package, or "not installed"."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def shell_line(words: list[str]) -> str:
@@ -122,7 +130,7 @@ def writable_folder(text: str) -> Path:
 
 
 def _reason_not_writable(folder: Path) -> str:
-    """Return the reason why no file can be written into a folder, or "" if one can.
+    """Return the reason why no file can be written into a folder, as " (FOLDER: REASON)", or "" if one can.
 
     A file is written to find out, since os.access does not notice a full disk or the permissions of a network share.
     """
@@ -138,10 +146,3 @@ def _option_text(action: argparse.Action) -> str:
     if action.option_strings:
         return action.option_strings[-1]
     return action.metavar if isinstance(action.metavar, str) else action.dest
-
-
-def installed_version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -1,14 +1,17 @@
 """`python -m grpo_lab.bench`: the command line."""
 
 import sys
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 
 from grpo_lab.base import Parser, command, writable_file
 from grpo_lab.base.checks import InputError, InputPackageError, check_at_least, check_between
-from grpo_lab.bench import tables
+from grpo_lab.bench.comparison import WINDOW, compare
 from grpo_lab.bench.process import run_in_process
 from grpo_lab.bench.record import describe_machine, write_json
+from grpo_lab.bench.spec import TRL, RunSpec, Setup
+from grpo_lab.bench.tables import comparison_table, phase_table
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import MAX_SEED
 
@@ -16,7 +19,7 @@ from grpo_lab.config.settings import MAX_SEED
 @command("grpo_lab.bench")
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    check_at_least("steps", args.steps, tables.WINDOW)
+    check_at_least("steps", args.steps, WINDOW)
     for seed in args.seeds:
         check_between("seeds", seed, 0, MAX_SEED)
     on_cpu = args.device == "cpu"
@@ -29,27 +32,29 @@ def main(arguments: list[str] | None = None) -> None:
     from grpo_lab.models.folders import base_model_folder
 
     base_model_folder(args.model, pick_device(args.device).type)
-    setup = {name: getattr(args, name) for name in ("model", "precision", "device", "steps")}
-    setup["threads"] = 1 if on_cpu else None
-    report = {"machine": describe_machine(args.device)}
+    setup = Setup(args.model, args.precision, args.device, args.steps, threads=1 if on_cpu else None)
+    in_process = partial(run_in_process, threads=setup.threads)
+    record = {"machine": describe_machine(args.device)}
     if on_cpu:
-        phase_spec = setup | {"seed": args.seeds[0], "steps": tables.WINDOW}
-        report["phases"] = run_in_process(measure.measure_phases, phase_spec)
-        print(tables.phase_table(report["phases"]))
+        phase_spec = RunSpec(replace(setup, steps=WINDOW), args.seeds[0])
+        phases = in_process(measure.measure_phases, phase_spec)
+        print(phase_table(phases))
+        record["phases"] = asdict(phases)
     if args.against:
-        report |= tables.compare(args.seeds, setup, partial(run_in_process, measure.measure_run))
-        print(tables.comparison_table(report))
+        comparison = compare(args.seeds, setup, partial(in_process, measure.measure_run))
+        print(comparison_table(comparison))
+        record |= comparison.as_dict()
     if args.json is not None:
-        write_json(args.json, report)
+        write_json(args.json, record)
 
 
 def _parser() -> Parser:
     description = "Where the time of a step goes; and, with --against, speed and memory compared with TRL's."
     parser = Parser(prog="python -m grpo_lab.bench", description=description)
     add = parser.add_argument
-    add("--against", choices=["trl"], help="train a model here and there, alternating, for ratios")
+    add("--against", choices=[TRL], help="train a model here and there, alternating, for ratios")
     add("--json", type=writable_file, help="also write everything measured to this file")
-    add("--steps", type=int, default=60, help=f"number of steps of each run, at least {tables.WINDOW} (default 60)")
+    add("--steps", type=int, default=60, help=f"number of steps of each run, at least {WINDOW} (default 60)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds, with one pair of runs for each (default 0 1 2)")
     model_help = (
         '"tiny", which is trained on sums, or "smollm2", "qwen", a folder or a hub id, on short sums (default tiny)'

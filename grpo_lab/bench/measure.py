@@ -10,27 +10,29 @@ import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate
 from statistics import median
-from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.bench.process import peak_memory
-from grpo_lab.bench.tables import PHASES
+from grpo_lab.bench.record import PHASE_LABELS, MachineRates, PhaseResult, RunResult
+from grpo_lab.bench.spec import OURS, RunSpec
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import default_settings, is_tiny
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.memory import fit_to_memory
 from grpo_lab.models import keep_freed_memory_unless_tiny, load_policy
 from grpo_lab.rewards.named import find_rewards
-from grpo_lab.tasks import TASKS, Row
+from grpo_lab.tasks import TASKS
 from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import PolicyOptimizer, collect, update
 from grpo_lab.trainer.clock import Clock
+from grpo_lab.trainer.run.checks import check_inputs_without_weights
 from grpo_lab.trainer.run.inputs import RunInputs
 
 EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards differ
@@ -40,46 +42,42 @@ EXTRA_STEPS = 20  # number of steps that may be skipped because no rewards diffe
 BACKWARD_ACCESSES, OPTIMIZER_ACCESSES = 3, 10
 
 
-def measure_run(spec: dict) -> dict:
-    """Train the model on sums, and return the time and reward of each step and the peak memory.
+def measure_run(spec: RunSpec) -> RunResult:
+    """Train the model on sums, and measure the time and the reward of each step and the peak memory.
 
     On a GPU, a step ends when its metrics have reached the CPU, and the memory counts torch's tensors instead of the
     process.
-
-    Args:
-        spec: "trainer" is "ours" or "trl"; the other entries are those of `_run_arguments`.
-
-    Returns:
-        "seconds" and "cpu_seconds" are lists with the time from the start to the end of each step; "reward" is a list
-        with the mean reward of each step; "peak_memory" is a number of bytes.
     """
-    engine = OurEngine() if spec["trainer"] == "ours" else TrlEngine()
+    engine = OurEngine() if spec.engine == OURS else TrlEngine()
+    inputs = _run_inputs(spec)
+    engine.check(inputs.config)
+    check_inputs_without_weights(inputs)
     cpu_times = [time.process_time()]  # CPU time, which other processes change little
-    steps = engine.run(RunInputs(*_run_arguments(spec)), callback=lambda *_: cpu_times.append(time.process_time()))
-    return {
-        "seconds": list(accumulate(step["step_time"] for step in steps)),
-        "cpu_seconds": [end - cpu_times[0] for end in cpu_times[1:]],
-        "reward": [step["reward"] for step in steps],
-        "peak_memory": torch.cuda.max_memory_allocated() if spec["device"] == "cuda" else peak_memory(),
-    }
+    steps = engine.run(inputs, callback=lambda *_: cpu_times.append(time.process_time()))
+    return RunResult(
+        seconds=list(accumulate(step["step_time"] for step in steps)),
+        cpu_seconds=[end - cpu_times[0] for end in cpu_times[1:]],
+        reward=[step["reward"] for step in steps],
+        peak_memory=torch.cuda.max_memory_allocated() if spec.setup.device == "cuda" else peak_memory(),
+    )
 
 
-def _run_arguments(spec: dict) -> tuple:
-    """Return model, tokenizer, problems, the reward for a right answer, and the settings that `grpo_lab.train` chooses.
-
-    spec: "model", "device" and "precision" as for `load_policy`; "seed"; "steps", the number of steps of the run; and
-        "trainer", "ours" or "trl" (default "ours").
-    """
-    model, tokenizer = load_policy(spec["model"], device=spec["device"], precision=spec["precision"])
+def _run_inputs(spec: RunSpec) -> RunInputs:
+    """Load the model, and return it with sums, the reward for a right answer and the settings of `grpo_lab.train`."""
+    setup = spec.setup
+    model, tokenizer = load_policy(setup.model, device=setup.device, precision=setup.precision)
     task = TASKS["sums" if is_tiny(model.num_parameters()) else "short-sums"]
-    settings = default_settings(model.num_parameters(), task, spec["device"])
-    settings |= {"seed": spec["seed"], "max_steps": spec["steps"], "precision": spec["precision"]}
+    settings = default_settings(model.num_parameters(), task, setup.device)
+    settings |= {"seed": spec.seed, "max_steps": setup.steps, "precision": setup.precision}
     config = GRPOConfig(disable_tqdm=True, **settings)
     rows = task.rows("train", None, config.seed)
-    if spec["device"] == "cpu" and spec.get("trainer", "ours") == "ours":  # the memory plan does not hold for TRL
+    (accuracy,) = find_rewards(task.reward_funcs[:1])
+    inputs = RunInputs(model, tokenizer, rows, accuracy, config)
+    if setup.device == "cpu" and spec.engine == OURS:  # the memory plan does not hold for TRL
         keep_freed_memory_unless_tiny(model)
-        config, _ = fit_to_memory(model.config, tokenizer, rows, config, torch.device("cpu"))
-    return model, tokenizer, rows, find_rewards(task.reward_funcs[:1])[0], config
+        fitted_config, _ = fit_to_memory(inputs, torch.device("cpu"))
+        return replace(inputs, config=fitted_config)
+    return inputs
 
 
 class TimedOptimizer(PolicyOptimizer):
@@ -124,70 +122,71 @@ class TwoClocks(Clock):
 
 
 def _by_phase(clock: Clock) -> dict[str, float]:
-    """Return the amount that a clock has recorded in each of `PHASES`; "rest" contains all other phases."""
-    other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASES)
-    return {name: clock.totals.get(name, 0) for name in PHASES} | {"rest": other_phases + clock.totals["rest"]}
+    """Return the amount that a clock has recorded in each phase of `PHASE_LABELS`; "rest" contains all other phases."""
+    other_phases = sum(amount for name, amount in clock.totals.items() if name not in PHASE_LABELS)
+    return {name: clock.totals.get(name, 0) for name in PHASE_LABELS} | {"rest": other_phases + clock.totals["rest"]}
 
 
 def _medians(steps: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: median(values[name] for values in steps) for name in steps[0]}
 
 
-class StepValues(NamedTuple):
-    """The measurements of one step, by phase; `rates` are those of the machine."""
+@dataclass(frozen=True)
+class StepProfile:
+    """The measurements of one step.
 
-    seconds: dict[str, float]
-    flops: dict[str, float]  # operations of the matrix products
-    passes: dict[str, float]  # forward passes of the layers
-    rates: dict[str, float]  # the values of `measure_rates` before the step is timed
-
-
-class MeasuredRun:
-    """The steps of a run, each of which is first counted and then timed.
-
-    Args:
-        model, tokenizer, rows, reward_func, config: The values that `_run_arguments` returns.
+    seconds: CPU seconds of each phase.
+    flops: Operations of the matrix products of each phase.
+    passes: Forward passes of the layers in each phase.
+    rates: The rates of the machine before the step is timed.
     """
 
-    def __init__(self, model, tokenizer, rows: Sequence[Row], reward_func: Callable, config: GRPOConfig):
-        self.model = model
-        self.tokenizer = tokenizer
-        self.rows = rows
-        self.reward_func = reward_func
-        self.config = config
-        self.timed = TimedOptimizer(model, config)
+    seconds: dict[str, float]
+    flops: dict[str, float]
+    passes: dict[str, float]
+    rates: MachineRates
+
+
+class StepProfiler:
+    """A profiler of the steps of a run of our own loop: it first counts the operations of a step, and then times it."""
+
+    def __init__(self, inputs: RunInputs):
+        self.inputs = inputs
+        self.timed = TimedOptimizer(inputs.model, inputs.config)
         self.counting = CountingOptimizer(self.timed)
         self.forward_passes = 0
-        model.base_model.register_forward_pre_hook(self._count_forward_pass)
+        inputs.model.base_model.register_forward_pre_hook(self._count_forward_pass)
 
     def _count_forward_pass(self, *_) -> None:
         self.forward_passes += 1
 
-    def measure(self, index: int, matmul_dtype: torch.dtype) -> StepValues:
+    def profile(self, step: int, matmul_dtype: torch.dtype) -> StepProfile:
         """Count the operations of a step, measure the rates of the machine, then time the step."""
-        flops, passes = self._count(index)
-        clock = Clock(self.model.device, time.process_time)
+        flops, passes = self._count(step)
+        clock = Clock(self.inputs.model.device, time.process_time)
         rates_before_step = measure_rates(matmul_dtype)
-        self._run_step(index, self.timed, clock)
-        return StepValues(_by_phase(clock), flops, passes, rates_before_step)
+        self._run_step(step, self.timed, clock)
+        return StepProfile(_by_phase(clock), flops, passes, rates_before_step)
 
-    def _count(self, index: int) -> tuple[dict[str, float], dict[str, float]]:
+    def _count(self, step: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the operations of a step and its forward passes, by phase; its update is skipped."""
         with FlopCounterMode(display=False) as counter:
-            clock = TwoClocks(self.model.device, counter.get_total_flops, lambda: self.forward_passes)
-            self._run_step(index, self.counting, clock)
+            clock = TwoClocks(self.inputs.model.device, counter.get_total_flops, lambda: self.forward_passes)
+            self._run_step(step, self.counting, clock)
         return _by_phase(clock), _by_phase(clock.second)
 
-    def _run_step(self, index: int, optimizer: TimedOptimizer, clock: Clock) -> None:
-        torch.manual_seed(index)
+    def _run_step(self, step: int, optimizer: TimedOptimizer, clock: Clock) -> None:
+        torch.manual_seed(step)
         optimizer.clock = clock
-        size, config = self.config.prompts_per_step, self.config
+        inputs, config = self.inputs, self.inputs.config
+        first = step * config.prompts_per_step
         with clock("rest"):
-            batch = [self.rows[row] for row in range(index * size, (index + 1) * size)]
-            experience, _ = collect(self.model, self.tokenizer, batch, self.reward_func, config, clock)
-            update(self.model, optimizer, experience, config, config.learning_rate, clock)
+            rows = [inputs.dataset[index] for index in range(first, first + config.prompts_per_step)]
+            experience, _ = collect(inputs.model, inputs.tokenizer, rows, inputs.reward_funcs, config, clock)
+            update(inputs.model, optimizer, experience, config, config.learning_rate, clock)
 
 
-def measure_phases(spec: dict) -> dict:
+def measure_phases(spec: RunSpec) -> PhaseResult:
     """Measure the phases of a step: their CPU seconds, their operations, and the bytes that they read and write.
 
     Each step runs twice with the same weights, problems and random numbers. The first time its operations are counted
@@ -195,55 +194,50 @@ def measure_phases(spec: dict) -> dict:
     rewards differ, because they have nothing to score and no backward pass. The machine's rates are measured before
     each step, since they vary with its load as the seconds do.
 
-    Args:
-        spec: The entries of `_run_arguments`; "steps" is the number of steps to measure, with the first.
+    spec: The run whose first steps are measured; `setup.steps` is their number, with the one that is left out.
 
     Returns:
-        "seconds", "flops" and "bytes" give the median over the steps for each of `PHASES`; "products" is the precision
-        of the matrix products; "rates" are the medians of `measure_rates`; "processor" describes the CPU.
+        The medians over the steps.
     """
-    model, *other_arguments = _run_arguments(spec)
-    precision = PRECISIONS[spec["precision"]]
+    setup = spec.setup
+    precision = PRECISIONS[setup.precision]
     matmul_dtype = precision.autocast or precision.weights
-    run = MeasuredRun(model, *other_arguments)
-    measured_steps: list[StepValues] = []
-    for index in range(spec["steps"] + EXTRA_STEPS):
-        values = run.measure(index, matmul_dtype)
-        if index > 0 and values.flops["time/logprobs"] > 0:
-            measured_steps.append(values)
-        if len(measured_steps) == spec["steps"] - 1:
+    inputs = _run_inputs(spec)
+    profiler = StepProfiler(inputs)
+    profiles: list[StepProfile] = []
+    for step in range(setup.steps + EXTRA_STEPS):
+        profile = profiler.profile(step, matmul_dtype)
+        if step > 0 and profile.flops["time/logprobs"] > 0:
+            profiles.append(profile)
+        if len(profiles) == setup.steps - 1:
             break
-    if not measured_steps:
-        problem = f"is {spec['model']!r}, whose completions had equal rewards in all groups of {index + 1} steps"
+    if not profiles:
+        problem = f"is {setup.model!r}, whose completions had equal rewards in all groups of {step + 1} steps"
         expected = "expected a model that is right in some completions of a problem and wrong in others"
-        raise InputError("model", spec["model"], expected, problem=problem)
-    seconds, flops, passes, median_rates = map(_medians, zip(*measured_steps, strict=True))
+        raise InputError("model", setup.model, expected, problem=problem)
+    passes = _medians([profile.passes for profile in profiles])
     accesses = passes | {"backward": BACKWARD_ACCESSES * passes["time/logprobs"], "optimizer": OPTIMIZER_ACCESSES}
-    weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-    return {
-        "seconds": seconds,
-        "flops": flops,
-        "bytes": {name: accesses[name] * weight_bytes for name in PHASES},
-        "products": str(matmul_dtype).removeprefix("torch."),
-        "rates": median_rates,
-        "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
-    }
+    weight_bytes = sum(p.numel() * p.element_size() for p in inputs.model.parameters())
+    return PhaseResult(
+        seconds=_medians([profile.seconds for profile in profiles]),
+        flops=_medians([profile.flops for profile in profiles]),
+        bytes={name: accesses[name] * weight_bytes for name in PHASE_LABELS},
+        products=str(matmul_dtype).removeprefix("torch."),
+        rates=MachineRates(**_medians([asdict(profile.rates) for profile in profiles])),
+        processor=f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
+    )
 
 
-def measure_rates(dtype: torch.dtype = torch.float32, size: int = 2048, num_copied: int = 2**26) -> dict:
+def measure_rates(dtype: torch.dtype = torch.float32, size: int = 2048, num_copied: int = 2**26) -> MachineRates:
     """Measure the operations per second of a matrix product, and the bytes per second that a copy reads and writes.
 
-    Args:
-        dtype: The precision of the product.
-        size: Rows and columns of the matrices.
-        num_copied: Number of float32 values that are copied.
-
-    Returns:
-        {"flops": operations per second, "bytes": bytes per second}.
+    dtype: The precision of the product.
+    size: Rows and columns of the matrices.
+    num_copied: Number of float32 values that are copied.
     """
     (a, b), (source, target) = torch.randn(2, size, size).to(dtype), (torch.ones(num_copied), torch.ones(num_copied))
     repeat = partial(timeit.repeat, timer=time.process_time, number=1)
-    return {
-        "flops": 2 * size**3 / min(repeat(lambda: a @ b)),
-        "bytes": 2 * source.nbytes / min(repeat(lambda: target.copy_(source))),
-    }
+    return MachineRates(
+        flops=2 * size**3 / min(repeat(lambda: a @ b)),
+        bytes=2 * source.nbytes / min(repeat(lambda: target.copy_(source))),
+    )

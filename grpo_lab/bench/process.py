@@ -6,18 +6,22 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 from grpo_lab.base.checks import InputPackageError
 
+Spec = TypeVar("Spec")
+Result = TypeVar("Result")
 
-def run_in_process(measure: Callable[[dict], dict], spec: dict) -> dict:
+
+def run_in_process(measure: Callable[[Spec], Result], spec: Spec, threads: int | None = None) -> Result:
     """Return `measure(spec)`, computed in its own process; an exception there is raised here, with its traceback.
 
     measure: A function at the top level of a module, which can be pickled.
-    spec: The argument of `measure`. Its entry "threads" is the number of torch threads; if it is missing or None, torch
-        chooses the number.
+    spec: The argument of `measure`.
+    threads: Number of torch's threads; None leaves it to torch.
     """
-    with ProcessPoolExecutor(1, get_context("spawn"), _begin, (spec.get("threads"),)) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), _begin, (threads,)) as pool:
         return pool.submit(measure, spec).result()
 
 

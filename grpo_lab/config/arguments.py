@@ -1,10 +1,10 @@
-"""Options and settings as declared, on the command line, such as `--beta 0.04`, or in a file in YAML or JSON."""
+"""Options on the command line, such as `--beta 0.04`, or in a file in YAML or JSON, as their declarations say."""
 
 import difflib
 import re
 import types
 import typing
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,10 @@ import yaml
 
 from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.option import OptionSpec, typed_option
+from grpo_lab.base.option import OptionSpec, typed_option, union_members
 from grpo_lab.base.parser import as_option_text
-from grpo_lab.base.setting import SettingSpec, union_members
-from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.config.settings import SETTINGS
 
-ALIASES = {"loss_type": ("--loss",)}
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME", Path: "FILE"}
 
 
@@ -32,30 +29,6 @@ SettingsLoader.add_implicit_resolver(
 )
 
 
-def settings_parser(command: str, names: Iterable[str], required: str = "") -> Parser:
-    """Return the parser of a command, with one option per setting; its result holds only options that are given.
-
-    Args:
-        command: Name of the module of the command, such as "grpo_lab.train".
-        names: Names of the settings that become options.
-        required: Options that the command needs, as they appear in the first line of its help.
-    """
-    usage = " ".join(["%(prog)s", required, "[options]"]).replace("  ", " ")
-    parser = Parser(prog=f"python -m {command}", usage=usage, argument_default=SUPPRESS)
-    option_names = set(names)
-    group_title = ""
-    groups = {}
-    for spec in SETTINGS.values():
-        group_title = spec.group or group_title
-        if spec.name in option_names:
-            if group_title not in groups:
-                groups[group_title] = parser.add_argument_group(group_title)  # shown after the command's own options
-            flags = (*ALIASES.get(spec.name, ()), f"--{spec.name}")
-            keywords = {"dest": spec.name, "help": _setting_help(spec)} | argparse_keywords(spec.type)
-            groups[group_title].add_argument(*flags, **keywords)
-    return parser
-
-
 def add_options(parser: ArgumentParser, specs: Iterable[OptionSpec]) -> None:
     """Add options to the parser of a command, each as it is declared, and each group under its heading.
 
@@ -66,14 +39,7 @@ def add_options(parser: ArgumentParser, specs: Iterable[OptionSpec]) -> None:
         if spec.group not in groups:
             groups[spec.group] = parser.add_argument_group(spec.group)
         flags = [f"--{name}" for name in (*spec.aliases, spec.name)]
-        keywords = {"dest": spec.name, "help": _option_help(spec)} | argparse_keywords(spec.type, reads_none=False)
-        if spec.metavar is not None:
-            keywords["metavar"] = spec.metavar
-        if spec.choices:
-            keywords |= {"choices": spec.choices, "metavar": None}  # argparse shows the choices
-        if spec.type is bool:
-            keywords |= {"nargs": "?", "const": True}
-        groups[spec.group].add_argument(*flags, **keywords)
+        groups[spec.group].add_argument(*flags, dest=spec.name, help=_help_text(spec), **argparse_keywords(spec))
 
 
 def read_settings(file: Path) -> dict:
@@ -109,7 +75,7 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
         option.lstrip("-"): action for action in option_actions(parser).values() for option in action.option_strings
     }
     may_be_none = {name for name, setting in SETTINGS.items() if setting.may_be_none}
-    may_be_none -= {"output_dir"}
+    may_be_none -= {"output_dir"}  # the command reads it as the name of a folder, and needs one
     words = []
     for name, value in content.items():
         if value is None and name not in may_be_none:
@@ -129,47 +95,38 @@ def option_words(content: dict, file: Path, parser: Parser) -> list[str]:
     return words
 
 
-def _option_help(spec: OptionSpec) -> str:
-    text = spec.help_text
-    if spec.needs:
-        *_, (name, value) = spec.needs.items()  # the last one itself needs those before it
-        text = f"with {typed_option(name, value)}: {text}"
-    default = spec.default_text
-    if not default and spec.default is not None and spec.default is not False:
-        default = as_option_text(spec.default)
-    return (f"{text} (default: {default})" if default else text).replace("%", "%%")
+def argparse_keywords(spec: OptionSpec) -> dict[str, Any]:
+    """Return the keywords of `add_argument` with which the values of an option are read.
 
-
-def _setting_help(spec: SettingSpec) -> str:
-    sentences = [spec.help_text]
-    if choices := spec.choices:
-        sentences.append(f"one of {', '.join(choices)}")
-    default = as_option_text(spec.default)
-    if spec.name in SIZE_DEPENDENT_SETTINGS:
-        default = "the task's" if spec.name == "max_completion_length" else "by the model's size"
-    return f"{'; '.join(filter(None, sentences))} (default: {default})".strip().replace("%", "%%")
-
-
-def argparse_keywords(annotation, reads_none: bool = True) -> dict[str, Any]:
-    """Return the keywords of `add_argument` for a value of this type.
-
-    reads_none: Whether "none" is read as None, if the type allows None.
+    A list takes several words, or with `str | list[str]` one word with commas. A switch needs no word. The word "none"
+    is None if the option may be None.
     """
-    kinds = union_members(annotation)
-    kind = next(option for option in kinds if option is not types.NoneType)
-    reads_none = reads_none and types.NoneType in kinds
+    kinds = union_members(spec.type)
+    kind = next(kind for kind in kinds if kind is not types.NoneType)
     if kind is str and list[str] in kinds:
-        return {"type": lambda text: text.split(",") if "," in text else text, "metavar": f"{METAVARS[kind]}[,...]"}
+        metavar = spec.metavar or f"{METAVARS[str]}[,...]"
+        return {"type": lambda text: text.split(",") if "," in text else text, "metavar": metavar}
     if typing.get_origin(kind) is list:
         (kind,) = typing.get_args(kind)
-        return {"type": kind, "nargs": "+", "metavar": METAVARS[kind]}
+        return {"type": kind, "nargs": "+", "metavar": spec.metavar or METAVARS[kind]}
 
     def read(text: str):
-        if reads_none and text.lower() == "none":
+        if spec.may_be_none and text.lower() == "none":
             return None
         if kind is bool and text.lower() not in ("true", "false"):
             raise ArgumentTypeError(f"{text!r} is neither true nor false")
         return text.lower() == "true" if kind is bool else kind(text)
 
-    read.__name__ = kind.__name__ + " or none" * reads_none  # name in messages of argparse
-    return {"type": read, "metavar": METAVARS[kind]}
+    read.__name__ = kind.__name__ + " or none" * spec.may_be_none  # name in messages of argparse
+    keywords = {"type": read, "metavar": spec.metavar or METAVARS[kind]}
+    return keywords | {"nargs": "?", "const": True} if kind is bool else keywords
+
+
+def _help_text(spec: OptionSpec) -> str:
+    clauses = [spec.help_text]
+    if spec.choices:
+        clauses.append(f"one of {', '.join(spec.choices)}")
+    if spec.read_if:
+        clauses.append(f"read with {' or '.join(typed_option(*condition) for condition in spec.read_if.items())}")
+    default = spec.default_text or as_option_text(spec.default)
+    return f"{'; '.join(clauses)} (default: {default})".replace("%", "%%")

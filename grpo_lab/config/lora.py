@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from grpo_lab.base.checks import InputError, InputPackageError, check_at_least, check_between, check_positive
-from grpo_lab.base.option import NamedCode, default_values, option, option_specs
+from grpo_lab.base.checks import InputError, InputPackageError
+from grpo_lab.base.option import NamedCode, check_value, default_values, option, option_specs
 
 WITH_PEFT = {"use_peft": True}
 
@@ -14,30 +14,29 @@ WITH_PEFT = {"use_peft": True}
 class LoraOptions:
     """The options of LoRA, with the defaults of TRL's `ModelConfig` except for the dropout, which is 0.05 there."""
 
-    lora_r: int = option(16, "rank of an adapter", named_code=NamedCode.NOTHING, needs=WITH_PEFT)
-    lora_alpha: int = option(32, "adapters are multiplied by alpha / r", named_code=NamedCode.NOTHING, needs=WITH_PEFT)
+    lora_r: int = option(16, "rank of an adapter", group="engine", at_least=1, read_if=WITH_PEFT)
+    lora_alpha: int = option(32, "adapters are multiplied by alpha / r", above=0, read_if=WITH_PEFT)
     lora_dropout: float = option(
-        0.0,
-        "dropout, only with --engine trl, whose own default is 0.05",
-        named_code=NamedCode.NOTHING,
-        needs=WITH_PEFT,
+        0.0, "dropout, only with --engine trl, whose own default is 0.05", at_least=0, at_most=1, read_if=WITH_PEFT
     )
     lora_target_modules: list[str] | None = option(
-        None, "maps with an adapter, or all-linear",
-        named_code=NamedCode.NOTHING, default_text="peft's", needs=WITH_PEFT,
-    )  # fmt: skip
+        None,
+        "maps with an adapter, or all-linear",
+        named_code=NamedCode.NOTHING,
+        read_if=WITH_PEFT,
+        default_text="peft's",
+    )
 
 
-LORA_OPTIONS = option_specs(LoraOptions, group="engine")
+LORA_OPTIONS = option_specs(LoraOptions)
 LORA_DEFAULTS = default_values(LORA_OPTIONS)
 ALL_LINEAR = "all-linear"
 
 
 def check_lora(settings: dict[str, Any]) -> None:
     """Raise InputError if the rank, the scale or the dropout is out of range."""
-    check_at_least("lora_r", settings["lora_r"], 1)
-    check_positive("lora_alpha", settings["lora_alpha"])
-    check_between("lora_dropout", settings["lora_dropout"], 0, 1)
+    for name, spec in LORA_OPTIONS.items():
+        check_value(spec, settings[name])
 
 
 def check_no_dropout(dropout: float) -> None:

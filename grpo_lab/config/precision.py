@@ -144,8 +144,8 @@ def has_native_bf16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def slow_here(device: torch.device, precision: Precision) -> str | None:
-    """Return a warning if the precision computes in bf16 and the device is a CPU without bf16, else None."""
+def bf16_warning(device: torch.device, precision: Precision) -> str | None:
+    """Return a warning if the precision computes in bf16, which is slow, on a CPU without bf16; else None."""
     has_bf16 = any("bf16" in name and is_available for name, is_available in torch.cpu.get_capabilities().items())
     if device.type != "cpu" or has_bf16 or torch.bfloat16 not in (precision.weights, precision.autocast):
         return None

@@ -8,18 +8,28 @@ default, but that the chosen loss, advantage or option does not read, is refused
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 from grpo_lab.advantages import ADVANTAGES, SCALES
 from grpo_lab.base.checks import InputError, combine_errors
-from grpo_lab.base.option import NamedCode
-from grpo_lab.base.setting import check_range, check_type, check_unused, setting, setting_specs, unused_settings
+from grpo_lab.base.option import (
+    NamedCode,
+    changed_values,
+    check_type,
+    check_unused,
+    check_value,
+    option,
+    option_specs,
+    unused_options,
+)
 from grpo_lab.config.precision import PRECISIONS, dtype_name
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.config.schedules import SCHEDULES
 from grpo_lab.kl import ESTIMATORS
 from grpo_lab.objective import LEVELS, LOSSES, LossSettings
 
+# The default, in `--help`, of a setting for which a command chooses a value by `config/defaults.py`.
+BY_MODEL_SIZE = "by the model's size"
 MAX_SEED = 2**32 - 1  # limit of numpy, and therefore of `set_seed` in transformers
 # The trackers of accelerate; each name is also the name of the package that pip installs.
 TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
@@ -29,116 +39,130 @@ TRACKERS = ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tenso
 class RunSettings:
     """The settings of the run, its evaluation, its rollouts and its rewards, and the choice of its loss."""
 
-    output_dir: str | None = setting(
+    output_dir: str | None = option(
         None,
         "folder for checkpoints and metrics (none: nothing is kept)",
         group="the run",
         may_change_on_resume=True,
         named_code=NamedCode.NOTHING,
     )
-    seed: int = setting(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
-    max_steps: int = setting(
+    seed: int = option(0, "seed of all random numbers of the run", at_least=0, at_most=MAX_SEED)
+    max_steps: int = option(
         100, "number of steps, each one batch of rollouts with all its updates", at_least=0, may_change_on_resume=True
     )
-    save_steps: int = setting(
+    save_steps: int = option(
         50, "number of steps between checkpoints (0: only at the end)",
-        at_least=0, read_if=("output_dir",), may_change_on_resume=True,
+        at_least=0, read_if={"output_dir": True}, may_change_on_resume=True,
     )  # fmt: skip
-    save_total_limit: int | None = setting(
+    save_total_limit: int | None = option(
         2,
         "number of checkpoints that are kept (none: all)",
         at_least=1,
-        read_if=("output_dir",),
+        read_if={"output_dir": True},
         may_change_on_resume=True,
     )
-    resume_from_checkpoint: bool = setting(
+    resume_from_checkpoint: bool = option(
         False, "whether to go on from the last good checkpoint in output_dir", may_change_on_resume=True
     )
-    ignore_reward_changes: bool = setting(
+    ignore_reward_changes: bool = option(
         False, "whether to resume with rewards that have changed since the beginning, or cannot be compared",
-        read_if=("resume_from_checkpoint",), may_change_on_resume=True,
+        read_if={"resume_from_checkpoint": True}, may_change_on_resume=True,
     )  # fmt: skip
 
-    disable_tqdm: bool = setting(
+    disable_tqdm: bool = option(
         False, "whether to hide the progress bar", group="what it shows", may_change_on_resume=True
     )
-    report_to: str | list[str] = setting(
+    report_to: str | list[str] = option(
         "none", "trackers that receive the metrics in addition to metrics.jsonl, such as tensorboard,wandb",
-        choices=("none", *TRACKERS), read_if=("output_dir",), may_change_on_resume=True,
+        choices=("none", *TRACKERS), read_if={"output_dir": True}, may_change_on_resume=True,
     )  # fmt: skip
-    logging_steps: int = setting(
-        10, "number of steps between printed completions, with log_completions; the last step is always shown",
-        at_least=1, read_if=("log_completions",), may_change_on_resume=True,
+    logging_steps: int = option(
+        10, "number of steps between printed completions; the last step is always shown",
+        at_least=1, read_if={"log_completions": True}, may_change_on_resume=True,
     )  # fmt: skip
-    log_completions: bool = setting(
+    log_completions: bool = option(
         False,
         "whether to print the best and the worst completion, and write all to completions.jsonl",
         may_change_on_resume=True,
     )
-    log_kl: bool = setting(False, "whether to measure the KL to the initial model even if beta is 0")
+    log_kl: bool = option(False, "whether to measure the KL to the initial model even if beta is 0")
 
-    eval_steps: int | None = setting(
+    eval_steps: int | None = option(
         None,
         "number of steps between evaluations; one follows the last step (none: no evaluation)",
         group="evaluation",
         at_least=1,
         may_change_on_resume=True,
     )
-    num_generations_eval: int | None = setting(
-        None, "completions per prompt in an evaluation (none: num_generations)", at_least=1, read_if=("eval_steps",)
+    num_generations_eval: int | None = option(
+        None,
+        "completions per prompt in an evaluation (none: num_generations)",
+        at_least=1,
+        read_if={"eval_steps": True},
     )
-    per_device_eval_batch_size: int | None = setting(
-        None, "completions at a time in an evaluation (none: as in training)", at_least=1, read_if=("eval_steps",)
+    per_device_eval_batch_size: int | None = option(
+        None, "completions at a time in an evaluation (none: as in training)", at_least=1, read_if={"eval_steps": True}
     )
 
-    num_generations: int = setting(16, "G, number of completions per prompt", group="sampling", at_least=1)
-    generation_batch_size: int = setting(256, "B = P*G, number of completions per step", at_least=1)
-    max_completion_length: int = setting(64, "largest number of tokens of a completion", at_least=1)
-    temperature: float = setting(1.0, "temperature of sampling, by which logits are divided", above=0)
-    top_k: int = setting(0, "number of most probable tokens among which each token is sampled (0: all)", at_least=0)
-    top_p: float = setting(
+    num_generations: int = option(
+        16, "G, number of completions per prompt", group="sampling", at_least=1, default_text=BY_MODEL_SIZE
+    )
+    generation_batch_size: int = option(
+        256, "B = P*G, number of completions per step", at_least=1, default_text=BY_MODEL_SIZE
+    )
+    max_completion_length: int = option(
+        64, "largest number of tokens of a completion", at_least=1, default_text="the task's"
+    )
+    temperature: float = option(1.0, "temperature of sampling, by which logits are divided", above=0)
+    top_k: int = option(0, "number of most probable tokens among which each token is sampled (0: all)", at_least=0)
+    top_p: float = option(
         1.0,
         "probability mass of the most probable tokens among which each token is sampled (1: all)",
         above=0,
         at_most=1,
     )
-    repetition_penalty: float = setting(
+    repetition_penalty: float = option(
         1.0, "penalty on the logits of tokens that have occurred already (1: none)", above=0
     )
-    max_tool_calling_iterations: int | None = setting(
+    max_tool_calling_iterations: int | None = option(
         None, "largest number of turns of the environment in an episode (none: as many as fit)", at_least=1
     )
-    tool_timeout: float = setting(30.0, "time limit of a call of a tool, in seconds", above=0)
+    tool_timeout: float = option(
+        30.0,
+        "time limit of a call of a tool, in seconds; with the default, an environment object keeps its own",
+        above=0,
+    )
 
-    reward_weights: list[float] | None = setting(
+    reward_weights: list[float] | None = option(
         None, "weights of the reward functions in their sum (none: 1 each)", group="rewards and advantages"
     )
-    advantage: str = setting(
+    advantage: str = option(
         "group",
         'estimator of advantages ("none": the reward itself; turn, state and gigpo: one advantage per turn, '
         "docs/agents.md), or FILE:function, your own (docs/own-task.md)",
         choices=ADVANTAGES,
         named_code=NamedCode.FORMULA,
     )
-    scale_rewards: str = setting(
+    scale_rewards: str = option(
         "group", "standard deviation that divides the advantages: of the group, of the batch, or none", choices=SCALES
     )
-    mask_truncated_completions: bool = setting(
+    mask_truncated_completions: bool = option(
         False, "whether to leave completions that hit the length limit out of the loss"
     )
 
-    loss_type: str = setting(
+    loss_type: str = option(
         "dapo",
         "loss, or FILE:function, your own (docs/own-task.md)",
         group="objective",
         choices=LOSSES,
         named_code=NamedCode.FORMULA,
+        aliases=("loss",),
     )
-    importance_sampling_level: str = setting(
+    importance_sampling_level: str = option(
         "token",
         "level of the importance ratio: one per token, or one per sequence",
         choices=LEVELS,
-        read_if=("use_bias_correction_kl",),
+        read_if={"use_bias_correction_kl": True},
     )
 
 
@@ -158,57 +182,64 @@ class GRPOConfig(LossSettings, RunSettings):
             the others or is set but not read.
     """
 
-    beta: float = setting(0.0, "coefficient of the KL term (0: none)", at_least=0)
-    kl_estimator: str = setting("k3", "estimator of the KL term", choices=ESTIMATORS, read_if=("beta", "log_kl"))
-    use_bias_correction_kl: bool = setting(
+    beta: float = option(0.0, "coefficient of the KL term (0: none)", at_least=0)
+    kl_estimator: str = option(
+        "k3", "estimator of the KL term", choices=ESTIMATORS, read_if={"beta": True, "log_kl": True}
+    )
+    use_bias_correction_kl: bool = option(
         False,
         "whether to weight the KL term by the importance ratio, for rollouts of an older policy",
-        read_if=("beta",),
+        read_if={"beta": True},
     )
-    # `above=-inf` refuses only infinities and NaN.
-    entropy_coef: float = setting(0.0, "coefficient of the entropy bonus (0: none)", above=-math.inf)
-    ref_model_sync_steps: int | None = setting(
-        None, "number of steps between refreshes of the reference model (none: never)", at_least=1, read_if=("beta",)
+    entropy_coef: float = option(0.0, "coefficient of the entropy bonus (0: none)")
+    ref_model_sync_steps: int | None = option(
+        None,
+        "number of steps between refreshes of the reference model (none: never)",
+        at_least=1,
+        read_if={"beta": True},
     )
-    ref_model_device: str | None = setting(
+    ref_model_device: str | None = option(
         None,
         'device of the reference model, such as "cpu" to save GPU memory (none: as the policy)',
-        read_if=("beta", "log_kl"),
+        read_if={"beta": True, "log_kl": True},
         named_code=NamedCode.NOTHING,
     )
 
-    learning_rate: float = setting(2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0)
-    lr_scheduler_type: str = setting(
+    learning_rate: float = option(
+        2e-4, "peak learning rate of AdamW", group="optimisation", at_least=0, default_text=BY_MODEL_SIZE
+    )
+    lr_scheduler_type: str = option(
         "constant_with_warmup",
         'schedule of the learning rate ("constant": no warm-up)',
         choices=SCHEDULES,
         named_code=NamedCode.NOTHING,
     )
-    warmup_steps: int = setting(5, "number of steps in which the learning rate rises to its peak", at_least=0)
-    weight_decay: float = setting(0.0, "weight decay of AdamW, on every parameter", at_least=0)
-    adam_beta1: float = setting(0.9, "decay rate of AdamW's mean of gradients", at_least=0, below=1)
-    adam_beta2: float = setting(0.999, "decay rate of AdamW's mean of squared gradients", at_least=0, below=1)
-    max_grad_norm: float = setting(
+    warmup_steps: int = option(5, "number of steps in which the learning rate rises to its peak", at_least=0)
+    weight_decay: float = option(0.0, "weight decay of AdamW, on every parameter", at_least=0)
+    adam_beta1: float = option(0.9, "decay rate of AdamW's mean of gradients", at_least=0, below=1)
+    adam_beta2: float = option(0.999, "decay rate of AdamW's mean of squared gradients", at_least=0, below=1)
+    max_grad_norm: float = option(
         1.0, "largest norm of the gradient, beyond which it is scaled down (inf: never)", above=0, at_most=math.inf
     )
-    num_iterations: int = setting(1, "mu, number of passes over each batch of rollouts", at_least=1)
-    per_device_train_batch_size: int | None = setting(
+    num_iterations: int = option(1, "mu, number of passes over each batch of rollouts", at_least=1)
+    per_device_train_batch_size: int | None = option(
         None,
         "completions per micro-batch (none: the completions of a step divided by gradient_accumulation_steps)",
         at_least=1,
+        default_text=BY_MODEL_SIZE,
     )
-    gradient_accumulation_steps: int = setting(
-        1, "number of micro-batches whose gradients are summed in one update", at_least=1
+    gradient_accumulation_steps: int = option(
+        1, "number of micro-batches whose gradients are summed in one update", at_least=1, default_text=BY_MODEL_SIZE
     )
-    gradient_checkpointing: bool = setting(
-        False, "whether to recompute activations in the backward pass, which saves memory"
+    gradient_checkpointing: bool = option(
+        False, "whether to recompute activations in the backward pass, which saves memory", default_text=BY_MODEL_SIZE
     )
-    precision: str | None = setting(
+    precision: str | None = option(
         None, "precision of weights and computation (none: as bf16, fp16 and the model say)", choices=tuple(PRECISIONS)
     )
-    bf16: bool = setting(False, 'TRL\'s name for precision "fp32-master"')
-    fp16: bool = setting(False, 'TRL\'s name for precision "fp16"')
-    max_nonfinite_steps: int = setting(
+    bf16: bool = option(False, 'TRL\'s name for precision "fp32-master"')
+    fp16: bool = option(False, 'TRL\'s name for precision "fp16"')
+    max_nonfinite_steps: int = option(
         3,
         "number of updates in a row with a loss or gradient that is not finite, such as NaN, after which the run ends",
         at_least=1,
@@ -224,10 +255,8 @@ class GRPOConfig(LossSettings, RunSettings):
     def with_changes(self, **changes) -> "GRPOConfig":
         """Return a copy with these changes, in which settings that are no longer read have their defaults again."""
         settings = self.as_dict() | changes
-        while unused := {
-            name: SETTINGS[name].default for name, _ in unused_settings(SimpleNamespace(**settings), SETTINGS)
-        }:
-            settings |= unused
+        while unused := dict(unused_options(changed_values(settings, SETTINGS), SETTINGS)):
+            settings |= {name: SETTINGS[name].default for name in unused}
         return GRPOConfig(**settings)
 
     @property
@@ -273,8 +302,12 @@ class GRPOConfig(LossSettings, RunSettings):
         return self.beta > 0 or self.log_kl
 
     @property
-    def changed_tool_timeout(self) -> float | None:
-        """The setting `tool_timeout`; None for its default, with which an environment object keeps its own limit."""
+    def tool_timeout_override(self) -> float | None:
+        """The limit that replaces an environment object's own; None if `tool_timeout` has its default.
+
+        A limit of 30.0 that was chosen cannot be told from the default, so an environment object keeps its own limit.
+        To give it this limit, make the object with it.
+        """
         return None if self.tool_timeout == SETTINGS["tool_timeout"].default else self.tool_timeout
 
     @property
@@ -314,7 +347,7 @@ class GRPOConfig(LossSettings, RunSettings):
         )
 
 
-SETTINGS = setting_specs(GRPOConfig)
+SETTINGS = option_specs(GRPOConfig)
 # The settings that may change when a run is resumed. The folder of the run checks a new `max_steps` by itself, since it
 # changes the learning rates of a falling schedule.
 MAY_CHANGE_ON_RESUME = tuple(name for name, spec in SETTINGS.items() if spec.may_change_on_resume)
@@ -325,7 +358,7 @@ def _check_settings(config: GRPOConfig) -> None:
 
     If there are none, it is raised for the first setting that does not fit the others.
     """
-    for check in (check_type, check_range):
+    for check in (check_type, check_value):
         errors = []
         for name, spec in SETTINGS.items():
             try:
@@ -336,18 +369,18 @@ def _check_settings(config: GRPOConfig) -> None:
             raise combine_errors(errors)
     folder = config.output_dir
     fits = folder is None or (folder.strip() and not Path(folder).is_file())
-    _check(fits, "output_dir", folder, "expected the name of a folder, or None")
+    _require(fits, "output_dir", folder, "expected the name of a folder, or None")
     _check_sizes(config)
     flags = [flag for flag in ("bf16", "fp16") if getattr(config, flag)]
-    _check(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
+    _require(len(flags) < 2, "bf16", True, "expected at most one of bf16 and fp16")
     if config.precision and flags:
         precision = PRECISIONS[config.precision]
         fits = flags[0] == dtype_name(precision.autocast or precision.weights)
-        _check(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
-    check_unused(config, SETTINGS)
+        _require(fits, flags[0], True, f"expected False with precision = {config.precision!r}")
+    check_unused(changed_values(vars(config), SETTINGS), SETTINGS)
     ADVANTAGES[config.advantage].check(config)
     LOSSES[config.loss_type].check(config)
-    _check(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
+    _require(folder or not config.resume_from_checkpoint, "output_dir", None, "expected a folder to resume")
 
 
 def _check_sizes(config: GRPOConfig) -> None:
@@ -356,18 +389,19 @@ def _check_sizes(config: GRPOConfig) -> None:
     batch = config.generation_batch_size
     update = config.update_batch_size
     smallest = ADVANTAGES[config.advantage].smallest_group
-    _check(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
-    _check(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")
+    _require(smallest <= G, "num_generations", G, f"it must be at least {smallest} with advantage {config.advantage!r}")
+    _require(batch % G == 0, "generation_batch_size", batch, f"it must be a multiple of num_generations = {G}")
     product = "per_device_train_batch_size * gradient_accumulation_steps"
     if config.per_device_train_batch_size is None:
         product, update = "gradient_accumulation_steps", config.gradient_accumulation_steps
-    _check(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
+    _require(batch % update == 0, product, update, f"it must divide generation_batch_size = {batch}")
     eval_batch, eval_group = config.per_device_eval_batch_size, config.num_generations_eval or G
     fits = eval_batch is None or eval_batch % eval_group == 0
     expected = f"it must be a multiple of the {eval_group} completions of a prompt"
-    _check(fits, "per_device_eval_batch_size", eval_batch, expected)
+    _require(fits, "per_device_eval_batch_size", eval_batch, expected)
 
 
-def _check(fits, name: str, value, expected: str) -> None:
-    if not fits:
+def _require(condition: Any, name: str, value: Any, expected: str) -> None:
+    """Raise InputError for the setting `name` unless the condition holds."""
+    if not condition:
         raise InputError(name, value, expected)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.advantages import ADVANTAGES, AdvantageEstimator, RewardBatch, advantages_where_rewarded
+from grpo_lab.advantages import ADVANTAGES, AdvantageEstimator, RewardBatch
 from grpo_lab.base.checks import InputTypeError, RunError
 from grpo_lab.base.user_code import check_function, import_user_object, location_in_user_code
 from grpo_lab.config.settings import SETTINGS
@@ -22,10 +22,9 @@ from grpo_lab.objective import LOSSES, Loss, LossSettings
 from grpo_lab.objective.losses import LEVEL_SETTING, LossBatch
 from grpo_lab.objective.surrogates import per_token
 
-# For each setting, the table to which the user's own functions are added.
-TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
+# For each setting that can name a function of the user, the table to which the function is added.
+FORMULA_TABLES: dict[str, dict[str, Any]] = {"loss_type": LOSSES, "advantage": ADVANTAGES}
 LOSS_INPUTS = ("logp", "old_logp", "ratio", "advantages", "mask")  # tensors that a user's loss may read
-KINDS = {"loss_type": "loss", "advantage": "advantage"}  # the kind of formula of each setting, for error messages
 
 
 def is_user_formula(name: Any) -> bool:
@@ -42,8 +41,8 @@ def register_user_formula(setting: str, name: str) -> None:
     user writes a `Loss`, an entry of the table itself.
 
     An advantage is a function of `rewards` (P, G), which are finite, and of settings of the run. It returns advantages
-    (P, G). If a reward does not apply to some completions, the function is called for each group alone, with the
-    rewards that apply; a group of several completions with fewer than two rewards gets zeros.
+    (P, G). If no reward applies to some completions, the function is called for each group alone, with the rewards that
+    apply, and not for a group of several completions with fewer than two rewards (`AdvantageEstimator.compute`).
 
     Args:
         setting: "loss_type" or "advantage".
@@ -52,8 +51,10 @@ def register_user_formula(setting: str, name: str) -> None:
     Raises:
         InputError: if the file, the function or its arguments are invalid.
     """
-    value = import_user_object(setting, name, f"my_{KINDS[setting]}:mine")
-    TABLES[setting][name] = _loss_entry(name, value) if setting == "loss_type" else _advantage_entry(name, value)
+    if setting == "loss_type":
+        LOSSES[name] = _loss_entry(name, import_user_object(setting, name, "my_loss:mine"))
+    else:
+        ADVANTAGES[name] = _advantage_entry(name, import_user_object(setting, name, "my_advantage:mine"))
 
 
 def _loss_entry(name: str, value: Any) -> Loss:
@@ -75,14 +76,14 @@ def _advantage_entry(name: str, value: Any) -> AdvantageEstimator:
     check_function("advantage", name, value)
     argument_names = _argument_names("advantage", name, value, ("rewards", *SETTINGS), ("rewards",))
     settings_read = tuple(argument for argument in argument_names if argument != "rewards")
-    compute = _with_user_function(partial(_advantages_of_function, name, value, settings_read), value)
-    return AdvantageEstimator(compute, settings_read, smallest_group=1)
+    formula = _with_user_function(partial(_advantages_of_function, name, value, settings_read), value)
+    return AdvantageEstimator(formula, settings_read, smallest_group=1)
 
 
 def user_function(setting: str, name: str) -> Callable | None:
     """Return the user's function that was registered under this name; None for an entry of the package."""
-    entry = TABLES[setting][name]
-    function = entry.surrogate if setting == "loss_type" else entry.compute
+    entry = FORMULA_TABLES[setting][name]
+    function = entry.surrogate if setting == "loss_type" else entry.formula
     function = getattr(function, "user_function", function)
     module = getattr(function, "__module__", None) or ""
     return None if module.startswith("grpo_lab.") else function
@@ -159,18 +160,13 @@ def _advantages_of_function(
     name: str, function: Callable, settings_read: tuple[str, ...], batch: RewardBatch, config: Any
 ) -> Tensor:
     settings = {setting_name: getattr(config, setting_name) for setting_name in settings_read}
-    compute = partial(_checked_advantages, name, function, settings)
-    return advantages_where_rewarded(compute, batch.has_reward, batch.rewards)
-
-
-def _checked_advantages(name: str, function: Callable, settings: dict[str, Any], rewards: Tensor) -> Tensor:
-    values = _call("advantage", name, function, rewards=rewards, **settings)
-    if getattr(values, "shape", None) != rewards.shape:
-        expected = f"expected a tensor of shape {tuple(rewards.shape)}, that of the rewards"
+    values = _call("advantage", name, function, rewards=batch.rewards, **settings)
+    if getattr(values, "shape", None) != batch.rewards.shape:
+        expected = f"expected a tensor of shape {tuple(batch.rewards.shape)}, that of the rewards"
         _raise_wrong_shape("advantage", name, values, expected)
     if not values.isfinite().all():
         raise RunError(f"advantage {name!r}", problem="returned NaN or infinite values; expected finite ones")
-    return values.detach().to(rewards.dtype)
+    return values.detach().to(batch.rewards.dtype)
 
 
 def _call(kind: str, formula: str, function: Callable, /, *arguments: Any, **named_arguments: Any) -> Any:

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_lab.base import Parser, command, writable_folder
-from grpo_lab.base.checks import InputError, InputPackageError, check_choice
+from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.course import release
+from grpo_lab.course.assignments import ASSIGNMENTS, find_assignment
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.exercises import all_exercises
 from grpo_lab.course.grading.command import grade_class
@@ -17,7 +18,9 @@ from grpo_lab.course.grading.totals import write_totals
 from grpo_lab.course.release.gradescope import export_gradescope
 from grpo_lab.course.variant import VARIANTS, ClassKey, key_text
 
-DRAW_SECRET = "drawn"  # the value of `--variant` when it is given without a secret
+
+class DrawnSecret(str):
+    """The secret of a class for which `--variant` is given without one: it is drawn when the option is read."""
 
 
 @command("grpo_lab.course")
@@ -43,16 +46,12 @@ def write_assignments(folder: Path) -> int:
     return _print_paths(release.build(folder))
 
 
-def release_assignments(
-    folder: Path, assignment: str | None, lang: str, variant: str | None, variants: Path | None
-) -> int:
+def release_assignments(folder: Path, number: str | None, lang: str, variant: str | None, variants: Path | None) -> int:
     if lang != "en" and find_spec("babel") is None:
         raise InputPackageError("lang", lang, 'babel is not installed; pip install "grpo-lab[chinese]"')
-    is_new_secret = variant == DRAW_SECRET
-    secret = secrets.token_hex(8) if is_new_secret else variant
-    _print_paths(release.release(folder, assignment, _class_key(secret, variants), lang))
-    if is_new_secret:
-        print(f"The secret of this class is {secret}: keep it, and give it to grade with --variant {secret}")
+    _print_paths(release.release(folder, number, _class_key(variant, variants), lang))
+    if isinstance(variant, DrawnSecret):
+        print(f"The secret of this class is {variant}: keep it, and give it to grade with --variant {variant}")
     return 0
 
 
@@ -68,11 +67,10 @@ def grade_folder(folder: Path, variant: str | None, variants: Path | None, lang:
     return grade_class(folder, key=_class_key(variant, variants), **options)
 
 
-def print_key(assignment: str | None, variant: str, variants: Path | None) -> int:
-    if assignment is not None:
-        check_choice("assignment", assignment, list(release.TITLES))
+def print_key(number: str | None, variant: str, variants: Path | None) -> int:
+    assignments = list(ASSIGNMENTS.values()) if number is None else [find_assignment(number)]
     key = _key(variant, variants)
-    texts = [key_text(key, number) for number in release.TITLES if assignment in (None, number)]
+    texts = [key_text(key, assignment.number) for assignment in assignments]
     print("\n\n".join(text for text in texts if text))
     return 0
 
@@ -93,10 +91,10 @@ def _key(secret: str, file: Path | None) -> ClassKey:
 
 
 def export_to_gradescope(
-    folder: Path, seed: int | None, assignment: str | None, variant: str | None, variants: Path | None
+    folder: Path, seed: int | None, number: str | None, variant: str | None, variants: Path | None
 ) -> int:
     seed = fresh_seed(seed)
-    print(export_gradescope(folder, seed, assignment, _class_key(variant, variants)))
+    print(export_gradescope(folder, seed, number, _class_key(variant, variants)))
     print(f"upload it as the autograder of an assignment; hidden inputs with seed {seed}")
     return 0
 
@@ -124,7 +122,7 @@ def _parser() -> Parser:
     _add_release_options(add("release", release_assignments, "Write the students' folder: assignments and a README."))
     _add_grade_options(add("grade", grade_folder, GRADE_DESCRIPTION))
     key_options = add("key", print_key, "For the teacher: the formulas of a class, and the right functions.")
-    key_options.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
+    key_options.add_argument("--assignment", dest="number", metavar="NN", help="number, such as 05 (default: all)")
     _add_variant_options(key_options, SECRET_HELP, required=True)
     totals_options = add("totals", write_totals, "One table over assignments, from the folders that `grade` wrote.")
     totals_options.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder with grades.json")
@@ -135,18 +133,23 @@ def _parser() -> Parser:
 
 def _add_release_options(parser: Parser) -> None:
     parser.add_argument("folder", type=writable_folder, metavar="DIR", help="a new or empty folder")
-    parser.add_argument("--assignment", metavar="NN", help="number, such as 05 (default: all)")
+    parser.add_argument("--assignment", dest="number", metavar="NN", help="number, such as 05 (default: all)")
     lang_help = "language of the texts (default en); code is in English"
     parser.add_argument("--lang", choices=("en", "zh_CN"), default="en", help=lang_help)
     secret_help = "draw other formulas for this class; without SECRET, one is made up and printed"
-    _add_variant_options(parser, secret_help, nargs="?", const=DRAW_SECRET)
+    _add_variant_options(parser, secret_help, nargs="?", const=DrawnSecret(secrets.token_hex(8)))
 
 
 def _add_grade_options(parser: Parser) -> None:
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="one folder, notebook or zip per student; or a class as a zip")
     option("--output", type=writable_folder, help="folder for the results (default: DIR-grades, next to DIR)")
-    option("--assignment", metavar="NN", help="number, such as 02 (default: what most of the class handed in)")
+    option(
+        "--assignment",
+        dest="number",
+        metavar="NN",
+        help="number, such as 02 (default: what most of the class handed in)",
+    )
     option("--seed", type=int, help="seed of the fresh inputs, not 0; drawn if left out, and reported")
     option("--jobs", type=int, default=1, help="notebooks at the same time (default 1)")
     option("--time-limit", type=float, default=30.0, help="seconds for a cell or a function (default 30)")
@@ -160,7 +163,7 @@ def _add_export_options(parser: Parser) -> None:
     seed_help = "seed of the inputs that students have not seen; drawn if left out"
     parser.add_argument("--seed", type=int, help=seed_help)
     assignment_help = "number, such as 02: a notebook for another assignment earns nothing"
-    parser.add_argument("--assignment", metavar="NN", help=assignment_help)
+    parser.add_argument("--assignment", dest="number", metavar="NN", help=assignment_help)
     _add_variant_options(parser, SECRET_HELP)
 
 

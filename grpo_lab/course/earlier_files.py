@@ -8,6 +8,8 @@ from typing import Any
 
 # The names under which earlier versions stored a field, by the name of the field.
 EARLIER_NAMES = {
+    "assignment_stem": "assignment",
+    "submissions": "students",
     "failed_cells": "cells",
     "class_fingerprint": "of_class",
     "folded_parts": "folded",

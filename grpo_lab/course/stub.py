@@ -10,6 +10,7 @@ import inspect
 import re
 from functools import cache
 from itertools import takewhile
+from typing import NamedTuple
 
 from grpo_lab.base.cell_code import Function, functions_of_cell, parse_cell
 from grpo_lab.course.changed_source import source_of
@@ -29,9 +30,9 @@ def stub_source(exercise: Exercise) -> str:
 
 def stub_head(exercise: Exercise) -> str:
     """Return the head of a stub: signature, docstring and the checks of the arguments."""
-    lines, node, body_start = _split_source(exercise)
-    head = lines[node.lineno - 1 : body_start]
-    if body_start > _docstring_end(node):
+    source = _split_source(exercise)
+    head = source.lines[source.function.lineno - 1 : source.body_start]
+    if source.body_start > _docstring_end(source.function):
         head.append(f"    {YOUR_LINES}\n")
     return "".join(head)
 
@@ -71,9 +72,9 @@ def solution_body(exercise: Exercise) -> str:
 
 
 def _body(exercise: Exercise, changes: dict[str, str]) -> str:
-    lines, _, body_start = _split_source(exercise)
-    changed_lines = with_lines("".join(lines), changes).splitlines(keepends=True)
-    return without_markers("".join(changed_lines[body_start:]))
+    source = _split_source(exercise)
+    changed_lines = with_lines("".join(source.lines), changes).splitlines(keepends=True)
+    return without_markers("".join(changed_lines[source.body_start :]))
 
 
 def imports_of(exercise: Exercise, source: str) -> tuple[str, ...]:
@@ -125,11 +126,26 @@ def _is_given(statement: ast.stmt) -> bool:
     return is_check(statement) and not any(name.startswith("_") for name in names)
 
 
-def _split_source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef, int]:
-    """Return the lines of the function, its syntax tree, and the index of the first line that students write."""
-    lines, node = _source(exercise)
-    checks = given_checks(node)
-    return lines, node, _end_line(checks[-1]) if checks else _docstring_end(node)
+class _SplitSource(NamedTuple):
+    """The source of an exercise's function.
+
+    Attributes:
+        lines: The lines with their ends.
+        function: The syntax tree.
+        body_start: The index of the first line that students write.
+    """
+
+    lines: list[str]
+    function: ast.FunctionDef
+    body_start: int
+
+
+def _split_source(exercise: Exercise) -> _SplitSource:
+    source = source_of(inspect.unwrap(exercise.function))
+    function = parsed_function(source)
+    checks = given_checks(function)
+    body_start = _end_line(checks[-1]) if checks else _docstring_end(function)
+    return _SplitSource([f"{line}\n" for line in source.splitlines()], function, body_start)
 
 
 def _docstring_end(node: ast.FunctionDef) -> int:
@@ -139,12 +155,6 @@ def _docstring_end(node: ast.FunctionDef) -> int:
 def _end_line(statement: ast.stmt) -> int:
     assert statement.end_lineno is not None  # the parser sets it
     return statement.end_lineno
-
-
-def _source(exercise: Exercise) -> tuple[list[str], ast.FunctionDef]:
-    source = source_of(inspect.unwrap(exercise.function))
-    node = parsed_function(source)
-    return [f"{line}\n" for line in source.splitlines()], node
 
 
 def _import_lines(exercise: Exercise, names: set[str]) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ import linecache
 import re
 import textwrap
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -32,8 +32,8 @@ from grpo_lab.base.checks import InputError, InputFileError, check_choice
 from grpo_lab.base.language import Phrase, _, fill, in_language
 from grpo_lab.course import exercises
 from grpo_lab.course.changed_source import function_from_source, source_of
-from grpo_lab.course.checking.outcome import expected_outcomes
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
+from grpo_lab.course.checking.run_cases import expected_outcomes
 from grpo_lab.course.exercise import Exercise, wrong_function
 from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.formulas.lines import with_lines
@@ -44,8 +44,53 @@ LESSON_MISTAKE = "formula-of-the-lesson"
 LESSON_SAYS = (
     "This is the formula of the lesson. Your class has another one: it stands above the cell, and in the docstring."
 )
-REQUIRED_KEYS = {"equation", "formula", "line", "says"}
-OPTIONAL_KEYS = {"draw", "title", "hints"}
+
+
+@dataclass(frozen=True)
+class ClassFormula:
+    """Another formula for one equation of an exercise: an entry of the file of formulas, whose keys are these fields.
+
+    Attributes:
+        equation: The tag of the equation.
+        formula: The formula in LaTeX, without its tag.
+        line: The line of code that computes it.
+        says: A sentence on the formula for the student.
+        draw: The words in the texts that stand for a number, with the numbers to draw from.
+        title: The first sentence of the docstring; "" keeps that of the lesson.
+        hints: The hints; without any, the exercise keeps those of the lesson.
+    """
+
+    equation: str
+    formula: str
+    line: str
+    says: str
+    draw: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    title: str = ""
+    hints: Sequence[str] = ()
+
+    @property
+    def sentence(self) -> Phrase:
+        """The sentence that says that the formula is not that of the lesson."""
+        return fill("**The formula of your class:** Eq. ({0}) is not that of the lesson. {1}", self.equation, self.says)
+
+    def with_number(self, word: str, number: float) -> "ClassFormula":
+        """Return the formula with a word replaced by a number wherever it occurs in the texts."""
+
+        def filled(text: str) -> str:
+            return re.sub(rf"\b{word}\b", f"{number:g}", text)
+
+        return replace(
+            self,
+            formula=filled(self.formula),
+            line=filled(self.line),
+            says=filled(self.says),
+            title=filled(self.title),
+            hints=[filled(hint) for hint in self.hints],
+        )
+
+
+REQUIRED_KEYS = {field.name for field in fields(ClassFormula)[:4]}
+OPTIONAL_KEYS = {field.name for field in fields(ClassFormula)[4:]}
 
 
 @dataclass(frozen=True)
@@ -61,13 +106,12 @@ class ClassKey:
     file: Path = VARIANTS
 
     @cached_property
-    def _entries(self) -> dict[str, list[dict[str, Any]]]:
+    def _formulas(self) -> dict[str, list[ClassFormula]]:
         return read_variants(self.file)
 
     def exercises(self, notebook: str) -> dict[str, Exercise]:
         """Return the variants of this class in a notebook, such as "05", by the name of the function."""
-        names = [name for name in exercises.NAMES.get(notebook, ()) if name in self._entries]
-        return {name: variant_of(name, self._drawn_entry(name)) for name in names}
+        return {name: variant_of(name, formula) for name, formula in self._drawn_formulas(notebook).items()}
 
     def translations(self, notebook: str, target: str) -> dict[str, str]:
         """Return the translations of the sentences about the class's formulas in a notebook, by the English sentence.
@@ -76,32 +120,36 @@ class ClassKey:
             notebook: The number of the notebook, such as "05".
             target: The language to translate to, such as "zh_CN".
         """
-        entries = (self._drawn_entry(name) for name in exercises.NAMES.get(notebook, ()) if name in self._entries)
-        return {str(sentence): in_language(sentence, target) for sentence in map(_class_sentence, entries)}
+        sentences = [formula.sentence for formula in self._drawn_formulas(notebook).values()]
+        return {str(sentence): in_language(sentence, target) for sentence in sentences}
 
     def fingerprint(self, notebook: str) -> str:
         """Return eight characters that identify the formulas of a notebook; "" if it has no variants.
 
         Classes with different formulas have different fingerprints. The secret cannot be derived from a fingerprint.
         """
-        names = exercises.NAMES.get(notebook, ())
-        formulas = {name: self._drawn_entry(name)["formula"] for name in names if name in self._entries}
-        return sha256(json.dumps(formulas).encode()).hexdigest()[:8] if formulas else ""
+        latex_by_name = {name: formula.formula for name, formula in self._drawn_formulas(notebook).items()}
+        return sha256(json.dumps(latex_by_name).encode()).hexdigest()[:8] if latex_by_name else ""
 
-    def _drawn_entry(self, name: str) -> dict[str, Any]:
-        entries = self._entries[name]
-        entry = entries[self._drawn_number(name, len(entries))]
-        for word, values in entry.get("draw", {}).items():
-            entry = with_number(entry, word, values[self._drawn_number(f"{name}/{word}", len(values))])
-        return entry
+    def _drawn_formulas(self, notebook: str) -> dict[str, ClassFormula]:
+        """Return the formulas of this class in a notebook, by the name of the function."""
+        names = exercises.NAMES.get(notebook, ())
+        return {name: self._drawn_formula(name) for name in names if name in self._formulas}
+
+    def _drawn_formula(self, name: str) -> ClassFormula:
+        formulas = self._formulas[name]
+        formula = formulas[self._drawn_number(name, len(formulas))]
+        for word, numbers in formula.draw.items():
+            formula = formula.with_number(word, numbers[self._drawn_number(f"{name}/{word}", len(numbers))])
+        return formula
 
     def _drawn_number(self, purpose: str, below: int) -> int:
         """Derive a number from 0 to `below` - 1 from the secret. Each purpose, a text, has its own number."""
         return int.from_bytes(sha256(f"{self.secret}/{purpose}".encode()).digest()) % below
 
 
-def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
-    """Read the entries of a file of variants, by the name of the function.
+def read_variants(file: Path = VARIANTS) -> dict[str, list[ClassFormula]]:
+    """Read the formulas of a file of variants, by the name of the function.
 
     Raises:
         InputError: If the file does not exist, names a function that is not an exercise, or has an entry whose form is
@@ -121,35 +169,33 @@ def read_variants(file: Path = VARIANTS) -> dict[str, list[dict[str, Any]]]:
         if not (isinstance(entries, list) and entries and all(map(_is_entry, entries))):
             expected = f"expected a list of entries with {', '.join(sorted(REQUIRED_KEYS))}"
             raise InputError("variants", name, expected)
-    return content
+    return {
+        name: [ClassFormula(**entry | {"equation": str(entry["equation"])}) for entry in entries]
+        for name, entries in content.items()
+    }
 
 
 def _is_entry(entry: Any) -> bool:
     return isinstance(entry, dict) and REQUIRED_KEYS <= entry.keys() <= REQUIRED_KEYS | OPTIONAL_KEYS
 
 
-def variant_of(name: str, entry: Mapping[str, Any]) -> Exercise:
-    """Return the exercise of this name with the formula of an entry.
+def variant_of(name: str, formula: ClassFormula) -> Exercise:
+    """Return the exercise of this name with another formula.
 
     Raises:
-        InputError: If the function has no equation with the entry's tag.
+        InputError: If the function has no equation with the formula's tag.
     """
     exercise = exercises.lesson_exercise(name)
     reference = inspect.unwrap(exercise.function)
-    source = _variant_source(source_of(reference), name, entry)
+    source = _variant_source(source_of(reference), name, formula)
     file = f"<{name}, variant {sha256(source.encode()).hexdigest()[:8]}>"
     function = function_from_source(reference, source, file)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exercise = replace(exercise, function=function, task=f"{exercise.task}\n\n{_class_sentence(entry)}")
-    return _as_variant(exercise, reference, entry.get("hints", ()))
+    exercise = replace(exercise, function=function, task=f"{exercise.task}\n\n{formula.sentence}")
+    return _as_variant(exercise, reference, formula.hints)
 
 
-def _class_sentence(entry: Mapping[str, Any]) -> Phrase:
-    values = str(entry["equation"]), entry["says"]
-    return fill("**The formula of your class:** Eq. ({0}) is not that of the lesson. {1}", *values)
-
-
-def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Any) -> Exercise:
+def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Sequence[str]) -> Exercise:
     """Return the exercise as a variant, whose one known mistake is the lesson's function.
 
     The other known mistakes are dropped, because they are changed lines of the lesson's formula.
@@ -158,37 +204,26 @@ def _as_variant(exercise: Exercise, lesson_function: Callable, hints: Any) -> Ex
     return replace(exercise, is_variant=True, mistakes=mistakes, hints=[*hints] or exercise.hints)
 
 
-def _variant_source(source: str, name: str, entry: Mapping[str, Any]) -> str:
-    """Return the source of the reference with the entry's formula in its docstring and the entry's line in its code.
+def _variant_source(source: str, name: str, formula: ClassFormula) -> str:
+    """Return the source of the reference with the formula in its docstring and the formula's line in its code.
 
     The docstring keeps its equations and its sections, such as "Args:". Its prose is removed, because it explains the
     formula of the lesson and cites its source.
     """
-    tag = str(entry["equation"])
+    tag = formula.equation
     try:
-        source = with_lines(source, {tag: entry["line"]})
+        source = with_lines(source, {tag: formula.line})
     except ValueError:
         raise InputError("equation", tag, f"expected the tag of one line of {name}") from None
     docstring = re.search(r'r"""(.*?)"""', source, re.DOTALL)
     if docstring is None:
         raise InputError("equation", tag, f"{name} has no docstring with equations")
     lines = [line.removeprefix("    ") for line in docstring[1].splitlines()]
-    lines = [rf"{entry['formula']} \tag{{{tag}}}" if rf"\tag{{{tag}}}" in line else line for line in lines]
+    lines = [rf"{formula.formula} \tag{{{tag}}}" if rf"\tag{{{tag}}}" in line else line for line in lines]
     first, *paragraphs = "\n".join(lines).split("\n\n")
     remaining = [p for p in paragraphs if r"\tag{" in p or p.startswith(("Args:", "Returns:", "Raises:"))]
-    text = textwrap.indent("\n\n".join([entry.get("title", first).strip(), *remaining]).strip(), "    ").strip()
+    text = textwrap.indent("\n\n".join([(formula.title or first).strip(), *remaining]).strip(), "    ").strip()
     return f'{source[: docstring.start()]}r"""{text}\n    """{source[docstring.end() :]}'
-
-
-def with_number(entry: Mapping[str, Any], word: str, value: Any) -> dict[str, Any]:
-    """Return the entry with a word replaced by a number wherever it occurs in the texts."""
-
-    def filled(content: Any) -> Any:
-        if isinstance(content, list):
-            return [filled(part) for part in content]
-        return re.sub(rf"\b{word}\b", f"{value:g}", content) if isinstance(content, str) else content
-
-    return {field: filled(content) for field, content in entry.items()}
 
 
 def key_text(key: ClassKey, notebook: str) -> str:

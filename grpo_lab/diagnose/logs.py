@@ -15,7 +15,10 @@ from grpo_lab.base.checks import InputError, InputFileError, InputTypeError
 from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
 
 STATE_FILE = "trainer_state.json"  # the file in which transformers' trainer saves its log
-KINDS = f"a folder of a run ({METRICS_FILE} or {STATE_FILE}), one of these files, or a list of dicts with a step each"
+EXPECTED_SOURCE = (
+    f"expected a folder of a run ({METRICS_FILE} or {STATE_FILE}), one of these files, or a list of dicts with a step "
+    "each"
+)
 
 
 class MissingMetric(LookupError):
@@ -126,7 +129,7 @@ def read_log(source, settings: dict | None = None) -> Log:
         saved_settings = {}
         name = "run"
     else:
-        raise InputTypeError("source", source, f"expected {KINDS}", problem=f"is of type {type(source).__name__}")
+        raise InputTypeError("source", source, EXPECTED_SOURCE, problem=f"is of type {type(source).__name__}")
     return Log(_by_step(rows, name), saved_settings | (settings or {}), name)
 
 
@@ -135,9 +138,9 @@ def _from_path(path: Path) -> tuple[list, dict]:
     if path.is_dir():
         return _from_folder(path)
     if not path.is_file():
-        raise InputFileError("source", path, f"expected {KINDS}", problem=f"{str(path)!r} does not exist")
+        raise InputFileError("source", path, EXPECTED_SOURCE, problem=f"{str(path)!r} does not exist")
     if path.suffix not in (".json", ".jsonl"):
-        raise InputError("source", str(path), f"expected {KINDS}")
+        raise InputError("source", str(path), EXPECTED_SOURCE)
     try:
         if path.suffix == ".jsonl":
             return [json.loads(line) for line in complete_lines(path.read_bytes())], {}

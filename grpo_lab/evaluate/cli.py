@@ -8,12 +8,13 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.base.files import write_atomically
 from grpo_lab.base.names import SETTINGS_FILE
-from grpo_lab.base.setting import check_range
+from grpo_lab.base.option import check_value
 from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS, TOOL_OPTIONS
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import add_options, read_settings
@@ -22,30 +23,42 @@ from grpo_lab.evaluate.measure import sample_records
 from grpo_lab.evaluate.metrics import evaluation_metrics
 from grpo_lab.file_trust import check_no_code_named
 from grpo_lab.rewards import reward_names
-from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTION_SPECS, TaskSpec, make_task_spec
+from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TASK_OPTIONS, TaskSpec, make_task_spec
 from grpo_lab.tasks import SPLITS, TASKS, Rows
 
 TURN_LIMITS = ("max_tool_calling_iterations", "tool_timeout")  # settings that limit the calls of tools
-# Options that this command takes over from a run.
-_OPTION_DEFAULTS = EVALUATE_OPTION_DEFAULTS | {name: SETTINGS[name].default for name in TURN_LIMITS}
+# Options that this command takes over from a run, with their defaults.
+INHERITABLE_OPTIONS = EVALUATE_OPTION_DEFAULTS | {name: SETTINGS[name].default for name in TURN_LIMITS}
 
 
 @command("grpo_lab.evaluate")
 def main(arguments: list[str] | None = None) -> None:
-    settings = vars(_parser().parse_args(arguments))
-    for option in ("n", "num_generations", "max_completion_length", "batch_size"):
-        if settings[option] is not None:
-            check_at_least(option, settings[option], 1)
-    for option in ("seed", "temperature"):
-        check_range(SETTINGS[option], settings[option])
+    options = vars(_parser().parse_args(arguments))
+    for name in ("n", "num_generations", "max_completion_length", "batch_size"):
+        if options[name] is not None:
+            check_at_least(name, options[name], 1)
+    for name in ("seed", "temperature"):
+        check_value(SETTINGS[name], options[name])
     with contextlib.redirect_stdout(sys.stderr):  # stdout carries the JSON object alone
-        result = _evaluate_model(**settings)
+        result = _evaluate_model(**options)
     line = json.dumps(result, allow_nan=False)
     rounded = json.loads(line, parse_float=lambda digits: round(float(digits), 4))
     print(json.dumps(rounded, indent=2 if sys.stdout.isatty() else None))
 
 
-def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Path | None, **settings) -> dict:
+def _evaluate_model(
+    *,
+    model: str,
+    split: str,
+    n: int | None,
+    seed: int,
+    num_generations: int,
+    max_completion_length: int | None,
+    batch_size: int | None,
+    temperature: float,
+    output: Path | None,
+    **inheritable: Any,
+) -> dict:
     """Evaluate a model with the options of the command; return the metrics with task and split.
 
     Args:
@@ -53,8 +66,10 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
         split: The split of the problems, "train" or "test".
         n: Number of problems; None takes the default number.
         seed: Seed from which problems and completions are drawn.
+        num_generations, max_completion_length, batch_size, temperature: As in `evaluate`; None takes the length of the
+            task, or the batch size for the size of the model.
         output: The file for the records of the completions; None writes none.
-        settings: The other options of the command.
+        **inheritable: The options of `INHERITABLE_OPTIONS`; None where they were not typed.
     """
     from grpo_lab.models.folders import count_parameters
     from grpo_lab.rollout.environments.factory import make_environment
@@ -62,7 +77,7 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
     from grpo_lab.trainer import evaluation
 
     has_tiny_model = is_tiny(count_parameters(model))
-    options = _with_run_settings(model, {option: settings.pop(option) for option in _OPTION_DEFAULTS})
+    options = _with_options_of_run(model, inheritable)
     turn_limits = GRPOConfig(**{name: options.pop(name) for name in TURN_LIMITS})
     tools = load_tools(options.pop("tools"))
     environment_class = load_environment_class(options.pop("environment"))
@@ -73,21 +88,22 @@ def _evaluate_model(model: str, split: str, n: int | None, seed: int, output: Pa
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=turn_limits.max_tool_calling_iterations,
-        tool_timeout=turn_limits.changed_tool_timeout,
+        tool_timeout=turn_limits.tool_timeout_override,
     )
     rows = task_spec.rows(split, n, seed)
     print(*task_spec.description_lines(rows), sep="\n")
     if not task.has_held_out:
         print(f"task {task.name}: no problem is held out; these are the ones used in training")
-    settings["max_completion_length"] = settings["max_completion_length"] or task.completion_length(has_tiny_model)
-    settings["batch_size"] = settings["batch_size"] or (512 if has_tiny_model else 64)
-    policy, tokenizer = _load_checked(model, task_spec, rows, environment, settings["max_completion_length"])
+    max_completion_length = max_completion_length or task.completion_length(has_tiny_model)
+    policy, tokenizer = _load_checked(model, task_spec, rows, environment, max_completion_length)
     reward_weights = options.get("reward_weights")
     scored = evaluation.sample_and_reward(
-        policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, seed=seed, disable_tqdm=False,
-        reward_weights=reward_weights, environment=environment, **settings,
+        policy, tokenizer, rows, reward_funcs=task_spec.reward_funcs, num_generations=num_generations,
+        max_completion_length=max_completion_length, temperature=temperature, seed=seed,
+        batch_size=batch_size or (512 if has_tiny_model else 64), disable_tqdm=False,
+        reward_weights=reward_weights, environment=environment,
     )  # fmt: skip
-    metrics = evaluation_metrics(scored, settings["num_generations"], has_reward_weights=reward_weights is not None)
+    metrics = evaluation_metrics(scored, num_generations, has_reward_weights=reward_weights is not None)
     records = sample_records(rows, scored)
     if output is not None:
         write_atomically(output, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
@@ -140,38 +156,38 @@ def _remarks(metrics: dict, task_spec: TaskSpec) -> Iterator[str]:
         yield f"there is no accuracy: {reason}; see rewards/{first}/mean"
 
 
-def _with_run_settings(model: str, typed: dict) -> dict:
-    """Complete the options that were typed with those of the run that trained the model.
+def _with_options_of_run(model: str, options: dict) -> dict:
+    """Return the options with those that were not typed (None) taken from the run that trained the model.
 
     A run is known if the model is its folder or one of its checkpoints. Its options are taken unless another task was
     typed, the weights of its rewards unless other rewards were typed, and the limits of its calls only if there are
     tools or an environment.
     """
-    explicit = {option: value for option, value in typed.items() if value is not None}
+    typed = {option: value for option, value in options.items() if value is not None}
     folder = Path(model).parent if Path(model).name.startswith("checkpoint-") else Path(model)
     run_settings = read_settings(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
-    if explicit.get("task") not in (None, run_settings.get("task")):
+    if typed.get("task") not in (None, run_settings.get("task")):
         run_settings = {}
-    if explicit.keys() & {"prompt_column", "prompt_template"}:  # either of them replaces both options of the run
+    if typed.keys() & {"prompt_column", "prompt_template"}:  # either of them replaces both options of the run
         run_settings = run_settings | {"prompt_column": None, "prompt_template": None}
     inherited = {}
-    for option, default in _OPTION_DEFAULTS.items():
-        if option not in explicit and run_settings.get(option) not in (None, default):
+    for option, default in INHERITABLE_OPTIONS.items():
+        if option not in typed and run_settings.get(option) not in (None, default):
             inherited[option] = run_settings[option]
     check_no_code_named(inherited, folder / SETTINGS_FILE)
-    if not _has_environment(_OPTION_DEFAULTS | inherited | explicit):
+    if not _has_environment(INHERITABLE_OPTIONS | inherited | typed):
         inherited = {option: value for option, value in inherited.items() if option not in TURN_LIMITS}
     if inherited:
         words = []
         for option, value in inherited.items():
             words += [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
         print(f"as in the run of {folder.as_posix()!r}: {shell_line(words)}")
-    options = _OPTION_DEFAULTS | inherited | explicit
+    completed = INHERITABLE_OPTIONS | inherited | typed
     reward_funcs = run_settings.get("reward_funcs")
-    has_rewards_of_run = explicit.get("reward_funcs", reward_funcs) == reward_funcs
+    has_rewards_of_run = typed.get("reward_funcs", reward_funcs) == reward_funcs
     if has_rewards_of_run and run_settings.get("reward_weights") is not None:
-        options["reward_weights"] = run_settings["reward_weights"]
-    return options
+        completed["reward_weights"] = run_settings["reward_weights"]
+    return completed
 
 
 def _has_environment(options: dict) -> bool:
@@ -188,7 +204,7 @@ def _parser() -> Parser:
     )
     parser = Parser(prog="python -m grpo_lab.evaluate", description=description)
     parser.add_argument("--model", required=True, help='a folder, a hub id, "tiny", "smollm2", "qwen" or "auto"')
-    add_options(parser, (TASK_OPTION_SPECS | TOOL_OPTIONS).values())
+    add_options(parser, (TASK_OPTIONS | TOOL_OPTIONS).values())
     add = parser.add_argument
     add("--split", choices=SPLITS, default="test", help='"train" for those of the training (default: %(default)s)')
     add("--n", type=int, help="number of problems (default: 1000, or as many as there are)")
@@ -197,9 +213,7 @@ def _parser() -> Parser:
     add("--max_completion_length", type=int, help="limit in tokens (default: the task's)")
     add("--batch_size", type=int, help="completions at a time (default: 512 of a tiny model, else 64)")
     add("--temperature", type=float, default=1.0, help="of the sampler (default: %(default)s)")
-    add("--max_tool_calling_iterations", type=int, metavar="N", help="limit of turns with calls (default: none)")
-    timeout_help = f"limit of a call of a tool, in seconds (default: {SETTINGS['tool_timeout'].default:g})"
-    add("--tool_timeout", type=float, metavar="X", help=timeout_help)
     output_help = "write completions with prompts, rewards and the turns of episodes, one JSON object per line"
     add("--output", type=writable_file, metavar="FILE", help=output_help)
+    add_options(parser, [SETTINGS[name] for name in TURN_LIMITS])
     return parser

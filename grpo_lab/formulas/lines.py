@@ -21,7 +21,7 @@ from types import CodeType
 from grpo_lab.formulas.source import ANCHOR, trailing_comments
 
 MARKER = re.compile(r" *# (\[[a-z]+\])$", re.MULTILINE)
-_DEFINED = ast.FunctionDef | ast.ClassDef
+_DEFINITION = ast.FunctionDef | ast.ClassDef
 _PARTS_OF_A_BODY = ast.stmt | ast.excepthandler | ast.match_case
 
 
@@ -38,7 +38,7 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
     Raises:
         ValueError: if an address matches no line, or several.
     """
-    replacements = {line_at(source, address, inside): line for address, line in lines.items()}
+    replacements = {span_at(source, address, inside): line for address, line in lines.items()}
     source_lines, comments = source.splitlines(), dict(trailing_comments(source))
     for (first, last), line in sorted(replacements.items(), reverse=True):
         first_line = source_lines[first - 1]
@@ -50,8 +50,8 @@ def with_lines(source: str, lines: Mapping[str, str], inside: str = "") -> str:
     return "\n".join(source_lines) + "\n"
 
 
-def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
-    """Return the numbers of the first and the last line at an address.
+def span_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
+    """Return the span of an address: the numbers of its first and its last line.
 
     Args:
         source: The source of a function or a module.
@@ -63,7 +63,7 @@ def line_at(source: str, address: str, inside: str = "") -> tuple[int, int]:
     """
     heads = [(s, (s.lineno, _end_of_head(s))) for s in _statements(ast.parse(source), inside)]
     if address.endswith("()"):
-        spans = [span for s, span in heads if address[:-2] in _called(s)]
+        spans = [span for s, span in heads if address[:-2] in _called_names(s)]
     else:
         spans = []
         for number, comment in trailing_comments(source):
@@ -91,18 +91,19 @@ def replaced_code(source: str, module: str, function: str) -> Iterator[None]:
     compiled = compile(source, inspect.getfile(importlib.import_module(module)), "exec", dont_inherit=True)
     target = inspect.unwrap(pkgutil.resolve_name(f"{module}:{function}"))
     original_code = target.__code__
-    target.__code__ = next(code for code in _codes(compiled) if code.co_qualname == function)
+    target.__code__ = next(code for code in _code_objects(compiled) if code.co_qualname == function)
     try:
         yield
     finally:
         target.__code__ = original_code
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _code_objects(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and those of all functions and classes that are defined inside it."""
     yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code_objects(constant)
 
 
 def without_markers(source: str) -> str:
@@ -122,18 +123,19 @@ def _address_of(comment: str) -> str:
 def _statements(tree: ast.AST, inside: str) -> list[ast.stmt]:
     """Return all statements within the function or class with the qualified name `inside`; of the whole tree for ""."""
     for name in inside.split(".") if inside else ():
-        tree = next((s for s in ast.walk(tree) if isinstance(s, _DEFINED) and s.name == name), ast.Module([], []))
-    return [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINED)]
+        tree = next((s for s in ast.walk(tree) if isinstance(s, _DEFINITION) and s.name == name), ast.Module([], []))
+    return [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not isinstance(s, _DEFINITION)]
 
 
 def _end_of_head(statement: ast.stmt) -> int:
+    """Return the number of the last line before the body of a statement; of its last line if it has no body."""
     if isinstance(statement, ast.Match):
         return statement.subject.end_lineno or statement.lineno
     body = getattr(statement, "body", None)
     return max(body[0].lineno - 1, statement.lineno) if body else statement.end_lineno or statement.lineno
 
 
-def _called(statement: ast.stmt) -> set[str]:
+def _called_names(statement: ast.stmt) -> set[str]:
     """Return the names of the functions and methods that a statement calls outside its body."""
     parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, _PARTS_OF_A_BODY)]
     calls = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]

@@ -13,6 +13,7 @@ import textwrap
 import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
 
@@ -34,6 +35,21 @@ class Equation:
     function: str  # module and qualified name of the function
 
 
+class _TaggedLine(NamedTuple):
+    """An equation as a line of a docstring states it."""
+
+    tag: str
+    latex: str
+
+
+class _AnchoredStatement(NamedTuple):
+    """A statement with an anchor, and the tag and the shape that the anchor states."""
+
+    tag: str
+    shape: str
+    statement: ast.stmt
+
+
 def read_equations(function: Callable) -> list[Equation]:
     """Return the equations of a function, each with the statement that computes it, in order.
 
@@ -44,20 +60,24 @@ def read_equations(function: Callable) -> list[Equation]:
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise InputError("function", function, "expected a function or method written in Python, with def")
     name = f"{function.__module__}.{function.__qualname__}"
-    lines, first = inspect.getsourcelines(function)
+    lines, first_lineno = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
     function_tree = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
     try:
-        tags, anchors = _tags(function_tree, source), _anchors(function_tree, source)
-        if [tag for tag, _ in tags] != [tag for tag, *_ in anchors]:
-            lists = (", ".join(f"({tag})" for tag, *_ in pairs) or "none" for pairs in (tags, anchors))
+        tagged_lines = _tagged_lines(function_tree, source)
+        anchored_statements = _anchored_statements(function_tree, source)
+        docstring_tags = [line.tag for line in tagged_lines]
+        code_tags = [anchored.tag for anchored in anchored_statements]
+        if docstring_tags != code_tags:
+            lists = (", ".join(f"({tag})" for tag in tags) or "none" for tags in (docstring_tags, code_tags))
             raise InputError("the equations are {}, and the lines of code {}".format(*lists))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     equations = []
-    for (tag, latex), (_, statement, shape) in zip(tags, anchors, strict=True):
-        code, start = _code(statement, source), statement.lineno + first - 1
-        equations.append(Equation(tag, latex, code, start, start + code.count("\n"), _assigned(statement), shape, name))
+    for (tag, latex), (_, shape, statement) in zip(tagged_lines, anchored_statements, strict=True):
+        code, start = _code_without_anchor(statement, source), statement.lineno + first_lineno - 1
+        end, names = start + code.count("\n"), _assigned_names(statement)
+        equations.append(Equation(tag, latex, code, start, end, names, shape, name))
     return equations
 
 
@@ -67,29 +87,33 @@ def trailing_comments(source: str) -> list[tuple[int, str]]:
     return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
 
 
-def _tags(node: ast.FunctionDef, source: str) -> list[tuple[str, str]]:
-    """Return the equations of the docstring, in order, as pairs of tag and LaTeX."""
-    text, literal = ast.get_docstring(node) or "", ast.get_source_segment(source, node.body[0]) or ""
+def _tagged_lines(function: ast.FunctionDef, source: str) -> list[_TaggedLine]:
+    """Return the equations of the docstring, in order."""
+    text, literal = ast.get_docstring(function) or "", ast.get_source_segment(source, function.body[0]) or ""
     if not text or r"\tag" not in literal:
         return []
     if not re.match(r"[rR]['\"]", literal):
         raise InputError(r'the docstring is not raw: write r"""...""", or \t in \tag becomes a tab')
-    tags = []
+    tagged_lines = []
     for line in text.splitlines():
         if r"\tag" not in line:
             continue
         match = TAGGED.fullmatch(line.strip())
         if match is None or r"\tag" in match["latex"]:
             raise InputError(rf"one equation per line, ending in one \tag{{n.m}}; the line is {line.strip()!r}")
-        tags.append((match["tag"], match["latex"]))
-    return tags
+        tagged_lines.append(_TaggedLine(match["tag"], match["latex"]))
+    return tagged_lines
 
 
-def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, str]]:
-    """Return the anchored statements in the order of the code, each with the tag and the shape from its anchor."""
-    kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign)
-    statements = [s for s in ast.walk(node) if isinstance(s, ast.Return) or (isinstance(s, kinds) and _assigned(s))]
-    anchors: list[tuple[str, ast.stmt, str]] = []
+def _anchored_statements(function: ast.FunctionDef, source: str) -> list[_AnchoredStatement]:
+    """Return the statements that have an anchor, in the order of the code."""
+    assignments = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+    statements = [
+        statement
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Return) or (isinstance(statement, assignments) and _assigned_names(statement))
+    ]
+    anchored_statements: list[_AnchoredStatement] = []
     for line, comment in trailing_comments(source):
         match = ANCHOR.fullmatch(comment)
         if not match:
@@ -100,19 +124,19 @@ def _anchors(node: ast.FunctionDef, source: str) -> list[tuple[str, ast.stmt, st
         candidates = [s for s in statements if line in (s.lineno, s.end_lineno)]
         if not candidates:
             raise InputError(f"anchor ({tag}) is on neither an assignment to variables nor a return")
-        if any(candidates[-1] is statement for _, statement, _ in anchors):
+        if any(candidates[-1] is anchored.statement for anchored in anchored_statements):
             raise InputError(f"anchor ({tag}) is on a statement that already has one; one equation, one line")
-        anchors.append((tag, candidates[-1], " ".join(match["shape"].split())))
-    return anchors
+        anchored_statements.append(_AnchoredStatement(tag, " ".join(match["shape"].split()), candidates[-1]))
+    return anchored_statements
 
 
-def _code(statement: ast.stmt, source: str) -> str:
+def _code_without_anchor(statement: ast.stmt, source: str) -> str:
     """Return the source of a statement without its anchor."""
     block = source.splitlines()[statement.lineno - 1 : statement.end_lineno]
     return textwrap.dedent("\n".join(re.sub(rf"\s*{ANCHOR.pattern}\s*$", "", line) for line in block))
 
 
-def _assigned(statement: ast.stmt) -> tuple[str, ...]:
+def _assigned_names(statement: ast.stmt) -> tuple[str, ...]:
     """Return the variables that an assignment such as `x = ...`, `x += ...` or `x, y = ...` binds."""
     targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
     variables = [variable for target in targets for variable in getattr(target, "elts", [target])]

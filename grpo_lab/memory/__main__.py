@@ -5,12 +5,12 @@ import sys
 
 from transformers import AutoConfig, AutoTokenizer
 
-from grpo_lab.base import command
+from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_positive
 from grpo_lab.base.display import GIB
 from grpo_lab.command_options import COMMAND_OPTIONS, TOOL_OPTIONS
-from grpo_lab.config import GRPOConfig
-from grpo_lab.config.arguments import add_options, settings_parser
+from grpo_lab.config import SETTINGS, GRPOConfig
+from grpo_lab.config.arguments import add_options
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
 from grpo_lab.memory.planning import choose_candidate, plan_memory
@@ -76,14 +76,19 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = settings_parser("grpo_lab.memory", PLANNED_SETTINGS)
-    parser.description = "What a run will take of a GPU's memory, and what to turn down where it does not fit."
+    parser = Parser(
+        prog="python -m grpo_lab.memory",
+        usage="%(prog)s [options]",
+        description="What a run will take of a GPU's memory, and what to turn down where it does not fit.",
+        argument_default=argparse.SUPPRESS,
+    )
     model_help = (
         f"{', '.join(SHAPES)}, which are known here; or a folder or a hub id on this machine (default: %(default)s)"
     )
     parser.add_argument("--model", default="qwen2", help=model_help)
     options = ("task", "chat_template", *TOOL_OPTIONS, *DATA_OPTION_NAMES)
     add_options(parser, [COMMAND_OPTIONS[name] for name in options])
+    add_options(parser, [spec for spec in SETTINGS.values() if spec.name in PLANNED_SETTINGS])
     parser.set_defaults(task=SUMS, chat_template=MODEL_TEMPLATE)
     precision_help = "(default: the first that fits: fp32-master, bf16; fp32 if the model is tiny)"
     parser.add_argument("--precision", default=None, choices=PRECISIONS, help=precision_help)

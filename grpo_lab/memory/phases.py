@@ -15,8 +15,8 @@ from grpo_lab.memory import formulas
 from grpo_lab.models.shapes import ModelShape
 from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS
 from grpo_lab.rollout.decoding.graph_decoder import fixed_columns
-from grpo_lab.rollout.forward.attention import aligned_columns
 from grpo_lab.rollout.forward.long_rows import BY_ROW, LONGEST_MASKED, kernel_of_long_rows, key_copies
+from grpo_lab.rollout.forward.masked_rows import aligned_columns
 from grpo_lab.rollout.forward.model_logprobs import adds_head_gradient_in_place, head_chunk_tokens
 from grpo_lab.trainer.optim.adamw_8bit import PIECE_SIZE
 
@@ -335,8 +335,8 @@ def optimizer_snapshots(sizes: RunSizes) -> list[BytesByPart]:
     return [{"gradients": sizes.gradient_bytes, "Adam at work": working_memory}]
 
 
-# Functions that return the snapshots of each phase, by its name.
-PHASES = {
+# The function that returns the snapshots of each phase, by the name of the phase.
+SNAPSHOTS_BY_PHASE = {
     "rollout": rollout_snapshots,
     "logprobs": logprob_snapshots,
     "update": update_snapshots,

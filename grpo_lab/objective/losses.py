@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.base.setting import check_range, setting, setting_specs
+from grpo_lab.base.option import check_value, option, option_specs
 from grpo_lab.objective.surrogates import (
     check_clip_range,
     cispo_surrogate,
@@ -28,23 +28,23 @@ DIVISORS = ("completion_tokens", "completions", "max_completion_length", "microb
 class LossSettings:
     """The settings of the losses, under TRL's names; each is a field of `GRPOConfig` and an option of the commands."""
 
-    epsilon: float = setting(0.2, "lower clip range: ratios below 1 - epsilon are clipped", at_least=0, at_most=1)
-    epsilon_high: float | None = setting(
+    epsilon: float = option(0.2, "lower clip range: ratios below 1 - epsilon are clipped", at_least=0, at_most=1)
+    epsilon_high: float | None = option(
         None, 'upper clip range (none: epsilon); for "cispo" the largest importance weight, such as 5.0', at_least=0
     )
-    delta: float | None = setting(
+    delta: float | None = option(
         None,
         "upper bound of the unclipped ratio (two-sided clipping), above 1 + epsilon_high (none: no bound)",
         above=1,
     )
-    sapo_temperature_pos: float = setting(1.0, "temperature of SAPO's sigmoid gate for positive advantages", above=0)
-    sapo_temperature_neg: float = setting(1.05, "temperature of SAPO's sigmoid gate for the other advantages", above=0)
-    vespo_k_pos: float = setting(2.0, "exponent k of VESPO's sequence weight for advantages of at least 0", at_least=0)
-    vespo_lambda_pos: float = setting(
+    sapo_temperature_pos: float = option(1.0, "temperature of SAPO's sigmoid gate for positive advantages", above=0)
+    sapo_temperature_neg: float = option(1.05, "temperature of SAPO's sigmoid gate for the other advantages", above=0)
+    vespo_k_pos: float = option(2.0, "exponent k of VESPO's sequence weight for advantages of at least 0", at_least=0)
+    vespo_lambda_pos: float = option(
         3.0, "decay lambda of VESPO's sequence weight for advantages of at least 0", at_least=MIN_LAMBDA
     )
-    vespo_k_neg: float = setting(3.0, "exponent k of VESPO's sequence weight for negative advantages", at_least=0)
-    vespo_lambda_neg: float = setting(
+    vespo_k_neg: float = option(3.0, "exponent k of VESPO's sequence weight for negative advantages", at_least=0)
+    vespo_lambda_neg: float = option(
         2.0, "decay lambda of VESPO's sequence weight for negative advantages", at_least=MIN_LAMBDA
     )
 
@@ -187,7 +187,7 @@ LOSSES = {
 LOSS_TYPES = tuple(LOSSES)
 
 
-LOSS_SETTING_SPECS = setting_specs(LossSettings)
+LOSS_SETTING_SPECS = option_specs(LossSettings)
 
 
 def divides_by_update_tokens(loss_type: str) -> bool:
@@ -200,4 +200,4 @@ def check_ranges(loss: Loss, settings: LossSettings) -> None:
     """Raise InputError for the first setting that this loss reads and that is out of its range."""
     for name, spec in LOSS_SETTING_SPECS.items():
         if name in loss.reads:
-            check_range(spec, getattr(settings, name), allow_infinity=True)
+            check_value(spec, getattr(settings, name), allow_infinity=True)

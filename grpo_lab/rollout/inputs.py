@@ -29,3 +29,6 @@ class LogprobInputs(NamedTuple):
     completion_ids: Int[Tensor, "B T"]  # padded on the right
     mask: Bool[Tensor, "B T"]  # True at tokens of the completions, False at padding
     prompt_of_row: Int[Tensor, " B"]  # index of the prompt that a row answers
+
+    def to(self, device: torch.device | str) -> "LogprobInputs":
+        return LogprobInputs(*(tensor.to(device) for tensor in self))

@@ -23,6 +23,7 @@ class DataOptions:
     dataset_config: str | None = option(
         None,
         "configuration of a hub data set, or a folder in the folder",
+        group="data of your own",
         named_code=NamedCode.NOTHING,
         passed_to_evaluate=True,
     )
@@ -146,6 +147,6 @@ class DataOptions:
                 raise InputError(name, value, f"leave it out: {reason}")
 
 
-DATA_OPTIONS = option_specs(DataOptions, group="data of your own")
+DATA_OPTIONS = option_specs(DataOptions)
 DATA_OPTION_NAMES = tuple(DATA_OPTIONS)
 DEFAULT_DATA_OPTIONS = DataOptions()

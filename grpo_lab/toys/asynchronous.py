@@ -268,7 +268,7 @@ def peak_seconds(
         The seconds of sampling, and those of the log-probabilities and the update together.
     """
     rows = lengths.view(num_gpus // replica.num_gpus, -1)
-    sampling = decoding_seconds(rows, prompt_length, *replica, gpu=gpu).max().item()
+    sampling = decoding_seconds(rows, prompt_length, **replica._asdict(), gpu=gpu).max().item()
     tokens = float(lengths.sum()) + prompt_length * len(lengths)
     flops = step_flops(replica.num_parameters, tokens)
     return sampling, (flops["logprobs"] + flops["update"]) / (num_gpus * gpu.flops)

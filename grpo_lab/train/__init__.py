@@ -1,7 +1,9 @@
 """The command `grpo-lab train`: train a policy on a task of the course or your own.
 
-`options` reads the options, `plan` makes the plan of a run, and `cli` calls both and trains the model. The function
-that trains is `grpo_lab.trainer.train`. Notebook 07 trains the tiny model on the task "sums".
+The modules stand in the way of a run: `options` reads what was typed, `plan` looks up what the options name, `checks`
+checks the plan before weights are loaded, and one of the `engines` loads the model and trains it. `cli` calls them in
+this order, and `dry_run` reports on a plan that is not carried out. A script needs none of them: it calls
+`grpo_lab.trainer.train`. Notebook 07 trains the tiny model on the task "sums".
 """
 
 from grpo_lab.train.cli import main

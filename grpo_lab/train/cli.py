@@ -15,15 +15,16 @@ from grpo_lab.file_trust import options_naming_code
 from grpo_lab.tasks.data_options import DATA_OPTION_NAMES
 from grpo_lab.train.options import read_options_and_changes
 from grpo_lab.train.plan import RunPlan, make_plan
-from grpo_lab.train.processes import process_set_up
+from grpo_lab.train.processes import set_up_process
+from grpo_lab.train.trl.settings import Difference
 
 
 @command("grpo_lab.train")
 def main(arguments: list[str] | None = None) -> int | None:
     """Train a model as the arguments say; with `--dry_run`, report the plan and its problems instead."""
     # Before the options are read: reading a file for TRL prints, and only one process may print.
-    with process_set_up():
-        options, changes = read_options_and_changes(arguments)
+    with set_up_process():
+        options, changed_settings = read_options_and_changes(arguments)
         is_dry_run = options.pop("dry_run", False)
         from grpo_lab.train.checks import checks_of_plan
         from grpo_lab.train.dry_run import report_dry_run, report_invalid_options
@@ -35,10 +36,10 @@ def main(arguments: list[str] | None = None) -> int | None:
                 return report_invalid_options(error)
             raise
         if is_dry_run:
-            return report_dry_run(plan, _opening_lines(plan, changes))
+            return report_dry_run(plan, _opening_lines(plan, changed_settings))
         for check in checks_of_plan(plan):
             check.function()
-        print(*_opening_lines(plan, changes), sep="\n")
+        print(*_opening_lines(plan, changed_settings), sep="\n")
         _train(plan)
     return None
 
@@ -50,7 +51,7 @@ def _train(plan: RunPlan) -> None:
     plan, memory_lines = plan.fitted_to_memory()
     if memory_lines:
         print(*memory_lines, sep="\n")
-    model, tokenizer = plan.engine.load(plan.options["model"], plan.precision)
+    model, tokenizer = plan.engine.load(plan.options["model"], plan.loading_precision)
     one_thread_if_tiny(model)
     with _naming_the_resuming_command(plan):
         inputs = replace(plan.inputs, model=model, tokenizer=tokenizer)
@@ -58,13 +59,13 @@ def _train(plan: RunPlan) -> None:
     print(*_closing_lines(history, plan), sep="\n")
 
 
-def _opening_lines(plan: RunPlan, changes: dict[str, tuple]) -> Iterator[str]:
+def _opening_lines(plan: RunPlan, changed_settings: dict[str, Difference]) -> Iterator[str]:
     """Yield the description of the plan, and how its engine differs from our own loop.
 
-    changes: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
+    changed_settings: The settings that the engine replaces or drops, as `read_options_and_changes` returns them.
     """
     yield from plan.description_lines()
-    yield from plan.engine.differences(plan.config, changes)
+    yield from plan.engine.difference_lines(plan.config, changed_settings)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.commands import user_error_lines
 from grpo_lab.base.language import counted
 from grpo_lab.config.precision import pick_precision
-from grpo_lab.memory.planning import plan_memory
-from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
+from grpo_lab.memory.planning import plan_run_memory
+from grpo_lab.rollout.prompting.prompts import encode_prompt
 from grpo_lab.rollout.prompting.templates import render_prompt
 from grpo_lab.train.checks import checks_of_plan
 from grpo_lab.train.plan import RunPlan
@@ -54,41 +54,46 @@ def dry_run_lines(plan: RunPlan) -> Iterator[str]:
 
     The plan is fitted to memory as at the start of the run.
     """
-    precision = plan.precision
     plan, fitting_lines = plan.fitted_to_memory()
-    device, rows, config, tokenizer = plan.device, plan.rows, plan.config, plan.tokenizer
-    environment = plan.environment
-    schemas = None if environment is None else environment.schemas
-    is_planned_for_gpu = device.type == "cuda" and bool(fitting_lines)
-    if not is_planned_for_gpu:
+    if plan.device.type == "cuda" and fitting_lines:  # they say what the memory is, or why it is not planned
+        yield _steps_line(plan)
         yield from fitting_lines
-    yield (
+    else:
+        yield from fitting_lines
+        yield _steps_line(plan)
+        yield _planned_memory(plan)
+    yield from _prompt_lines(plan)
+
+
+def _steps_line(plan: RunPlan) -> str:
+    """Return a line on the steps of a run, their updates and micro-batches, and the folder."""
+    config = plan.config
+    return (
         f"{config.max_steps:,} steps of {config.prompts_per_step} problems x {config.num_generations} completions, "
         f"{counted(config.updates_per_step, 'update')} each, {config.microbatch_size} completions at a time; "
         f"to {config.output_dir}"
     )
-    if is_planned_for_gpu:
-        yield from fitting_lines
-    elif plan.reason_memory_not_planned is not None:
-        yield plan.reason_memory_not_planned
-    else:
-        loaded_precision = pick_precision(device, plan.num_parameters, precision)
-        try:
-            yield str(
-                plan_memory(
-                    plan.model_config,
-                    config,
-                    prompt_length=longest_prompt(tokenizer, rows, schemas),
-                    precision=loaded_precision.name,
-                    device_type=device.type,
-                    has_environment=plan.environment is not None,
-                )
-            )
-        except InputError as error:  # the run can train an architecture whose memory cannot be planned
-            yield f"memory: not planned, since {error}"
-    prompt = rows[0]["prompt"]
+
+
+def _planned_memory(plan: RunPlan) -> str:
+    """Return a table of the memory of a run by phase, or a line that says why it is not planned."""
+    if plan.reason_memory_not_planned is not None:
+        return plan.reason_memory_not_planned
+    loading_precision = pick_precision(plan.device, plan.num_parameters, plan.loading_precision)
+    try:
+        memory_plan = plan_run_memory(plan.inputs, loading_precision.name, plan.device.type)
+    except InputError as error:  # the run can train an architecture whose memory cannot be planned
+        return f"memory: not planned, since {error}"
+    return str(memory_plan)
+
+
+def _prompt_lines(plan: RunPlan) -> Iterator[str]:
+    """Yield the first prompt as the model sees it, with its tools, and its length in tokens."""
+    tokenizer, environment = plan.inputs.tokenizer, plan.inputs.environment
+    prompt = plan.inputs.dataset[0]["prompt"]
+    schemas = None if environment is None else environment.schemas
     has_instances = environment is not None and environment.has_instances
     appended_later = ", to which reset may append" * has_instances
-    tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
-    yield f"the first prompt as the model sees it{appended_later}, {tokens} tokens:"
+    num_tokens = len(encode_prompt(tokenizer, prompt, tools=schemas))
+    yield f"the first prompt as the model sees it{appended_later}, {num_tokens} tokens:"
     yield from (f"  {line}" for line in render_prompt(tokenizer, prompt, tools=schemas).splitlines())

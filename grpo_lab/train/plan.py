@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grpo_lab.base.checks import InputError, check_between, check_positive
-from grpo_lab.command_options import STEP_SETTING_OF_OPTION
+from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import check_value
+from grpo_lab.command_options import RUN_OPTIONS, STEP_SETTING_OF_OPTION
 from grpo_lab.config import SETTINGS, GRPOConfig, user_formulas
 from grpo_lab.config.defaults import default_settings, describe_defaults, is_tiny
 from grpo_lab.task_spec import TASK_OPTION_DEFAULTS, TaskSpec, make_task_spec
@@ -19,9 +20,6 @@ from grpo_lab.train.engines.engine import Engine
 from grpo_lab.train.engines.factory import make_engine
 
 if TYPE_CHECKING:  # needs transformers
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase
-
-    from grpo_lab.rollout.environments.environment import Environment
     from grpo_lab.trainer.run.inputs import RunInputs
 
 TASK_SPEC_ARGUMENTS = (*TASK_OPTION_DEFAULTS, "reward_weights")  # the arguments of `make_task_spec`
@@ -34,32 +32,27 @@ class RunPlan:
 
     options: The options of the command, as `read_options_and_changes` returns them.
     task_spec: The task, its rewards and its system prompt.
-    config: The whole configuration of the run.
+    inputs: The inputs of the run, with a `ModelWithoutWeights` in place of the model.
     defaults: The settings of `config` that were not given, as `default_settings` chose them.
     engine: The engine that trains, this package's own loop or TRL's trainer.
-    environment: The environment of the tools, of the environment class or of the task; None without one.
     device: The device that the model is trained on.
     num_parameters: Number of parameters of the model.
-    model_config: The configuration of the model.
-    tokenizer: The tokenizer of the model.
-    rows: The problems to train on.
-    eval_rows: The held-out problems of the evaluations during the run; None if there are no evaluations.
     step_notes: Lines for the user on the number of steps and on the evaluation.
     """
 
     options: dict
     task_spec: TaskSpec
-    config: GRPOConfig
+    inputs: "RunInputs"
     defaults: dict
     engine: Engine
-    environment: "Environment | None"
     device: torch.device
     num_parameters: int
-    model_config: "PretrainedConfig"
-    tokenizer: "PreTrainedTokenizerBase"
-    rows: Rows
-    eval_rows: Rows | None
     step_notes: list[str]
+
+    @property
+    def config(self) -> GRPOConfig:
+        """The whole configuration of the run."""
+        return self.inputs.config
 
     @property
     def has_tiny_model(self) -> bool:
@@ -72,24 +65,13 @@ class RunPlan:
         return {name: value for name, value in self.options.items() if name not in (*SETTINGS, *STEP_SETTING_OF_OPTION)}
 
     @property
-    def precision(self) -> str | None:
+    def loading_precision(self) -> str | None:
         """The precision to load the model in; None for the default of `load_policy`."""
-        return self.engine.precision(self.config, self.device, self.num_parameters)
-
-    @property
-    def inputs(self) -> "RunInputs":
-        """The inputs of the run, with a `ModelWithoutWeights` in place of the model."""
-        from grpo_lab.models.without_weights import ModelWithoutWeights
-        from grpo_lab.trainer.run.inputs import RunInputs
-
-        return RunInputs(
-            ModelWithoutWeights(self.model_config), self.tokenizer, self.rows, self.task_spec.reward_funcs, self.config,
-            self.eval_rows, self.environment,
-        )  # fmt: skip
+        return self.engine.loading_precision(self.config, self.device, self.num_parameters)
 
     def description_lines(self) -> list[str]:
         """Return lines on the plan, the task, its rewards and the default settings."""
-        task_lines = self.task_spec.description_lines(self.rows)
+        task_lines = self.task_spec.description_lines(self.inputs.dataset)
         return [*self.step_notes, *task_lines, describe_defaults(self.defaults, self.num_parameters)]
 
     @property
@@ -99,7 +81,7 @@ class RunPlan:
 
         if self.engine.lora is not None:
             return LORA_NOT_PLANNED
-        return None if self.engine.can_fit_memory else OTHER_ENGINE_NOT_PLANNED
+        return None if self.engine.plans_memory else OTHER_ENGINE_NOT_PLANNED
 
     def fitted_to_memory(self) -> tuple["RunPlan", list[str]]:
         """Return the plan with settings that fit into memory, and lines for the user on what was chosen.
@@ -113,10 +95,8 @@ class RunPlan:
             return self, []
         if (reason := self.reason_memory_not_planned) is not None:
             return self, [reason] if self.device.type == "cuda" else []
-        config, lines = fit_to_memory(
-            self.model_config, self.tokenizer, self.rows, self.config, self.device, self.options, self.environment
-        )
-        return replace(self, config=config), lines
+        config, lines = fit_to_memory(self.inputs, self.device, fixed_settings=self.options)
+        return replace(self, inputs=replace(self.inputs, config=config)), lines
 
 
 def make_plan(options: dict) -> RunPlan:
@@ -126,46 +106,66 @@ def make_plan(options: dict) -> RunPlan:
     """
     from grpo_lab.models import pick_device
     from grpo_lab.models.folders import count_parameters
-    from grpo_lab.models.without_weights import load_config_and_tokenizer
+    from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
     from grpo_lab.rollout.environments.factory import make_environment
     from grpo_lab.rollout.environments.tools.named import load_environment_class, load_tools
+    from grpo_lab.trainer.run.inputs import RunInputs
 
     engine = make_engine(options)
     tools = load_tools(options.get("tools"))
     environment_class = load_environment_class(options.get("environment"))
     device = pick_device()
     num_parameters = count_parameters(options["model"], device.type)
-    task_spec, config, defaults = make_task_and_config(options, num_parameters, device.type)
-    rows = task_spec.rows("train", None, config.seed)
-    config = convert_to_steps(config, options, len(rows))
+    task_and_config = make_task_and_config(options, num_parameters, device.type)
+    task_spec = task_and_config.task_spec
+    rows = task_spec.rows("train", None, task_and_config.config.seed)
+    config = convert_to_steps(task_and_config.config, options, len(rows))
     environment = make_environment(
         task_spec.task,
         tools=tools,
         environment_factory=environment_class,
         max_tool_calling_iterations=config.max_tool_calling_iterations,
-        tool_timeout=config.changed_tool_timeout,
+        tool_timeout=config.tool_timeout_override,
     )
     eval_rows = _eval_rows(task_spec, config)
     model_config, tokenizer = load_config_and_tokenizer(options["model"], device.type)
+    inputs = RunInputs(
+        model=ModelWithoutWeights(model_config),
+        tokenizer=tokenizer,
+        dataset=rows,
+        reward_funcs=task_spec.reward_funcs,
+        config=config,
+        eval_dataset=eval_rows,
+        environment=environment,
+    )
     return RunPlan(
         options=options,
         task_spec=task_spec,
-        config=config,
-        defaults=defaults,
+        inputs=inputs,
+        defaults=task_and_config.defaults,
         engine=engine,
-        environment=environment,
         device=device,
         num_parameters=num_parameters,
-        model_config=model_config,
-        tokenizer=tokenizer,
-        rows=rows,
-        eval_rows=eval_rows,
         step_notes=_step_notes(options, task_spec, config, len(rows)),
     )
 
 
-def make_task_and_config(options: dict, num_parameters: int, device_type: str) -> tuple[TaskSpec, GRPOConfig, dict]:
-    """Return the task with its rewards, the whole configuration, and those of its settings that are defaults.
+@dataclass(frozen=True)
+class TaskAndConfig:
+    """The task and the settings of a run, before its rows are read.
+
+    task_spec: The task, its rewards and its system prompt.
+    config: The whole configuration, except for the settings of `convert_to_steps`.
+    defaults: The settings of `config` that were not given, as `default_settings` chose them.
+    """
+
+    task_spec: TaskSpec
+    config: GRPOConfig
+    defaults: dict
+
+
+def make_task_and_config(options: dict, num_parameters: int, device_type: str) -> TaskAndConfig:
+    """Look up the task and the rewards that the options name, and fill in default settings.
 
     A loss or an advantage of the user's own is imported and added to the table of losses or advantages.
 
@@ -182,7 +182,7 @@ def make_task_and_config(options: dict, num_parameters: int, device_type: str) -
         if name in options and setting in options:
             raise InputError(name, options[name], f"leave it out, or {setting}")
     config = GRPOConfig(**(settings | defaults | {"reward_weights": task_spec.reward_weights}))
-    return task_spec, config, defaults
+    return TaskAndConfig(task_spec, config, defaults)
 
 
 def _register_user_formulas(options: dict) -> None:
@@ -190,7 +190,7 @@ def _register_user_formulas(options: dict) -> None:
 
     Their names were typed, since `check_no_code_named` refuses them in a file.
     """
-    for setting in user_formulas.TABLES:
+    for setting in user_formulas.FORMULA_TABLES:
         if user_formulas.is_user_formula(options.get(setting)):
             user_formulas.register_user_formula(setting, options[setting])
 
@@ -204,10 +204,10 @@ def convert_to_steps(config: GRPOConfig, options: dict, num_rows: int) -> GRPOCo
     """
     epochs, ratio = options.get("num_train_epochs"), options.get("warmup_ratio")
     if epochs is not None:
-        check_positive("num_train_epochs", epochs)
+        check_value(RUN_OPTIONS["num_train_epochs"], epochs)
         config = replace(config, max_steps=math.ceil(epochs * max(1, num_rows // config.prompts_per_step)))
     if ratio is not None:
-        check_between("warmup_ratio", ratio, 0, 1)
+        check_value(RUN_OPTIONS["warmup_ratio"], ratio)
         config = replace(config, warmup_steps=math.ceil(ratio * config.max_steps))
     return config
 

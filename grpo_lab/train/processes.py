@@ -19,23 +19,24 @@ GRACE_SECONDS = 10
 
 
 def world_size() -> int:
+    """Return the number of processes of the run."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
-def is_main() -> bool:
+def is_main_process() -> bool:
     """Return True in the process that prints and writes the folder of the run."""
     return int(os.environ.get("RANK", 0)) == 0
 
 
 @contextlib.contextmanager
-def process_set_up() -> Iterator[None]:
+def set_up_process() -> Iterator[None]:
     """Let each process use the GPU of its rank, and discard what processes other than the main one print."""
     if world_size() == 1:
         yield
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    if is_main():
+    if is_main_process():
         print(f"{world_size()} processes; what follows is printed by the first")
         yield
         return

@@ -12,6 +12,8 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rollout import Rollout, compute_logprobs
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
+from grpo_lab.rollout.forward.model_logprobs import TokenLogprobs
+from grpo_lab.rollout.inputs import LogprobInputs
 from grpo_lab.trainer.experience import Experience
 
 
@@ -85,9 +87,7 @@ def cheapest_order(model, rollout: Rollout, needed_rows: Bool[Tensor, " B"]) -> 
     return order[first_position[prompts].argsort(stable=True)]
 
 
-def _trimmed_logprobs(
-    model, rollout: Rollout, config: GRPOConfig
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+def _trimmed_logprobs(model, rollout: Rollout, config: GRPOConfig) -> TokenLogprobs:
     """Compute log-probabilities and entropies of all rows, without the columns that are padding in every row.
 
     T is the length of the longest completion.
@@ -95,14 +95,17 @@ def _trimmed_logprobs(
     length = int(rollout.mask.sum(-1).max())
     # All prompts have padding in the columns before this one.
     first_column = int(rollout.prompt_mask[rollout.prompt_of_row].any(0).int().argmax())
-    prompts = rollout.prompt_ids[:, first_column:], rollout.prompt_mask[:, first_column:]
-    completions = rollout.completion_ids[:, :length], rollout.mask[:, :length]
-    policy_mask = rollout.policy_mask[:, :length].to(model.device)
-    inputs = [tensor.to(model.device) for tensor in (*prompts, *completions, rollout.prompt_of_row)]
+    inputs = LogprobInputs(
+        prompt_ids=rollout.prompt_ids[:, first_column:],
+        prompt_mask=rollout.prompt_mask[:, first_column:],
+        completion_ids=rollout.completion_ids[:, :length],
+        mask=rollout.mask[:, :length],
+        prompt_of_row=rollout.prompt_of_row,
+    )
     return compute_logprobs(
         model,
-        *inputs,
+        *inputs.to(model.device),
         temperature=config.temperature,  # [temperature]
         with_entropy=config.entropy_coef != 0,
-        policy_mask=policy_mask,
+        policy_mask=rollout.policy_mask[:, :length].to(model.device),
     )

@@ -76,7 +76,7 @@ def train(
     """
     environment = make_environment(
         tools=tools, environment_factory=environment_factory, environment=environment,
-        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.changed_tool_timeout,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout_override,
     )  # fmt: skip
     _check_has_reward(reward_funcs, environment)
     run = Run(model, tokenizer, dataset, reward_funcs, config, eval_dataset, environment, saved_options)

@@ -30,8 +30,8 @@ def check_turn_advantage(config: GRPOConfig, environment: Environment | None = N
 def token_advantages(rollout: Rollout, rewards: Float[Tensor, " B"], config: GRPOConfig) -> Float[Tensor, "B T"]:
     """Compute the advantage of each turn by `ADVANTAGES[config.advantage]`, for all tokens of the turn.
 
-    Completions of a prompt are adjacent. An episode to which no reward applies (NaN) is left out of the baseline of its
-    group, and its advantages are zero. If only one episode of a group has a reward, its advantages are zero, too.
+    Completions of a prompt are adjacent. `AdvantageEstimator.compute` describes the rule for an episode to which no
+    reward applies (NaN).
 
     Args:
         rollout: The B episodes.

@@ -268,7 +268,7 @@ def no_mean(engine: str, model):
     def raw(rewards, scale, eps=1e-4):
         return rewards / (rewards.std(-1, keepdim=True) + eps) if scale == "group" else rewards
 
-    return patch("grpo_lab.advantages.missing_rewards.group_advantages", raw)
+    return patch("grpo_lab.advantages.estimators.group_advantages", raw)
 
 
 def no_reference_precision(engine: str, model):

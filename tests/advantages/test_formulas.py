@@ -15,7 +15,7 @@ from tests.support.agreement import HARD_TO_AVERAGE, assert_agree, assert_near, 
 groups = st.tuples(st.integers(1, 4), st.integers(2, 5))
 scales = st.sampled_from(["group", "batch", "none"])
 
-OF_GROUPS = {
+ESTIMATORS = {
     "group": group_advantages,
     "group, population": lambda r: group_advantages(r, ddof=0),
     "batch": lambda r: group_advantages(r, scale="batch"),
@@ -57,13 +57,13 @@ def test_rloo_advantages_and_best_of_group_equal_those_of_literal_loops(shape, s
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", OF_GROUPS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_equal_rewards_give_advantages_of_exactly_zero(name, dtype):
     for value, G in itertools.product(HARD_TO_AVERAGE, (2, 3, 5, 7, 8, 64)):
         rewards = torch.full((2, G), value, dtype=dtype)
-        assert (OF_GROUPS[name](rewards) == 0).all(), f"{value} repeated {2 * G} times"
+        assert (ESTIMATORS[name](rewards) == 0).all(), f"{value} repeated {2 * G} times"
         rewards[1, 0] = value + abs(value) + 1  # a neighbour with spread changes nothing
-        advantages = OF_GROUPS[name](rewards)
+        advantages = ESTIMATORS[name](rewards)
         assert advantages.dtype is dtype
         assert (advantages[0] == 0).all(), f"{value} repeated {G} times: {advantages[0].tolist()}"
         assert (advantages[1] != 0).any() and advantages.isfinite().all()
@@ -84,11 +84,11 @@ def test_equal_step_rewards_give_advantages_of_exactly_zero(dtype):
 @given(groups, seeds, scales, st.sampled_from([-1024.0, 0.5, 2.0**20]))
 def test_a_constant_added_to_the_rewards_of_a_prompt_changes_no_advantage(shape, seed, scale, shift):
     rewards = (8 * draw(*shape, seed=seed)).round() / 8  # binary fractions: the shift itself is exact
-    moved = rewards.clone()
-    moved[-1] += shift
-    assert torch.equal(rloo_advantages(rewards), rloo_advantages(moved))
+    shifted = rewards.clone()
+    shifted[-1] += shift
+    assert torch.equal(rloo_advantages(rewards), rloo_advantages(shifted))
     if scale != "batch":
-        assert torch.equal(group_advantages(rewards, scale), group_advantages(moved, scale))
+        assert torch.equal(group_advantages(rewards, scale), group_advantages(shifted, scale))
     assert torch.equal(group_advantages(rewards, scale), group_advantages(rewards + shift, scale))
 
 
@@ -105,9 +105,9 @@ def test_group_advantages_are_centred_and_ordered_like_rewards(shape, seed, scal
 def test_advantages_of_a_prompt_do_not_depend_on_other_prompts():
     rewards = draw(3, 4, seed=0)
     changed = torch.cat([rewards[:1], 100 * draw(2, 4, seed=1)])
-    for name in set(OF_GROUPS) - {"batch"}:
-        assert torch.equal(OF_GROUPS[name](rewards)[0], OF_GROUPS[name](changed)[0]), name
-        assert_near(OF_GROUPS[name](rewards), torch.cat([OF_GROUPS[name](row[None]) for row in rewards]))
+    for name in set(ESTIMATORS) - {"batch"}:
+        assert torch.equal(ESTIMATORS[name](rewards)[0], ESTIMATORS[name](changed)[0]), name
+        assert_near(ESTIMATORS[name](rewards), torch.cat([ESTIMATORS[name](row[None]) for row in rewards]))
 
 
 # --- of steps -------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_process_advantages_ignore_rewards_where_no_step_ends():
 
 def test_integer_rewards_have_the_advantages_of_the_same_floats(no_checker):
     rewards = torch.tensor([[3, 0, 1], [1, 1, 1]])
-    for name, function in OF_GROUPS.items():
+    for name, function in ESTIMATORS.items():
         for dtype in (torch.int64, torch.uint8, torch.bool):
             whole = rewards.to(dtype)
             assert_near(function(whole), function(whole.float())), name
@@ -176,13 +176,13 @@ def test_advantages_refuse_wrong_arguments_by_name(no_checker):
     for gamma in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="gamma"):
             return_to_go(steps, gamma)
-    for function in OF_GROUPS.values():
+    for function in ESTIMATORS.values():
         for bad in (math.nan, math.inf, -math.inf):
             with pytest.raises(ValueError, match="rewards holds NaN or infinite values"):
                 function(torch.tensor([[0.0, 1.0, bad], [0.0, 1.0, 2.0]]))
     for name in ("group", "rloo"):
         with pytest.raises(ValueError, match=r"^rewards has shape \(2, 1\); expected \(P, G\), where P = 2 and G > 1"):
-            OF_GROUPS[name](single)
+            ESTIMATORS[name](single)
     with pytest.raises(ValueError, match=r"^rewards has shape \(1, 1\); expected \(P, G\), where P = 1 and G > 1"):
         group_advantages(single[:1], "batch")
     assert (group_advantages(single, ddof=0) == 0).all() and (group_advantages(single, "none") == 0).all()

@@ -28,12 +28,14 @@ from tests.support.refusals import refusal_of
 # Files that may raise other exceptions than InputError: those report an inconsistency of grpo_lab or an exercise, or no
 # user sees them.
 BUGS_OF_OURS = {
+    "base/option.py",
     "formulas/lines.py",
     "course/exercise.py",
     "course/exercises/__init__.py",
     "course/checking/judging.py",
     "course/checking/outcome_bytes.py",
     "course/checking/stand_ins.py",
+    "course/grading/messages.py",
 }
 NAME = "python -m grpo_lab.example: error: "
 

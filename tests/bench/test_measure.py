@@ -1,12 +1,19 @@
 """The phases of a step add up to the step, which is counted and timed with the same tokens."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.bench import measure, tables
+from grpo_lab.bench.record import PHASE_LABELS, MachineRates, RunResult
+from grpo_lab.bench.spec import RunSpec, Setup
+from grpo_lab.train.engines.engine import OurEngine, TrlEngine
+
+RATES = MachineRates(flops=1e9, bytes=2e9)
+TWO_STEPS = RunSpec(Setup(model="tiny", precision="fp32", device="cpu", steps=2, threads=None), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -22,25 +29,23 @@ def two_steps():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "collect", collected)
-        patch.setattr(measure, "measure_rates", lambda dtype: dtypes.append(dtype) or {"flops": 1e9, "bytes": 2e9})
+        patch.setattr(measure, "measure_rates", lambda dtype: dtypes.append(dtype) or RATES)
         began = time.process_time()
-        measured = measure.measure_phases(
-            {"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2}
-        )
-    return measured, time.process_time() - began, dtypes, drawn, sums
+        phases = measure.measure_phases(TWO_STEPS)
+    return phases, time.process_time() - began, dtypes, drawn, sums
 
 
 def test_the_phases_of_a_step_add_up_and_its_products_are_those_of_its_tokens(two_steps):
-    measured, passed, dtypes, *_ = two_steps
-    assert 0 < sum(measured["seconds"].values()) < passed
-    products = measured["flops"]
+    phases, passed, dtypes, *_ = two_steps
+    assert 0 < sum(phases.seconds.values()) < passed
+    products = phases.flops
     assert products["backward"] == pytest.approx(2 * products["time/logprobs"], rel=0.01) != 0, "of inputs and weights"
-    assert measured["bytes"]["backward"] == 3 * measured["bytes"]["time/logprobs"] > 0
+    assert phases.bytes["backward"] == 3 * phases.bytes["time/logprobs"] > 0
     assert products["optimizer"] == 0
-    assert tables.phase_table(measured).count("\n") == len(tables.PHASES) + 2
+    assert tables.phase_table(phases).count("\n") == len(PHASE_LABELS) + 2
     assert {*dtypes} == {torch.float32}
-    assert measured["products"] == "float32"
-    assert measured["rates"] == {"flops": 1e9, "bytes": 2e9}
+    assert phases.products == "float32"
+    assert phases.rates == RATES
 
 
 def test_a_step_is_counted_and_timed_with_the_same_tokens(two_steps):
@@ -53,7 +58,34 @@ def test_a_step_is_counted_and_timed_with_the_same_tokens(two_steps):
 
 def test_a_model_whose_rewards_never_differ_is_refused(monkeypatch):
     """Such a step has nothing to score, so that no operations are counted for its log-probabilities."""
-    equal = measure.StepValues({}, {"time/logprobs": 0.0}, {}, {})
-    monkeypatch.setattr(measure.MeasuredRun, "measure", lambda *_: equal)
+    without_backward = measure.StepProfile({}, {"time/logprobs": 0.0}, {}, RATES)
+    monkeypatch.setattr(measure.StepProfiler, "profile", lambda *_: without_backward)
     with pytest.raises(InputError, match="model is 'tiny', whose completions had equal rewards in all groups of"):
-        measure.measure_phases({"model": "tiny", "precision": "fp32", "device": "cpu", "seed": 0, "steps": 2})
+        measure.measure_phases(TWO_STEPS)
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("ours", OurEngine), ("trl", TrlEngine)])
+def test_a_run_is_checked_and_timed_by_its_engine_and_loading_takes_no_time_of_it(engine, kind, monkeypatch):
+    now, events = [0.0], []
+    inputs = SimpleNamespace(config="settings")
+
+    def load(spec):
+        now[0] += 100
+        return inputs
+
+    def run(self, inputs, callback):
+        for step in (1, 2):
+            now[0] += 3
+            callback(step, {})
+        events.append(("run", inputs))
+        return [{"step_time": 2.0, "reward": 0.5}, {"step_time": 4.0, "reward": 1.0}]
+
+    monkeypatch.setattr(measure, "_run_inputs", load)
+    monkeypatch.setattr(measure, "peak_memory", lambda: 7)
+    monkeypatch.setattr(measure.time, "process_time", lambda: now[0])
+    monkeypatch.setattr(kind, "check", lambda self, config: events.append(("check", config)))
+    monkeypatch.setattr(measure, "check_inputs_without_weights", lambda inputs: events.append(("check inputs", inputs)))
+    monkeypatch.setattr(kind, "run", run)
+    result = measure.measure_run(RunSpec(TWO_STEPS.setup, seed=0, engine=engine))
+    assert events == [("check", "settings"), ("check inputs", inputs), ("run", inputs)], "as in a command"
+    assert result == RunResult(seconds=[2.0, 6.0], cpu_seconds=[3.0, 6.0], reward=[0.5, 1.0], peak_memory=7)

@@ -18,7 +18,7 @@ def process_facts(spec: dict) -> dict:
 
 @pytest.mark.slow
 def test_a_measurement_runs_in_its_own_process_and_reports_failure():
-    answer = run_in_process(process_facts, {"tokens": 8, "threads": 3})
+    answer = run_in_process(process_facts, {"tokens": 8}, threads=3)
     assert answer.pop("pid") != os.getpid() and answer == {"tokens": 8, "threads": 3}
     with pytest.raises(KeyError, match="tokens"):
         run_in_process(process_facts, {})

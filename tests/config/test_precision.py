@@ -5,7 +5,7 @@ import torch
 
 from grpo_lab.base.origin import set_origin
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.precision import PRECISIONS, precision_of, slow_here
+from grpo_lab.config.precision import PRECISIONS, bf16_warning, precision_of
 from grpo_lab.evaluate import evaluate
 from grpo_lab.rollout.environments import environment
 from grpo_lab.rollout.sample import sample_prompts
@@ -87,6 +87,8 @@ def test_only_a_cpu_without_bf16_is_called_slow_in_bf16_precisions(monkeypatch):
     warnings = []
     for capabilities in ({"avx2": True, "avx512_bf16": False}, {"avx2": True, "avx512_bf16": True}):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda available=capabilities: available)
-        warnings += [slow_here(torch.device("cpu"), PRECISIONS[name]) for name in ("fp32-master", "bf16-naive", "fp32")]
+        warnings += [
+            bf16_warning(torch.device("cpu"), PRECISIONS[name]) for name in ("fp32-master", "bf16-naive", "fp32")
+        ]
     assert [text is not None for text in warnings] == [True, True, False, False, False, False]
     assert warnings[0] == "this CPU has no bf16, so fp32-master is several times slower than fp32"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from grpo_lab.base.setting import union_members
+from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.objective import LOSSES
 
@@ -14,9 +14,9 @@ INF = math.inf
 # Settings without which some other settings are refused, since nothing would read them.
 ENABLING_SETTINGS = {"output_dir": "x", "eval_steps": 5, "beta": 0.1, "log_completions": True}
 NUMBERS = {name: spec for name, spec in SETTINGS.items() if {int, float} & set(union_members(spec.type))}
-# The declared ranges, and two that are narrower because of the default of another setting.
-ALL = {name: str(spec.range) for name, spec in NUMBERS.items()}
-ALL |= {"delta": "(1.2, inf)", "num_generations": "[2, inf)"}
+# The declared intervals, and two that are narrower because of the default of another setting.
+INTERVALS = {name: str(spec.interval) for name, spec in NUMBERS.items()}
+INTERVALS |= {"delta": "(1.2, inf)", "num_generations": "[2, inf)"}
 # These also have to divide each other.
 SIZES = {"num_generations", "generation_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps",
          "per_device_eval_batch_size"}  # fmt: skip
@@ -29,16 +29,16 @@ def is_inside(value, interval):
     return above and below and (interval.endswith("inf]") or abs(value) <= sys.float_info.max)
 
 
-WHOLE = [0, 1, -1, 2, 2**32 - 1, 2**32, 2**63, 10**400]
-EDGES = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float, WHOLE[:-1])]
+INTEGERS = [0, 1, -1, 2, 2**32 - 1, 2**32, 2**63, 10**400]
+FLOATS = [-0.0, 0.999, 1.001, 1.2, 1e-320, 1e308, math.nan, INF, -INF, *map(float, INTEGERS[:-1])]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", INTERVALS)
 def test_setting_accepts_its_range_and_refuses_other_values_by_name(name):
     loss_type = next((loss_type for loss_type, loss in LOSSES.items() if name in loss.reads), "dapo")
-    for value in WHOLE if int in union_members(NUMBERS[name].type) else EDGES:
+    for value in INTEGERS if int in union_members(NUMBERS[name].type) else FLOATS:
         settings = ENABLING_SETTINGS | {"loss_type": loss_type, name: value}
-        if is_inside(value, ALL[name]):
+        if is_inside(value, INTERVALS[name]):
             assert name in SIZES or getattr(GRPOConfig(**settings), name) == value
         else:
             with pytest.raises(ValueError, match=rf"{name} is {re.escape(str(value))}; (it must |.*finite)"):

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError, InputTypeError
-from grpo_lab.base.setting import check_type, setting_specs
+from grpo_lab.base.option import check_type, option_specs
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.arguments import option_actions, settings_parser
+from grpo_lab.config.arguments import add_options
+from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
@@ -30,10 +32,13 @@ def test_setting_names_are_those_of_trl():
 
 
 def test_help_describes_each_setting():
-    actions = option_actions(settings_parser("grpo_lab.train", SETTINGS))
+    parser = Parser()
+    add_options(parser, SETTINGS.values())
+    actions = parser.options_by_name
     for name, spec in SETTINGS.items():
         assert spec.help_text and actions[name].help.startswith(spec.help_text.replace("%", "%%")), name
     assert "lower clip range" in actions["epsilon"].help and "(default: 0.2)" in actions["epsilon"].help
+    assert {name for name, spec in SETTINGS.items() if spec.default_text} == {*SIZE_DEPENDENT_SETTINGS}
 
 
 def test_batch_and_update_sizes_are_derived():
@@ -143,7 +148,7 @@ def test_loss_result_depends_on_exactly_the_settings_it_reads(loss_type):
     """Another value of a setting changes the loss or the metrics if the loss reads it, and nothing otherwise."""
     logp, old, _, advantages, mask = draw_batch(40, 12, 3, 1.0)
     usual = {"loss_type": loss_type, "max_completion_length": 9, "epsilon_high": 1.1 if loss_type == "cispo" else 0.25}
-    ranges = {name: str(spec.range) for name, spec in setting_specs(LossSettings).items()}
+    ranges = {name: str(spec.interval) for name, spec in option_specs(LossSettings).items()}
     changed_values = {name: 1.5 if allowed.endswith("inf)") else 0.9 for name, allowed in ranges.items()}
     changed_values |= {"epsilon_high": 0.0, "importance_sampling_level": "sequence"}
     unchanged = policy_loss(logp, advantages, mask, old, **usual)

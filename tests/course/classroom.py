@@ -4,10 +4,11 @@ import csv
 import io
 from pathlib import Path
 
+from grpo_lab.course.exercises import exercises_of_notebook
 from grpo_lab.course.grading import command
-from grpo_lab.course.grading.runner import MISSING
+from grpo_lab.course.grading.messages import UNDEFINED
+from grpo_lab.course.grading.notebook_run import ExerciseRun, NotebookRun
 from grpo_lab.course.grading.sandbox import Sandbox
-from grpo_lab.course.release.notebooks import exercises_of_notebook
 from grpo_lab.course.stub import imports_of
 from tests.course.proof.trials import outcomes
 from tests.course.submission_notebooks import solution
@@ -18,7 +19,7 @@ WRONG_RLOO = """
 def reinforce_loss(seq_logp, weights):
     return (seq_logp * weights.detach()).mean()
 """
-OPTIONS = {"output": None, "assignment": None, "seed": None, "jobs": 1, "time_limit": 30.0, "trust": False}
+OPTIONS = {"output": None, "number": None, "seed": None, "jobs": 1, "time_limit": 30.0, "trust": False}
 
 
 class InProcess(Sandbox):
@@ -46,13 +47,13 @@ class InProcess(Sandbox):
         for cell in cells:
             if "def " in cell.source or "import" in cell.source:
                 exec(cell.source, namespace)
-        answers = {}
+        runs = {}
         for name, exercise in self.exercises.items():
             if name in namespace:
-                answers[name] = {seed: outcomes(exercise, namespace[name], seed) for seed in seeds}
+                runs[name] = ExerciseRun({seed: outcomes(exercise, namespace[name], seed) for seed in seeds})
             else:
-                answers[name] = MISSING
-        return answers, {}
+                runs[name] = ExerciseRun(problem=UNDEFINED)
+        return NotebookRun(runs)
 
 
 def run(folder: Path, **options) -> int:

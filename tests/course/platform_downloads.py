@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 from grpo_lab.course.grading.collect import find_submissions
-from grpo_lab.course.grading.downloads import Submission
+from grpo_lab.course.grading.submission import Submission
 from tests.course.submission_notebooks import submission
 
 RLOO = "def reinforce_loss(seq_logp, weights):\n    return seq_logp"
@@ -16,9 +16,9 @@ def notebook(number: str = "01") -> bytes:
     return submission(number, **{"reinforce_loss": RLOO} if number == "01" else {})
 
 
-def submissions_in(folder: Path, assignment: str | None = "01") -> dict[str, Submission]:
+def submissions_in(folder: Path, number: str | None = "01") -> dict[str, Submission]:
     """Return the submissions in a folder by student."""
-    return {work.student: work for work in find_submissions(folder, assignment)[1]}
+    return {work.student: work for work in find_submissions(folder, number)[1]}
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:

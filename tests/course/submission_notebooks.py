@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+from grpo_lab.course.assignments import ASSIGNMENTS
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.release.notebooks import TITLES, notebook_text
+from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import solution_body, stub_head
 
 LINUX = sys.platform == "linux"
@@ -30,7 +31,7 @@ def submission(number: str = "01", cells: tuple[str, ...] = (), key=None, **writ
         key: The `ClassKey` of a notebook with variants.
         written: The functions, or their sources, that replace the stubs of these names.
     """
-    notebook = json.loads(notebook_text(number, key))
+    notebook = json.loads(notebook_text(ASSIGNMENTS[number], key))
     for cell in notebook["cells"]:
         metadata = cell["metadata"].get("grpo_lab", {})
         is_stub = set(metadata) == {"exercise"}
@@ -48,7 +49,7 @@ def solution(exercise: Exercise) -> str:
 
 
 def file_name(number: str) -> str:
-    return f"{TITLES[number][0]}.ipynb"
+    return f"{ASSIGNMENTS[number].stem}.ipynb"
 
 
 def answer_cell_source(name: str, function: Callable | str) -> str:

@@ -10,14 +10,15 @@ import pytest
 from grpo_lab.base.language import _
 from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
+from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
-from grpo_lab.course.checking.outcome import expected_outcomes
+from grpo_lab.course.checking.run_cases import expected_outcomes
 from grpo_lab.course.exercise import TESTED_PROPERTIES
 from grpo_lab.course.exercises import all_exercises, find_exercise, texts_of
 from grpo_lab.course.stub import given_checks
-from grpo_lab.formulas.lines import line_at
+from grpo_lab.formulas.lines import span_at
 from tests.course.proof import trials
 from tests.course.proof.faults_of_form import faults_of_form
 from tests.course.proof.mutants import tree_of
@@ -70,7 +71,7 @@ def test_a_value_that_contains_words_of_a_message_does_not_break_its_translation
     subject = next(name for outcome in expected_outcomes(exercise, SEEN) for name in outcome.observed if " is " in name)
     expected = expected_outcomes(exercise, SEEN)[0]
     got = replace(expected, observed=expected.observed | {subject: None})
-    text = first_difference(got, exercise, 0, SEEN).finding
+    text = first_difference(Attempt(exercise, [got], SEEN), 0).finding
     assert text.startswith(f"The {subject[4:]} is None; a")
     monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
     assert _(text).startswith(f"{_(subject)}的类型不对：现在是“None”，应为“")
@@ -125,7 +126,7 @@ def test_a_local_variable_of_the_reference_may_be_renamed():
         source = source_of(inspect.unwrap(exercise.function))
         renamed = with_new_locals(source)
         for address in {address for mistake in exercise.mistakes for address in mistake.lines}:
-            assert line_at(source, address) == line_at(renamed, address), f"{exercise.name}: {address}"
+            assert span_at(source, address) == span_at(renamed, address), f"{exercise.name}: {address}"
 
 
 def with_new_locals(source: str) -> str:

@@ -11,6 +11,7 @@ from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import all_exercises, find_exercise
 from grpo_lab.course.grading.grade import grade_answer
+from grpo_lab.course.grading.notebook_run import ExerciseRun
 from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.lines import MARKER
@@ -77,7 +78,8 @@ def test_unrepaired_code_differs_in_two_lines_and_earns_nothing(exercise):
     row = next(line for line in str(progress()).splitlines() if exercise.name in line)
     assert f"0 / {exercise.points}" in row
     assert "○ not done yet |" in row
-    points, marked = grade_answer(exercise, {seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS}, SEEDS[1])
+    run = ExerciseRun({seed: outcomes(exercise, unrepaired, seed) for seed in SEEDS})
+    points, marked = grade_answer(exercise, run, SEEDS[1])
     assert (points, marked.status) == (0, "not started")
     for name in exercise.planted if len(exercise.planted) > 1 else ():
         left = exercise.mistake(name)

@@ -18,24 +18,24 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import in_language
 from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
+from grpo_lab.course.assignments import ASSIGNMENTS
 from grpo_lab.course.checking.compare import equal_outcomes
-from grpo_lab.course.checking.outcome import expected_outcomes
-from grpo_lab.course.checking.run_student import run_student
+from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
 from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.notebook import written_answer
-from grpo_lab.course.release import TITLES
+from grpo_lab.course.grading.notebook_run import ExerciseRun
 from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.course.variant import (
     LESSON_MISTAKE,
     VARIANTS,
+    ClassFormula,
     ClassKey,
     class_variant,
     key_text,
     read_variants,
     results_of,
     variant_of,
-    with_number,
 )
 from grpo_lab.formulas.source import read_equations
 from tests.course.classroom import run
@@ -48,11 +48,11 @@ ENTRIES = [(name, index, entry) for name, entries in LISTS.items() for index, en
 
 def drawn(entry):
     """Yield the drawn number and the entry with it, for each number that the entry allows; None without a number."""
-    words = entry.get("draw", {})
+    words = entry.draw
     for values in itertools.product(*words.values()):
         filled = entry
         for word, value in zip(words, values, strict=True):
-            filled = with_number(filled, word, value)
+            filled = filled.with_number(word, value)
         yield (*values, None)[0], filled
 
 
@@ -201,7 +201,7 @@ def test_every_formula_is_what_a_literal_loop_computes(name, index, entry):
     for number, filled in drawn(entry):
         exercise, compared = variant_of(name, filled), 0
         equations = {equation.tag: equation.latex for equation in read_equations(exercise.function)}
-        assert equations[entry["equation"]] == filled["formula"]
+        assert equations[entry.equation] == filled.formula
         for case in exercise.cases:
             args, kwargs = case.build(5)
             if case.tested_property != "values" or (name == "pass_at_k" and args[0] > 20):
@@ -231,8 +231,8 @@ def test_the_source_of_the_package_contains_no_line_of_a_variant():
     source = "\n".join(path.read_text(encoding="utf-8") for path in Path(grpo_lab.__file__).parent.rglob("*.py"))
     known = {ast.unparse(ast.parse(text)) for text in _wrong_lines()}
     for name, _, entry in ENTRIES:
-        if "draw" not in entry:
-            assert entry["line"] not in source or ast.unparse(ast.parse(entry["line"])) in known, name
+        if not entry.draw:
+            assert entry.line not in source or ast.unparse(ast.parse(entry.line)) in known, name
     assert not VARIANTS.is_relative_to(Path(grpo_lab.__file__).parent)
 
 
@@ -243,7 +243,7 @@ def _wrong_lines():
 
 
 def released(number, key=KEY):
-    return json.loads(notebook_text(number, key))
+    return json.loads(notebook_text(ASSIGNMENTS[number], key))
 
 
 def class_cell(number, key=KEY):
@@ -261,8 +261,9 @@ def test_a_released_notebook_shows_the_formula_of_the_class_and_not_its_line(num
         assert stub_head(exercise).strip() in text
         for equation in read_equations(exercise.function):
             assert f"$$\n{equation.latex} \\tag{{{equation.tag}}}\n$$" in text
-    assert notebook_text(number, ClassKey(KEY.secret)) == notebook_text(number, KEY), "the secret alone decides"
-    assert "class_variant" not in notebook_text(number)
+    assignment = ASSIGNMENTS[number]
+    assert notebook_text(assignment, ClassKey(KEY.secret)) == notebook_text(assignment, KEY), "the secret alone decides"
+    assert "class_variant" not in notebook_text(assignment)
     assert KEY.secret not in text
 
 
@@ -285,7 +286,8 @@ def test_check_and_grading_give_the_same_verdict_on_a_variant(number, at_home, c
         for source in (right, solution(exercises.lesson_exercise(name)), stub, *slips):
             function = written(teacher, source)
             home = check(function)
-            points, graded = grade_answer(teacher, {s: run_student(function, teacher, s) for s in (0, 7)}, 7)
+            run_of_answer = ExerciseRun({seed: run_student(function, teacher, seed) for seed in (0, 7)})
+            points, graded = grade_answer(teacher, run_of_answer, 7)
             assert (home.status, home.message, home.details) == (graded.status, graded.message, graded.details), source
             assert points <= home.points
             verdicts.append(home)
@@ -361,6 +363,14 @@ def test_a_key_for_a_class_without_variants_is_refused(tmp_path, sandbox):
         run(tmp_path / "class", key=KEY)
 
 
+def test_any_text_is_a_secret_of_a_class(tmp_path, capsys):
+    """A word that the command itself once used for a drawn secret is no exception."""
+    assert main(["release", str(tmp_path / "new"), "--assignment", "07c", "--variant", "drawn"]) == 0
+    assert "The secret of this class" not in capsys.readouterr().out
+    text = (tmp_path / "new" / file_name("07c")).read_text(encoding="utf-8")
+    assert text == notebook_text(ASSIGNMENTS["07c"], ClassKey("drawn"))
+
+
 def test_course_key_and_release_commands_take_variants(tmp_path, capsys):
     assert main(["key", "--variant", "s3cret", "--assignment", "07c"]) == 0
     assert key_text(ClassKey("s3cret"), "07c") == capsys.readouterr().out.removesuffix("\n")
@@ -369,7 +379,7 @@ def test_course_key_and_release_commands_take_variants(tmp_path, capsys):
     secret = output.split()[-1]
     assert f"keep it, and give it to grade with --variant {secret}" in output
     text = (tmp_path / "new" / file_name("07c")).read_text(encoding="utf-8")
-    assert text == notebook_text("07c", ClassKey(secret))
+    assert text == notebook_text(ASSIGNMENTS["07c"], ClassKey(secret))
     assert secret not in text
     for wrong, why in ((["key"], "--variant"), (["key", "--variant", " "], "expected the secret"),
                        (["grade", ".", "--variants", "x.yaml"], "is read with --variant SECRET only"),
@@ -403,15 +413,15 @@ def test_a_teachers_own_file_needs_a_formula_and_a_line(tmp_path):
     assert [*key.exercises("04")] == ["kl_in_reward"]
     assert key.fingerprint("05") == ""
     assert len(key.fingerprint("04")) == 8
-    assert r"R'_b = R_b \\tag{4.16}" in notebook_text("04", key), "as JSON writes it"
+    assert r"R'_b = R_b \\tag{4.16}" in notebook_text(ASSIGNMENTS["04"], key), "as JSON writes it"
     with pytest.raises(InputError, match=r"equation is '9\.9'; expected the tag of one line"):
-        variant_of("kl_in_reward", entry | {"equation": "9.9"})
+        variant_of("kl_in_reward", ClassFormula(**entry | {"equation": "9.9"}))
 
 
 def test_classes_draw_different_variants():
     drawn_formulas = {ClassKey(str(n)).fingerprint("05") for n in range(40)}
     assert len(drawn_formulas) > 20
-    assert all(set(TITLES) >= {exercises.find_exercise(name).notebook} for name in LOOPS)
+    assert all(set(ASSIGNMENTS) >= {exercises.find_exercise(name).notebook} for name in LOOPS)
 
 
 def test_the_pages_for_teachers_list_what_may_be_drawn(tmp_path):
@@ -439,7 +449,7 @@ def test_a_notebook_in_chinese_says_the_formula_and_its_hints_in_chinese(at_home
     """All texts, the sentence on the class's formula and the hints are Chinese; code is as in English."""
     pytest.importorskip("babel")
     for number in ("02", "05"):
-        english, ours = (json.loads(notebook_text(number, KEY, lang))["cells"] for lang in ("en", "zh_CN"))
+        english, ours = (json.loads(notebook_text(ASSIGNMENTS[number], KEY, lang))["cells"] for lang in ("en", "zh_CN"))
         variants = KEY.exercises(number)
         for cell, english_cell in zip(ours, english, strict=True):
             role = cell["metadata"]["grpo_lab"].get("role")
@@ -475,7 +485,7 @@ def test_every_sentence_on_a_variant_is_translated_into_chinese():
     pytest.importorskip("babel")
     for entries in LISTS.values():
         for entry in entries:
-            for text in (entry["says"], *entry.get("hints", ())):
+            for text in (entry.says, *entry.hints):
                 assert re.search("[\u4e00-\u9fff]", in_language(text, "zh_CN")), text
     assert in_language("A sentence of a teacher's own.", "zh_CN") == "A sentence of a teacher's own."
 

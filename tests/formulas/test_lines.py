@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_lab.formulas.lines import line_at, with_lines, without_markers
+from grpo_lab.formulas.lines import span_at, with_lines, without_markers
 
 SOURCE = """def loss(logp, mask):
     total = mask.sum()  # (9.8) is no anchor here
@@ -22,7 +22,7 @@ ADDRESSES = {"9.9": (5, 7), "clip()": (8, 11), "[empty]": (3, 3), "[limit]": (10
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_renaming_a_local_variable_moves_no_address(address):
     for source in (SOURCE, SOURCE.replace("total", "count").replace("mean", "average")):
-        assert line_at(source, address) == ADDRESSES[address]
+        assert span_at(source, address) == ADDRESSES[address]
 
 
 def test_the_new_line_is_indented_and_keeps_the_comment():

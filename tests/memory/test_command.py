@@ -12,10 +12,12 @@ from grpo_lab.memory import GIB, fit_to_memory
 from grpo_lab.memory import __main__ as command
 from grpo_lab.memory.planning import plan_memory
 from grpo_lab.models.shapes import shape_config, shape_of
+from grpo_lab.models.without_weights import ModelWithoutWeights
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from grpo_lab.rollout.prompting.prompts import longest_prompt
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import TASKS
+from grpo_lab.trainer.run.inputs import RunInputs
 from tests.support.few_fast import few_fast
 from tests.support.refusals import refusal_of
 from tests.support.small_policy import make_config, make_policy
@@ -142,17 +144,23 @@ def test_memory_and_train_plan_the_same_run(monkeypatch, capsys):
     parameters = shape_of(shape_config("qwen2")).parameters
     for options in TASKS_WITH_OPTIONS + [(task,) for task in TASKS]:
         arguments = vars(train.train_parser().parse_args(["--output_dir", "out", "--task", *options]))
-        _, trained, chosen = train.make_task_and_config(arguments, parameters, "cuda")
+        planned = train.make_task_and_config(arguments, parameters, "cuda")
         with monkeypatch.context() as during:
             config = planned_by(during, capsys, "--task", *options)
-        for name in command.PLANNED_SETTINGS + tuple(chosen):
-            assert getattr(config, name) == getattr(trained, name), name
+        for name in command.PLANNED_SETTINGS + tuple(planned.defaults):
+            assert getattr(config, name) == getattr(planned.config, name), name
+
+
+def inputs_of(model_config, tokenizer, rows, config) -> RunInputs:
+    return RunInputs(ModelWithoutWeights(model_config), tokenizer, rows, None, config)
 
 
 def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monkeypatch):
     tokenizer = make_policy()[1]
-    shape, rows = shape_config("qwen2"), [{"prompt": "a" * length} for length in (3, 9)]
+    rows = [{"prompt": "a" * length} for length in (3, 9)]
     config = make_config(generation_batch_size=64, num_generations=8, max_completion_length=256)
+    inputs = inputs_of(shape_config("qwen2"), tokenizer, rows, config)
+    gpu = torch.device("cuda")
     for free, native, fixed, chosen in (
         (40, True, (), ("fp32-master", False)),
         (8, True, (), ("bf16", True)),
@@ -161,14 +169,14 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
     ):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free * GIB, 80 * GIB))
         monkeypatch.setattr(precision, "has_native_bf16", lambda device, native=native: native)
-        fitting, lines = fit_to_memory(shape, tokenizer, rows, config, torch.device("cuda"), fixed)
+        fitting, lines = fit_to_memory(inputs, gpu, fixed)
         assert (fitting.precision, fitting.gradient_checkpointing) == chosen
         assert f"chosen: {chosen[0]}, " in lines[-1]
-    requested = replace(config, precision="bf16")
-    assert fit_to_memory(shape, tokenizer, rows, requested, torch.device("cuda"), ("precision",))[0].precision == "bf16"
-    by_microbatch = replace(config, loss_type="bnpo", max_completion_length=1024)
+    requested = replace(inputs, config=replace(config, precision="bf16"))
+    assert fit_to_memory(requested, gpu, ("precision",))[0].precision == "bf16"
+    by_microbatch = replace(inputs, config=replace(config, loss_type="bnpo", max_completion_length=1024))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 80 * GIB))
-    fitting, lines = fit_to_memory(shape, tokenizer, rows, by_microbatch, torch.device("cuda"))
+    fitting, lines = fit_to_memory(by_microbatch, gpu)
     assert fitting.microbatch_size == 64, "smaller micro-batches would be another loss"
     assert lines[-1].startswith("none of them fits")
     planned_prompts = []
@@ -176,14 +184,15 @@ def test_a_run_on_a_gpu_takes_the_first_candidate_that_fits_the_free_memory(monk
     tool_tokenizer = make_tool_policy()[1]
     for environment in (None, tools):
         chats = [{"prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows]
-        _, lines = fit_to_memory(shape, tool_tokenizer, chats, config, torch.device("cuda"), (), environment)
+        chat_inputs = replace(inputs, tokenizer=tool_tokenizer, dataset=chats, environment=environment)
+        _, lines = fit_to_memory(chat_inputs, gpu)
         length = longest_prompt(tool_tokenizer, chats, environment and environment.schemas)
         assert f" x ({length} prompt + " in lines[0]
         planned_prompts.append(length)
     assert planned_prompts[0] < planned_prompts[1]
-    unchanged, lines = fit_to_memory(shape, tokenizer, rows, config, torch.device("mps"), ())
+    unchanged, lines = fit_to_memory(inputs, torch.device("mps"))
     assert unchanged is config and lines == []
-    unchanged, lines = fit_to_memory(MambaConfig(), tokenizer, rows, config, torch.device("cuda"), ())
+    unchanged, lines = fit_to_memory(inputs_of(MambaConfig(), tokenizer, rows, config), gpu)
     assert unchanged is config
     assert len(lines) == 1 and "memory: not planned, since model_config is not of Qwen2's kind" in lines[0]
 
@@ -197,7 +206,7 @@ def on_a_cpu(shape="smollm2", fixed=(), **settings):
     config = make_config(**(sizes | {"gradient_accumulation_steps": 4} | settings))
     model_config = MambaConfig() if shape is None else shape_config(shape)
     rows = [{"prompt": "a" * length} for length in (3, 9)]
-    chosen, lines = fit_to_memory(model_config, make_policy()[1], rows, config, torch.device("cpu"), fixed)
+    chosen, lines = fit_to_memory(inputs_of(model_config, make_policy()[1], rows, config), torch.device("cpu"), fixed)
     assert chosen.update_batch_size == config.update_batch_size == 64
     assert (chosen is config) == (lines == [])
     return chosen, lines

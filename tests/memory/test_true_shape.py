@@ -21,7 +21,7 @@ def test_planned_peaks_of_two_steps_in_the_true_shape(mode):
     planned = known_shape.plan_for(spec)
     if (free := psutil.virtual_memory().available) < 1.25 * planned.peak:
         pytest.skip(f"needs {1.25 * planned.peak / GIB:.1f} GiB of free memory, and there are {free / GIB:.1f}")
-    cell = run_in_process(known_shape.measure, spec | {"threads": 1})
+    cell = run_in_process(known_shape.measure, spec, threads=1)
     assert cell["steps"] == 2 and cell["finite"] and cell["nonfinite_steps"] == 0
     assert cell["parameters"] == cell["parameters_with_gradient"] == PARAMETERS
     # In bf16, an update of 1e-5 is rounded away at the weights of the norms, which are 1, and at most other weights.

@@ -82,8 +82,8 @@ def test_every_choice_of_a_precision_is_one_of_the_possible_ones(fake_gpu, bf16:
     assert possible_precisions(None, LARGE) == ("fp32-master", "bf16")
     assert pick_precision(device, LARGE).name == modes[-1]
     for engine in (TrlEngine(), OurEngine(lora={})):
-        assert (engine.precision(GRPOConfig(), device, LARGE) or pick_precision(device, LARGE).name) == modes[0]
-        assert engine.precision(GRPOConfig(), device, TINY) is None
+        assert (engine.loading_precision(GRPOConfig(), device, LARGE) or pick_precision(device, LARGE).name) == modes[0]
+        assert engine.loading_precision(GRPOConfig(), device, TINY) is None
     for other_device, parameters in ((device, TINY), (cpu, LARGE), (cpu, TINY), (None, TINY)):
         assert possible_precisions(other_device, parameters) == ("fp32",)
     for requested in PRECISIONS:
@@ -107,7 +107,7 @@ def test_load_policy_chooses_the_precision_by_parameters_and_not_by_bytes(stored
     for tiny_below, dtype in ((count, torch.bfloat16), (count + 1, torch.float32)):
         monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", tiny_below)
         load_policy(tmp_path)
-        engine_choice = OurEngine(lora={}).precision(GRPOConfig(), torch.device("cuda"), count)
+        engine_choice = OurEngine(lora={}).loading_precision(GRPOConfig(), torch.device("cuda"), count)
         assert loaded[-1] == dtype and engine_choice == ("fp32-master" if dtype == torch.bfloat16 else None)
 
 

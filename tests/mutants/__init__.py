@@ -6,7 +6,7 @@ equation's number) in every way that `operators` defines: an operator, a sign, a
 gradient. A mutant that no test notices is a survivor. It shows that a test is missing; rarely, it is another way to
 write the same formula, and `equivalent` lists it with the reason.
 
-The parent process distributes the mutants to a few worker processes. Each worker is one pytest session that has
+The main process distributes the mutants to a few worker processes. Each worker is one pytest session that has
 collected the tests once. For each mutant it puts the code of the changed function into the live module, runs tests
 until one fails, and restores the old code. So a mutant takes as long as the tests until the one that kills it.
 """

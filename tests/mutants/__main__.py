@@ -6,27 +6,27 @@ import time
 
 from tqdm import tqdm
 
-from tests.mutants.equivalent import check, reason
+from tests.mutants.equivalent import check_entries, reason_equivalent
 from tests.mutants.errata import errata_mutants
 from tests.mutants.lines import anchored_modules, line_mutants
 from tests.mutants.mutant import Mutant
-from tests.mutants.pool import Trial, WorkerError, judge
+from tests.mutants.pool import MutantResult, WorkerError, run_mutants
 
 
 def main(arguments: list[str] | None = None) -> int:
     args = _parse(arguments)
     mutants, started = _chosen(args), time.monotonic()
-    verdicts = []
+    results = []
     try:
-        for verdict in tqdm(judge(mutants, args.workers), "mutants", len(mutants), leave=False, disable=None):
-            verdicts.append(verdict)
-            _report(verdict, args)
+        for result in tqdm(run_mutants(mutants, args.workers), "mutants", len(mutants), leave=False, disable=None):
+            results.append(result)
+            _report(result, args)
     except WorkerError as error:
-        print(f"The mutants could not be judged: {error}", file=sys.stderr)
+        print(f"The mutants could not be tested: {error}", file=sys.stderr)
         return 2
-    survived = sum(v.killer is None for v in verdicts)
+    survived = sum(result.killer is None for result in results)
     print(f"{len(mutants)} mutants in {time.monotonic() - started:.0f} s")
-    print(f"mutants: {len(verdicts) - survived} killed, {survived} survived")
+    print(f"mutants: {len(results) - survived} killed, {survived} survived")
     return int(survived != (len(mutants) if args.family == "equivalent" else 0))
 
 
@@ -46,23 +46,23 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def _chosen(args: argparse.Namespace) -> list[Mutant]:
     lines = [m for path in anchored_modules() for m in line_mutants(path)]
-    check(lines)
+    check_entries(lines)
     families = {
         "errata": errata_mutants,
-        "lines": lambda: [m for m in lines if not reason(m)],
-        "equivalent": lambda: [m for m in lines if reason(m)],
+        "lines": lambda: [m for m in lines if not reason_equivalent(m)],
+        "equivalent": lambda: [m for m in lines if reason_equivalent(m)],
     }
     names = ("errata", "lines") if args.family == "all" else (args.family,)
     return [m for name in names for m in families[name]() if args.only in f"{m.path} {m.name}"]
 
 
-def _report(verdict: Trial, args: argparse.Namespace) -> None:
-    mutant = verdict.mutant
-    if (verdict.killer is None) != (args.family == "equivalent"):
-        fate = "SURVIVED" if verdict.killer is None else f"KILLED by {verdict.killer}"
-        tqdm.write(f"{fate}: {mutant.name} ({verdict.detail})\n{mutant.diff()}\n")
+def _report(result: MutantResult, args: argparse.Namespace) -> None:
+    mutant = result.mutant
+    if (result.killer is None) != (args.family == "equivalent"):
+        fate = "SURVIVED" if result.killer is None else f"KILLED by {result.killer}"
+        tqdm.write(f"{fate}: {mutant.name} ({result.detail})\n{mutant.diff()}\n")
     elif args.verbose:
-        tqdm.write(f"{verdict.seconds:.2f} s: {mutant.path} {mutant.name}\n    {verdict.killer}: {verdict.detail}")
+        tqdm.write(f"{result.seconds:.2f} s: {mutant.path} {mutant.name}\n    {result.killer}: {result.detail}")
 
 
 if __name__ == "__main__":

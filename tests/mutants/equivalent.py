@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.mutants.mutant import Mutant
 
 
-def listed(file: Path) -> dict[str, str]:
+def read_reasons(file: Path) -> dict[str, str]:
     """Return the reason for each entry of a list; the reason is the line above its entries, which are indented."""
     reason_by_entry: dict[str, str] = {}
     for block in file.read_text(encoding="utf-8").split("\n\n"):
@@ -20,10 +20,10 @@ def listed(file: Path) -> dict[str, str]:
     return reason_by_entry
 
 
-LISTED = listed(Path(__file__).with_suffix(".txt"))
-EQUIVALENT = {code: why for code, why in LISTED.items() if code.startswith("(")}
+_REASON_BY_ENTRY = read_reasons(Path(__file__).with_suffix(".txt"))
+EQUIVALENT = {code: why for code, why in _REASON_BY_ENTRY.items() if code.startswith("(")}
 # Functions whose inputs are not differentiated, so that stopping a gradient in them changes nothing.
-NO_GRADIENT = {name: why for name, why in LISTED.items() if name.isidentifier()}
+NO_GRADIENT = {name: why for name, why in _REASON_BY_ENTRY.items() if name.isidentifier()}
 
 
 def without_names(code: str) -> str:
@@ -41,14 +41,14 @@ def without_names(code: str) -> str:
 _REASONS = {without_names(entry): why for entry, why in EQUIVALENT.items()}
 
 
-def reason(mutant: Mutant) -> str | None:
+def reason_equivalent(mutant: Mutant) -> str | None:
     """Return why no test can kill the mutant, or None if a test has to."""
-    stops = mutant.name.endswith(".detach()")
-    return _REASONS.get(without_names(mutant.name)) or (NO_GRADIENT.get(mutant.function) if stops else None)
+    stops_gradient = mutant.name.endswith(".detach()")
+    return _REASONS.get(without_names(mutant.name)) or (NO_GRADIENT.get(mutant.function) if stops_gradient else None)
 
 
-def check(mutants: list[Mutant]) -> None:
+def check_entries(mutants: list[Mutant]) -> None:
     """Raise ValueError for an entry that fits none of the mutants of the anchored lines."""
     known = {without_names(mutant.name) for mutant in mutants} | {mutant.function for mutant in mutants}
     if stale := [entry for entry in EQUIVALENT if without_names(entry) not in known] + list(NO_GRADIENT.keys() - known):
-        raise ValueError(f"equivalent.py has entries that fit no mutant: {stale}")
+        raise ValueError(f"equivalent.txt has entries that fit no mutant: {stale}")

@@ -35,6 +35,8 @@ FIRST_TEST_FILES = {
     "rollout/prompting/prompts": ("rollout/prompting/test_prompts.py", "rollout/prompting/test_templates.py"),
     "rollout/prompting/quirks": ("rollout/prompting/test_templates.py",),
     "rollout/forward/fast_paths": ("rollout/decoding/test_decoder.py", "models/test_selfcheck.py"),
+    "rollout/forward/masked_rows": ("rollout/forward/test_attention.py",),
+    "rollout/model_config": ("models/test_selfcheck.py",),
 }
 
 

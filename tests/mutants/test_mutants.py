@@ -11,11 +11,11 @@ import sys
 import pytest
 
 from grpo_lab.formulas.lines import with_lines
-from tests.mutants.equivalent import check, reason, without_names
+from tests.mutants.equivalent import check_entries, reason_equivalent, without_names
 from tests.mutants.errata import errata_mutants, planted
 from tests.mutants.lines import anchored_modules, anchors, line_mutants
 from tests.mutants.mutant import FIRST_TEST_FILES, ROOT, Mutant, read, swapped
-from tests.mutants.pool import judge
+from tests.mutants.pool import run_mutants
 from tests.support.equations import formula_map
 
 KL, RULES = "grpo_lab/kl.py", "grpo_lab/rewards/rules.py"
@@ -41,11 +41,11 @@ def test_every_equation_has_mutants_that_are_not_equivalent(mutants_of_lines):
     assert tags == set(formula_map())
     for tag in tags:
         mutants = [m for m in mutants_of_lines if m.name.startswith(f"({tag}) ")]
-        assert sum(reason(m) is None for m in mutants) >= 2, tag
+        assert sum(reason_equivalent(m) is None for m in mutants) >= 2, tag
 
 
 def test_lists_of_mutants_fit_the_source(mutants_of_lines):
-    check(mutants_of_lines)
+    check_entries(mutants_of_lines)
     new_name = "(1.9) ends = end - end.cumsum(-1, dtype=int)"
     old_name = "(1.9) before = is_end - is_end.cumsum(-1, dtype=int)"
     assert without_names(new_name) == without_names(old_name) != without_names(old_name.replace("- is_end", "- before"))
@@ -81,7 +81,7 @@ def test_planted_lines_read_and_bind_the_names_of_the_module():
     assert {mutant: names for mutant, names in undefined.items() if names} == {}
 
 
-def test_every_module_and_every_test_file_of_the_list_of_telling_tests_exists():
+def test_modules_and_test_files_of_first_test_files_exist():
     for module, patterns in FIRST_TEST_FILES.items():
         assert (ROOT / "grpo_lab" / f"{module}.py").exists(), module
         for pattern in patterns:
@@ -115,13 +115,15 @@ def mutants_of_k1(**expressions: str) -> list[Mutant]:
 
 @pytest.mark.slow
 def test_mutant_that_no_test_notices_survives():
-    verdicts = {v.mutant.name: v for v in judge(mutants_of_k1(harmless="-d + 0", wrong="d"), workers=1)}
-    assert verdicts["wrong"].killer == "tests/mutants/test_sample.py::test_k1"
-    assert verdicts["harmless"].killer is None and verdicts["harmless"].detail == "1 tests passed"
+    results = {
+        result.mutant.name: result for result in run_mutants(mutants_of_k1(harmless="-d + 0", wrong="d"), workers=1)
+    }
+    assert results["wrong"].killer == "tests/mutants/test_sample.py::test_k1"
+    assert results["harmless"].killer is None and results["harmless"].detail == "1 tests passed"
 
 
 @pytest.mark.slow
 def test_mutant_that_hangs_or_exits_is_killed(monkeypatch):
     monkeypatch.setattr("tests.mutants.pool.MUTANT_SECONDS", 2)
     mutants = mutants_of_k1(hangs="[__import__('time').sleep(600), d][1]", ends="__import__('os')._exit(3)")
-    assert [v.killer for v in judge(mutants, workers=1)] == ["(the process)", "(the process)"]
+    assert [result.killer for result in run_mutants(mutants, workers=1)] == ["(the process)", "(the process)"]

@@ -6,13 +6,51 @@ import os
 import re
 import sys
 import traceback
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from tests.mutants.mutant import ROOT, Mutant, swapped
 
 
+@dataclass(frozen=True)
+class Collected:
+    """The worker's first message: it has collected the tests; `trouble` says which files could not be collected."""
+
+    trouble: str
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The result of one mutant.
+
+    Attributes:
+        killer: The id of the test that killed the mutant; None if it survived.
+        detail: The message of that test, or the number of tests that passed.
+    """
+
+    killer: str | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The worker's last message; `leaks` are the ids of tests that fail now although no mutant is in place."""
+
+    leaks: list[str]
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The tests cannot run properly, for this reason."""
+
+    reason: str
+
+
+WorkerMessage = Collected | Tested | Finished | Broken
+
+
 def main(connection: Connection, files: list[str]) -> None:
-    """Collect the tests of `files`, then receive mutants and send a verdict for each, until None arrives."""
+    """Collect the tests of `files`, then receive mutants and send the result of each, until None arrives."""
     os.chdir(ROOT)
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  only the parent process prints
     for name, value in (("OMP_NUM_THREADS", "1"), ("GRPO_LAB_PROFILE", "fast"), ("TQDM_DISABLE", "1")):
@@ -29,7 +67,7 @@ def main(connection: Connection, files: list[str]) -> None:
     options = ["-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     with contextlib.suppress(BrokenPipeError, EOFError):
         code = pytest.main([*options, *files], plugins=[session])
-        connection.send(("end", f"pytest ended with {code!s}: {session.trouble}"))
+        connection.send(Broken(f"pytest ended with {code!s}: {session.trouble}"))
 
 
 class Session:
@@ -58,17 +96,17 @@ class Session:
         self.items = session.items
         self.names = {item.nodeid: _names(item.function) for item in session.items}
         self.nowhere = Nowhere.from_parent(session, name="nowhere")
-        self.connection.send(("ready", self.trouble))
+        self.connection.send(Collected(self.trouble))
         while (mutant := self.connection.recv()) is not None:
             try:
-                self.connection.send(("verdict", self.verdict(mutant)))
+                self.connection.send(self.test(mutant))
             except Exception:
-                self.connection.send(("error", f"{mutant.name}: {traceback.format_exc()}"))
-        self.connection.send(("leaks", self.leaks()))
+                self.connection.send(Broken(f"{mutant.name}: {traceback.format_exc()}"))
+        self.connection.send(Finished(self.leaks()))
         return True
 
-    def verdict(self, mutant: Mutant) -> tuple[str | None, str]:
-        """Return the test that kills the mutant and its message, or None and the number of tests tried."""
+    def test(self, mutant: Mutant) -> Tested:
+        """Run the tests of a mutant until one of them kills it."""
         tried = 0
         for item in self.in_order(mutant):
             if not self.is_healthy(item):
@@ -79,9 +117,10 @@ class Session:
             if message:
                 killers = self.killers.setdefault(mutant.group, [])
                 self.killers[mutant.group] = [item.nodeid, *(k for k in killers if k != item.nodeid)]
-                return item.nodeid, message
+                return Tested(item.nodeid, message)
         broken = sorted(nodeid for nodeid, healthy in self.healthy.items() if not healthy)
-        return None, f"{tried} tests passed" + (f"; fail without a mutant: {', '.join(broken)}" if broken else "")
+        without_mutant = f"; fail without a mutant: {', '.join(broken)}" if broken else ""
+        return Tested(None, f"{tried} tests passed{without_mutant}")
 
     def in_order(self, mutant: Mutant) -> list:
         """Return the mutant's tests: last killers of its group, then tests that name its function, then the others.
@@ -101,7 +140,7 @@ class Session:
         return self.healthy[item.nodeid]
 
     def leaks(self) -> list[str]:
-        """Return killers that now fail without a mutant: a mutant left a trace, so no verdict can be trusted."""
+        """Return killers that now fail without a mutant: a mutant left a trace, so no result can be trusted."""
         killers = {k for group in self.killers.values() for k in group}
         return [item.nodeid for item in self.items if item.nodeid in killers and self.run(item)]
 

@@ -26,16 +26,24 @@ NUMBER = re.compile(r"(?<![\w.\-/^_{])(\d{1,3}(?:,\d{3})+(?!\d)|\d+\.\d+|\d+)(?!
 SMALL = 20  # whole numbers up to this one need no source, because a reader can count
 
 
+class LessonCell(NamedTuple):
+    """A cell of a lesson: "code" or "markdown", its source, and all that the file has of it."""
+
+    kind: str
+    source: str
+    content: dict
+
+
 @cache
-def cells(lesson: Path) -> list[tuple[str, str, dict]]:
-    """Return (kind, source, cell) of the cells above the exercises."""
-    triples = []
-    for cell in json.loads(lesson.read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "markdown" and re.search(r"^## Exercises", source, re.MULTILINE):
+def cells(lesson: Path) -> list[LessonCell]:
+    """Return the cells above the exercises."""
+    lesson_cells = []
+    for content in json.loads(lesson.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(content["source"])
+        if content["cell_type"] == "markdown" and re.search(r"^## Exercises", source, re.MULTILINE):
             break
-        triples.append((cell["cell_type"], source, cell))
-    return triples
+        lesson_cells.append(LessonCell(content["cell_type"], source, content))
+    return lesson_cells
 
 
 def printed(cell: dict) -> str:
@@ -144,25 +152,29 @@ def unplaced(lesson: Path) -> list[str]:
     return missing
 
 
-def asked_and_shown(lesson: Path, name: str) -> tuple[list[int], list[int], list[bool]]:
-    """Return the cells that ask for a function, the cells that show it, and whether each of the latter is folded."""
-    asks, shows, folded = [], [], []
-    for index, (kind, source, cell) in enumerate(cells(lesson)):
-        if kind == "markdown" and re.search(rf"Now write it.*`{name}`", source, re.DOTALL):
-            asks.append(index)
-        if kind == "code" and name in source and name in shown_functions({"cells": [cell]}):
-            shows.append(index)
-            folded.append("hide-output" in cell["metadata"].get("tags", []))
-    return asks, shows, folded
+def asking_cells(lesson: Path, name: str) -> list[int]:
+    """Return the indices of the cells that ask for a function."""
+    request = re.compile(rf"Now write it.*`{name}`", re.DOTALL)
+    texts = [cell.source if cell.kind == "markdown" else "" for cell in cells(lesson)]
+    return [index for index, text in enumerate(texts) if request.search(text)]
+
+
+def showing_cells(lesson: Path, name: str) -> dict[int, bool]:
+    """Return the indices of the cells that show a function, each with whether it is folded."""
+    is_folded = {}
+    for index, cell in enumerate(cells(lesson)):
+        if cell.kind == "code" and name in cell.source and name in shown_functions({"cells": [cell.content]}):
+            is_folded[index] = "hide-output" in cell.content["metadata"].get("tags", [])
+    return is_folded
 
 
 def out_of_order(lesson: Path) -> list[str]:
     """Return a line for each function that the lesson shows unfolded, or before it asks for the function."""
     functions = [name for names in NAMES.values() for name in names]
-    wrong = [f"show({name}) stands open" for name in functions if not all(asked_and_shown(lesson, name)[2])]
+    wrong = [f"show({name}) stands open" for name in functions if not all(showing_cells(lesson, name).values())]
     for name in NAMES.get(lesson.stem.partition("_")[0], ()):
-        asks, shows, _ = asked_and_shown(lesson, name)
-        if shows and (not asks or asks[0] > shows[0]):
+        asks, shows = asking_cells(lesson, name), showing_cells(lesson, name)
+        if shows and (not asks or asks[0] > min(shows)):
             wrong.append(f"{name} is shown before it is asked for")
         if asks and not formula_above(lesson, asks[0]):
             wrong.append(f"{name} is asked for without a formula in its section")

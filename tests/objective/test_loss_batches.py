@@ -39,13 +39,13 @@ def test_policy_loss_ignores_values_under_the_mask(level, loss_type, garbage):
     ratio = importance_ratio(*new_and_old, mask, level)
     assert ratio.isfinite().all() and (level == "sequence" or (ratio[~mask] == 1).all())
     for changed_index in range(3):
-        soiled = [torch.where(mask, x, garbage) if i == changed_index else x for i, x in enumerate((logp, old, ref))]
+        replaced = [torch.where(mask, x, garbage) if i == changed_index else x for i, x in enumerate((logp, old, ref))]
         loss, [gradient] = value_and_gradients(
-            lambda x, s=soiled: policy_loss(x, advantages, mask, s[1], s[2], **keywords)[0], [soiled[0]]
+            lambda x, s=replaced: policy_loss(x, advantages, mask, s[1], s[2], **keywords)[0], [replaced[0]]
         )
         assert_near(loss, expected)
         assert_near(gradient, expected_gradient)
-        metrics = policy_loss(soiled[0], advantages, mask, soiled[1], soiled[2], **keywords)[1]
+        metrics = policy_loss(replaced[0], advantages, mask, replaced[1], replaced[2], **keywords)[1]
         assert all(math.isfinite(x) for x in metrics.values()), metrics
 
 

@@ -29,8 +29,8 @@ def test_importance_ratio_equals_that_of_literal_loops(shape, seed, level, dista
     assert_agree(
         lambda x: gspo_token_ratio(x, old, mask) * mask, lambda x: oracles.gspo_token_ratio(x, old, mask) * mask, logp
     )
-    of_sequence = importance_ratio(logp, old, mask, "sequence")
-    assert_near(gspo_token_ratio(logp, old, mask), of_sequence.expand_as(mask))
+    sequence_ratio = importance_ratio(logp, old, mask, "sequence")
+    assert_near(gspo_token_ratio(logp, old, mask), sequence_ratio.expand_as(mask))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

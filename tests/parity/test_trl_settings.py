@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_lab.base.setting import union_members
+from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.schedules import SCHEDULES, learning_rate
 from grpo_lab.trainer.optim import PolicyOptimizer

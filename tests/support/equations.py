@@ -12,7 +12,7 @@ PACKAGE = Path(grpo_lab.__file__).parent
 
 
 def sources(*left_out: str) -> list[tuple[Path, str]]:
-    """All files of the package with their text, but for some of its parts."""
+    """Return all files of the package with their text, except for the parts that are left out."""
     paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in left_out]
     return [(path, path.read_text(encoding="utf-8")) for path in paths]
 
@@ -24,7 +24,10 @@ def tag_key(tag: str) -> tuple[int, ...]:
 
 @functools.cache
 def formula_map() -> dict[str, Equation]:
-    """Without the course, whose exercises may repeat them; the modules with equations are imported."""
+    """Return each equation of the package by its tag, and import the modules with equations.
+
+    The course is left out, because its exercises may repeat equations.
+    """
     by_tag = {}
     for path, text in sources("course", "formulas"):
         if r"\tag{" in text:

@@ -1,4 +1,4 @@
-"""Of many combinations of parameters, a few for the fast run, in which each value occurs; the others are slow."""
+"""Mark combinations of parameters as slow, except for a few in which each value occurs, for the fast run."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product

@@ -83,7 +83,7 @@ NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "
          "ffn_norm": "post_attention_layernorm"}  # fmt: skip
 
 
-def as_the_reader_says(file, heads: int, keys: int, embedding: str = "token_embd") -> dict[str, torch.Tensor]:
+def dequantised_tensors(file, heads: int, keys: int, embedding: str = "token_embd") -> dict[str, torch.Tensor]:
     """Return every tensor as the GGUF reader dequantises it, under transformers' name.
 
     In a Llama, llama.cpp rotates pairs of neighbouring numbers, and transformers rotates the two halves of a head. So
@@ -108,10 +108,12 @@ def as_the_reader_says(file, heads: int, keys: int, embedding: str = "token_embd
     return tensors
 
 
-def assert_as_the_reader_says(model, file) -> None:
+def assert_equals_gguf_reader(model, file) -> None:
     """Assert that every weight equals the GGUF reader's to the bit, and that embedding and head are one tensor."""
     tensor_name = "output" if model.config.model_type == "qwen2" else "token_embd"
-    expected = as_the_reader_says(file, model.config.num_attention_heads, model.config.num_key_value_heads, tensor_name)
+    expected = dequantised_tensors(
+        file, model.config.num_attention_heads, model.config.num_key_value_heads, tensor_name
+    )
     weights = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
     assert weights.keys() == expected.keys()
     for name, value in weights.items():

@@ -15,7 +15,7 @@ def record_updates():
     """Yield a list that gets a dict for each update made inside the context.
 
     The dict has "gradients" (before the update) and "weights" (after it), whole tensors in the optimizer's order, and
-    "numbers", the number of weights in this process.
+    "num_weights", the number of weights in this process.
     """
     made_updates = []
 
@@ -24,8 +24,8 @@ def record_updates():
 
     def after(optimizer, *_):
         parameters = _parameters(optimizer)
-        numbers = sum(getattr(p, "_local_tensor", p).numel() for p in parameters)
-        made_updates[-1] |= {"weights": [_full_tensor(p) for p in parameters], "numbers": numbers}
+        num_weights = sum(getattr(p, "_local_tensor", p).numel() for p in parameters)
+        made_updates[-1] |= {"weights": [_full_tensor(p) for p in parameters], "num_weights": num_weights}
 
     hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
     try:

@@ -49,7 +49,7 @@ def cheap_run(folder: Path, resume: bool | None = None, callback=None, reward=le
         resume: Whether the run resumes; None resumes if the folder has a run.
         callback: Function that is called after each step with the step and its metrics.
         reward: Reward function of the run, which is not called.
-        **settings: Settings that replace those of `CHEAP`.
+        **settings: Settings that replace those of `CHEAP_SETTINGS`.
 
     Returns:
         Folder, model and history.

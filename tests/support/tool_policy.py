@@ -5,7 +5,6 @@ import copy
 import functools
 import json
 import random
-from collections.abc import Callable
 
 import torch
 from tokenizers import AddedToken
@@ -65,17 +64,22 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def make_tool_policy(seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS)):
-    """Return copies of a cached random model that often calls a tool and often ends its turn, and of its tokenizer."""
-    model, tokenizer = map(copy.deepcopy, _tool_policy(seed, calls))
+def make_tool_policy(
+    seed: int = 0, template: str = TEMPLATE, calls: tuple[str, ...] = tuple(CALLS), rare_tokens: tuple[str, ...] = ()
+):
+    """Return copies of a cached random model that often calls a tool and often ends its turn, and of its tokenizer.
+
+    Each of `calls` and of `rare_tokens` is one token, and the model samples the former often.
+    """
+    model, tokenizer = map(copy.deepcopy, _tool_policy(seed, calls, rare_tokens))
     tokenizer.chat_template = template
     return model, tokenizer
 
 
 @functools.cache
-def _tool_policy(seed: int, calls: tuple[str, ...]):
+def _tool_policy(seed: int, calls: tuple[str, ...], rare_tokens: tuple[str, ...]):
     tokenizer = copy.deepcopy(load_tiny_tokenizer())
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in calls])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in (*calls, *rare_tokens)])
     model = make_model(tokenizer, seed, max_position_embeddings=4096)
     frequent = tokenizer.convert_tokens_to_ids([END, *calls])
     with torch.no_grad():
@@ -90,13 +94,12 @@ def load_tiny_tokenizer():
     return load_policy("tiny")[1]
 
 
-def sample_scripts(monkeypatch, scripts: list[list[str]]) -> None:
+def sample_scripts(monkeypatch, tokenizer, scripts: list[list[str]]) -> None:
     """Replace sampling by scripts: each row writes the turns of its script in order, end tokens included."""
 
     def sample(model, request):
         episode_tokens, max_completion_length = request.episode_tokens, request.sampling.max_completion_length
-        encode: Callable = sample_scripts.tokenizer
-        tokens = [[encode(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
+        tokens = [[tokenizer(text, add_special_tokens=False)["input_ids"] for text in script] for script in scripts]
         queues = [[token for turn in row for token in turn] for row in tokens]
         assert len(queues) == len(episode_tokens.ids), "a script for each row"
         steps = 0

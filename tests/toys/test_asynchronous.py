@@ -21,7 +21,7 @@ from grpo_lab.toys.asynchronous import (
     straggler_bubble,
     truncate_weights,
 )
-from tests.course.right_answers.nb10 import ages_by_a_clock
+from tests.course.right_answers.nb10 import staleness_by_a_clock
 from tests.support.agreement import assert_near, draw_batch, few_examples, seeds
 
 lengths_of_batch = st.lists(st.integers(1, 30), min_size=1, max_size=12)
@@ -120,8 +120,8 @@ def test_asynchronous_functions_refuse_wrong_arguments_by_name():
 @given(lengths=lengths_of_batch, slots=st.integers(1, 8), batch=st.integers(1, 5), group=st.integers(1, 4))
 def test_completion_staleness_equals_that_of_a_simulated_clock(lengths, slots, batch, group):
     queue = torch.tensor(lengths * group)  # the number of completions is a multiple of the group size
-    ages = completion_staleness(queue, slots, batch, group)
-    assert ages.tolist() == ages_by_a_clock(queue, slots, batch, group).tolist()
+    staleness = completion_staleness(queue, slots, batch, group)
+    assert staleness.tolist() == staleness_by_a_clock(queue, slots, batch, group).tolist()
 
 
 @pytest.mark.parametrize("spread", [0.5, 1.5])
@@ -141,8 +141,8 @@ def test_drawn_lengths_may_have_a_small_mean(mean):
 
 def test_a_step_at_the_peaks_ends_with_the_slowest_replica():
     gpu, lengths = Gpu(flops=100.0, memory_bandwidth=10.0), torch.tensor([1, 2, 3, 7])
-    sampling, learning = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt_length=2, gpu=gpu)
+    sampling, training = peak_seconds(Replica(5.0, 1.0, 2), 4, lengths, prompt_length=2, gpu=gpu)
     slowest = decoding_seconds(torch.tensor([[3, 7]]), 2, 5.0, 1.0, 2, gpu).item()
     assert sampling == pytest.approx(slowest)
     # For each token, 2 K operations for the log-probabilities and 8 K for the update.
-    assert learning == pytest.approx(10 * 5.0 * (13 + 4 * 2) / (4 * 100))
+    assert training == pytest.approx(10 * 5.0 * (13 + 4 * 2) / (4 * 100))

@@ -12,7 +12,7 @@ from grpo_lab.rollout.environments.tools import ToolEnvironment, tool_environmen
 from grpo_lab.rollout.prompting.prompts import encode_prompt, longest_prompt
 from grpo_lab.tasks import task_table
 from grpo_lab.train import checks, dry_run
-from grpo_lab.train.engines.engine import OurEngine
+from grpo_lab.train.engines.engine import OurEngine, TrlEngine
 from grpo_lab.trainer import Run
 from grpo_lab.trainer.run import checks as run_checks
 from grpo_lab.trainer.run.inputs import RunInputs
@@ -153,6 +153,33 @@ def test_a_run_of_a_script_makes_every_check_of_its_inputs(owner, name, monkeypa
     Run.from_inputs(RunInputs(*make_policy(), ROWS, None, make_config()))
 
 
+class TrainerReached(Exception):
+    """An exception that is raised in place of making TRL's trainer."""
+
+
+@pytest.mark.parametrize("name", ["check_settings", "check_environment", *(name for _, name in INPUT_CHECKS)])
+def test_a_script_on_trl_makes_every_check_and_goes_the_way_of_the_command(name, monkeypatch):
+    """The engine does not make these checks again: a command has made them before it loaded the model."""
+    trl_run = pytest.importorskip("grpo_lab.train.trl.run")
+
+    def fail(*_, **__):
+        raise InputError(name, 7, "planted")
+
+    def reach(*_):
+        raise TrainerReached
+
+    monkeypatch.setattr(trl_run, "make_trainer", reach)
+    texts = [row for row in ROWS if isinstance(row["prompt"], str)]  # TRL does not mix texts and messages
+    arguments = *make_policy(), texts, None, make_config()
+    with pytest.raises(TrainerReached):
+        trl_run.train(*arguments)
+    monkeypatch.setattr(run_checks if hasattr(run_checks, name) else trl_run, name, fail)
+    with pytest.raises(InputError, match=f"^{name} is 7; planted"):
+        trl_run.train(*arguments)
+    with pytest.raises(TrainerReached):
+        TrlEngine().run(RunInputs(*arguments))
+
+
 @pytest.mark.parametrize("wrong", [["--temperature", "-1", "--epsilon", "2"], ["--save_steps", "-1", "--top_p", "7"]])
 def test_all_settings_out_of_their_range_are_named_at_once(wrong, arguments, capsys):
     first, _, second, _ = wrong
@@ -228,13 +255,18 @@ def test_a_dry_run_shows_and_counts_the_tools_in_the_prompt(tool_arguments, caps
     assert train_command.main([*words, "--dry_run", "--tools", "tools_of_a_run.py:add"]) == 0
     output = capsys.readouterr().out
     plan = plan_of([*words, "--tools", "tools_of_a_run.py:add"])
-    tokenizer = plan.tokenizer
-    chat = plan.rows[0]["prompt"]
-    text = tokenizer.apply_chat_template(chat, plan.environment.schemas, add_generation_prompt=True, tokenize=False)
+    tokenizer = plan.inputs.tokenizer
+    chat = plan.inputs.dataset[0]["prompt"]
+    text = tokenizer.apply_chat_template(
+        chat, plan.inputs.environment.schemas, add_generation_prompt=True, tokenize=False
+    )
     tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
     assert "<|im_start|>system add<|im_end|>" in text
     assert f"the first prompt as the model sees it, {tokens} tokens:\n  <|im_start|>system add<|im_end|>\n" in output
-    prompts = (len(encode_prompt(tokenizer, row["prompt"], tools=plan.environment.schemas)) for row in plan.rows)
+    prompts = (
+        len(encode_prompt(tokenizer, row["prompt"], tools=plan.inputs.environment.schemas))
+        for row in plan.inputs.dataset
+    )
     assert f" x ({max(prompts)} prompt + 60 response) tokens" in output
     assert "room for each prompt and its tools, and the chat template has them" in output
 
@@ -258,9 +290,9 @@ def test_the_tokens_of_a_dry_run_are_those_of_the_first_rollout(tool_arguments, 
 
 def test_a_prompt_that_is_too_long_only_with_its_tools_is_refused(tool_arguments, capsys, monkeypatch):
     plan = plan_of([*tool_arguments, "--tools", "tools_of_a_run.py:add"])
-    model_config, tokenizer = plan.model_config, plan.tokenizer
-    without_tools = longest_prompt(tokenizer, plan.rows)
-    assert longest_prompt(tokenizer, plan.rows, plan.environment.schemas) > without_tools
+    model_config, tokenizer = plan.inputs.model.config, plan.inputs.tokenizer
+    without_tools = longest_prompt(tokenizer, plan.inputs.dataset)
+    assert longest_prompt(tokenizer, plan.inputs.dataset, plan.inputs.environment.schemas) > without_tools
     length = str(model_config.max_position_embeddings - without_tools)
     words = [*tool_arguments, "--max_completion_length", length, "--dry_run"]
     assert train_command.main(words) == 0
@@ -283,8 +315,8 @@ def test_a_run_makes_its_environment_once(tool_arguments, monkeypatch):
 
     monkeypatch.setattr(ToolEnvironment, "__init__", count)
     plan = plan_of(words)
-    instances = sys.modules[plan.environment.environment_class.__module__].MADE
-    assert len(instances) == 1 and environments == [plan.environment]
+    instances = sys.modules[plan.inputs.environment.environment_class.__module__].MADE
+    assert len(instances) == 1 and environments == [plan.inputs.environment]
     for check in checks.checks_of_plan(plan):
         check.function()
     assert len(instances) == 1
@@ -304,11 +336,11 @@ def test_a_dry_run_says_that_reset_may_append_to_the_prompt(tool_arguments, caps
 
 def test_the_plan_has_the_limits_of_the_run_and_the_environment_of_a_task(tool_arguments):
     limits = ["--max_tool_calling_iterations", "2", "--tool_timeout", "0.5"]
-    environment = plan_of([*tool_arguments, "--tools", "tools_of_a_run.py:add", *limits]).environment
+    environment = plan_of([*tool_arguments, "--tools", "tools_of_a_run.py:add", *limits]).inputs.environment
     assert (environment.max_tool_calling_iterations, environment.tool_timeout) == (2, 0.5)
-    assert plan_of(tool_arguments).environment is None
+    assert plan_of(tool_arguments).inputs.environment is None
     calculator = ["--model", "model", "--task", "sums-calculator", "--output_dir", "out"]
-    assert plan_of([*calculator, *limits[:2]]).environment.max_turns == 3
+    assert plan_of([*calculator, *limits[:2]]).inputs.environment.max_turns == 3
 
 
 def test_a_dry_run_refuses_an_environment_that_trl_lacks(tool_arguments, capsys):

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_lab import evaluate, models
 from grpo_lab import train as train_command
 from grpo_lab.base import Stopped
-from grpo_lab.base.setting import union_members
+from grpo_lab.base.option import union_members
 from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.rewards import accuracy_reward
 from grpo_lab.rewards.rules import think_rate
@@ -77,7 +77,7 @@ def as_arguments(name, value):
 
 
 def config_of(*arguments, parameters=1000, device_type="cpu") -> GRPOConfig:
-    return train_command.make_task_and_config(parse(*arguments), parameters, device_type)[1]
+    return train_command.make_task_and_config(parse(*arguments), parameters, device_type).config
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +104,8 @@ def test_every_setting_is_an_option():
         assert getattr(GRPOConfig(), name) != value, "the test needs a value that is not the default"
     for name in ("epsilon_high", "delta", "ref_model_sync_steps", "ref_model_device"):
         assert parse(f"--{name}", "None")[name] is None
+    for name in ("num_train_epochs", "prompt_column", "environment"):
+        assert parse(f"--{name}", "none") == DEFAULT_OPTIONS, "an option that is no setting counts as left out"
 
 
 def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, tmp_path, capsys):
@@ -123,13 +125,13 @@ def test_train_command_loads_and_trains_in_the_typed_precision(checkpoint_name, 
 
 def test_the_tiny_model_on_sums_is_the_training_of_notebook_07(monkeypatch):
     """The default rows, rewards and settings are those of the recorded runs."""
-    choice, config, _ = train_command.make_task_and_config(parse("--seed", "2"), 459_904, "cpu")
-    assert replace(config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
-    assert choice.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
+    planned = train_command.make_task_and_config(parse("--seed", "2"), 459_904, "cpu")
+    assert replace(planned.config, output_dir=None) == GRPOConfig(seed=2, reward_weights=[1.0, 0.0])
+    assert planned.task_spec.reward_funcs == SUMS_REWARDS == [accuracy_reward, think_rate]
     assert SUMS_WEIGHTS == [1.0, 0.0] and NUM_TRAINING_SUMS == 20_000
     monkeypatch.undo()
-    assert choice.rows("train", None, 2) == addition_problems("train", NUM_TRAINING_SUMS, 2)
-    assert all(len(row["prompt"]) == 1 for row in choice.rows("train", 5, 2)), "without a system prompt"
+    assert planned.task_spec.rows("train", None, 2) == addition_problems("train", NUM_TRAINING_SUMS, 2)
+    assert all(len(row["prompt"]) == 1 for row in planned.task_spec.rows("train", 5, 2)), "without a system prompt"
 
 
 class TrainCalled(Exception):
@@ -351,7 +353,7 @@ def test_a_typed_batch_replaces_that_of_a_file_with_its_micro_batch(checkpoint_n
         (1000, 500_000_000),
     ):
         options = train_command.read_options(["--config", str(tmp_path / "out"), *typed])
-        config = train_command.make_task_and_config(options, parameters, "cpu")[1]
+        config = train_command.make_task_and_config(options, parameters, "cpu").config
         assert config.generation_batch_size == int(typed[1]) and config.num_generations == 4
         assert len(typed) == 2 or config.per_device_train_batch_size == 3
 

@@ -13,4 +13,4 @@ def test_plan_fitted_to_memory_keeps_the_tokenizer(checkpoint_name, tmp_path):
     large_plan = replace(plan, num_parameters=10**9, device=torch.device("cpu"))
     fitted, lines = large_plan.fitted_to_memory()
     assert fitted is not large_plan and isinstance(lines, list)
-    assert fitted.tokenizer is large_plan.tokenizer
+    assert fitted.inputs.tokenizer is large_plan.inputs.tokenizer

@@ -62,7 +62,7 @@ def test_on_two_processes_the_same_completions_make_the_same_run(setup, ours, tm
     total = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert len(updates) == len(ranks[0]["updates"]) == 6
     for number, (first, second, expected) in enumerate(zip(*(rank["updates"] for rank in ranks), updates, strict=True)):
-        assert (first["numbers"] < 0.6 * total) == ENGINE_ARGUMENTS[setup]["fsdp"], (
+        assert (first["num_weights"] < 0.6 * total) == ENGINE_ARGUMENTS[setup]["fsdp"], (
             "in pieces, a process holds about half"
         )
         assert all(all(map(torch.equal, first[key], second[key])) for key in ("gradients", "weights"))

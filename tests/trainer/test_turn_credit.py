@@ -139,8 +139,9 @@ class StartsAtTwo(Counted):
 def test_a_turns_reward_is_the_increase_of_the_environments_reward(monkeypatch):
     """Two scripted episodes: one calls the tool twice, for a total of 3 and then 45; the other never calls it."""
     model, tokenizer = make_tool_policy()
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    sample_scripts(monkeypatch, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]])
+    sample_scripts(
+        monkeypatch, tokenizer, [[call("add", a=1, b=2) + END, call("add", a=40, b=2) + END, "ok" + END], ["ok" + END]]
+    )
     environment = ToolEnvironment(environment_factory=StartsAtTwo)
     rollout = environment.sample(model, tokenizer, ROWS[:1], SamplingParams(2, 400), record_turns=True)
     twice, never = rollout.episodes

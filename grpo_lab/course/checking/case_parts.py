@@ -4,9 +4,12 @@ import textwrap
 from typing import Any
 
 from grpo_lab.base.language import fill
+from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.difference import Difference
-from grpo_lab.course.checking.outcome import case_inputs
-from grpo_lab.course.checking.outcome_data import OtherObject, Outcome
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.plain_data import OtherObject
+from grpo_lab.course.checking.run_cases import case_arguments
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.checking.value_text import (
     arguments_shown,
     brief_arguments,
@@ -14,34 +17,30 @@ from grpo_lab.course.checking.value_text import (
     brief_text,
     full_text_lines,
 )
-from grpo_lab.course.checking.verdict_parts import WIDTH, Part, ValueLine, lines_part
-from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.verdict_words import Fault, PartKind
+from grpo_lab.course.checking.verdict_parts import WIDTH, Part, PartKind, ValueLine, lines_part
 
 LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values
 
 
-def short_parts(
-    exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int, sentence: str
-) -> list[Part]:
+def short_parts(attempt: Attempt, index: int, difference: Difference, sentence: str) -> list[Part]:
     """Return the parts that are shown at once: the input of a case, the result, and what is expected, on one line each.
 
     The input gets a second line if `sentence`, which is shown above it, is short.
 
     Args:
-        outcome: The outcome of the answer on the case.
-        difference: The difference between the outcome and the expected one.
-        seed: The seed from which the input is drawn.
+        index: The index of the case.
+        difference: The difference between the outcome of the case and the expected one.
         sentence: The first sentence of the verdict.
     """
-    width, label = WIDTH - 4 - LABEL_WIDTH, exercise.cases[index].label
+    width, label = WIDTH - 4 - LABEL_WIDTH, attempt.exercise.cases[index].label
     input_width = 2 * width - 20 if len(textwrap.wrap(sentence, WIDTH)) <= 3 else width
-    text = brief_arguments(_shown_arguments(exercise, index, seed), input_width)
+    text = brief_arguments(_shown_arguments(attempt, index), input_width)
     case = label if len(text) + len(label) < width else ""
     first, *continuation = textwrap.wrap(text, width) or [""]
     lines = [_value_line("input", first, case=case), *(_value_line("", line) for line in continuation)]
-    if outcome.trace:
-        lines.append(_value_line("where", brief_text(OtherObject(outcome.trace.splitlines()[-1]), width)))
+    trace = attempt.outcomes[index].trace
+    if trace:
+        lines.append(_value_line("where", brief_text(OtherObject(trace.splitlines()[-1]), width)))
     if difference.fault == Fault.ERROR:
         return [lines_part(PartKind.VALUES, lines)]
     subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
@@ -58,14 +57,14 @@ def _value_line(label: str, value: str, subject: str = "", case: str = "") -> Va
     return ValueLine(value, label, " " * (LABEL_WIDTH - len(label)), subject, case)
 
 
-def full_parts(exercise: Exercise, outcome: Outcome, difference: Difference, index: int, seed: int) -> list[Part]:
+def full_parts(attempt: Attempt, index: int, difference: Difference) -> list[Part]:
     """Return the parts that are shown folded: input, error, result and what is expected in full.
 
     The arguments are those of `short_parts`.
     """
-    arguments = _shown_arguments(exercise, index, seed)
+    outcome, arguments = attempt.outcomes[index], _shown_arguments(attempt, index)
     text = "\n".join(line for name, value in arguments.items() for line in full_text_lines(name, value))
-    label = exercise.cases[index].label
+    label = attempt.exercise.cases[index].label
     parts = [Part(PartKind.VALUES, text, fill("Input ({0}):", label) if label else "Input:")]
     if outcome.trace:
         parts.append(Part(PartKind.VALUES, outcome.trace, "Where it happens, in your code:"))
@@ -93,8 +92,8 @@ def _full_value_lines(label: str, value: Any) -> list[ValueLine]:
     return value_lines
 
 
-def _shown_arguments(exercise: Exercise, index: int, seed: int) -> dict:
-    return arguments_shown(case_inputs(exercise, index, seed)[0])
+def _shown_arguments(attempt: Attempt, index: int) -> dict[str, Any]:
+    return arguments_shown(case_arguments(attempt.exercise, index, attempt.seed))
 
 
 def printed_parts(outcome: Outcome) -> list[Part]:

@@ -1,138 +1,16 @@
-"""Compare results and outcomes within a tolerance, and compute the share of cases that are right."""
+"""Compare outcomes, gradients and plain data within a tolerance."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.outcome_data import Outcome
+from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.verdict_words import Fault
 
 FLOAT32_ROUNDING = 1e-4  # rounding error of a sum in float32
 FLOAT64_ROUNDING = 1e-11  # rounding error of a difference between two nearly equal numbers in float64
-NEARLY_RIGHT = 1e-3  # the relative tolerance within which a number counts as nearly right
-
-
-def property_shares(exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> dict[str, float]:
-    """Return the share of cases that are right for each property: "values", "gradients" and "stability".
-
-    Gradients and stability count only if all values are right: an answer that returns zeros is also stable.
-
-    Args:
-        exercise: The exercise, whose cases decide which properties there are.
-        outcomes: The outcomes of an answer on the first cases; missing ones count as wrong.
-        expected: The outcomes of the reference on all cases.
-    """
-    missing = [Outcome(fault=Fault.UNREACHED)] * (len(expected) - len(outcomes))
-    rows = list(zip(exercise.cases, [*outcomes, *missing], expected, strict=True))
-    ordinary = [(got, right) for case, got, right in rows if case.tested_property == "values"]
-    extreme = [(got, right) for case, got, right in rows if case.tested_property == "stability"]
-    varying = _varying_observations([right for _, right in ordinary])
-    shares = {"values": fmean(_case_share(got, right, exercise, varying) for got, right in ordinary)}
-    if exercise.gradient_of:
-        shares["gradients"] = fmean(equal_gradients(got, right, exercise) for got, right in ordinary)
-    if extreme:
-        # If gradients are wrong on ordinary inputs, they already cost their own share, and stability is judged by
-        # values alone.
-        agree = equal_outcomes if shares.get("gradients", 1) == 1 else equal_values
-        shares["stability"] = fmean(agree(got, right, exercise) for got, right in extreme)
-    return shares if shares["values"] == 1 else dict.fromkeys(shares, 0.0) | {"values": shares["values"]}
-
-
-def _case_share(got: Outcome, expected: Outcome, exercise: Exercise, varying: set[str]) -> float:
-    """Return how right a case is: 1 if it is right, else the share that is nearly right.
-
-    That share is at most 3/4, and counts as 0 below a half.
-    """
-    if equal_values(got, expected, exercise):
-        return 1.0
-    nearly = 0.0 if got.fault or got.error else nearly_right_share(_results(got, varying), _results(expected, varying))
-    return min(nearly, 0.75) if nearly >= 0.5 else 0.0
-
-
-def _varying_observations(expected: Sequence[Outcome]) -> set[str]:
-    """Return the names of the observations that differ between cases, or all names if none differs.
-
-    An observation that is the same in all cases can be right without any work, so no share is given for it.
-    """
-    observed = [outcome.observed for outcome in expected if outcome.observed]
-    names = {name for observations in observed for name in observations}
-    varying = set()
-    for name in names:
-        first, *others = (observations.get(name) for observations in observed)
-        if any(not equal_data(value, first, 0.0) for value in others):
-            varying.add(name)
-    return varying or names
-
-
-def effortless_share(exercise: Exercise, expected: Sequence[Outcome], returning_none: Sequence[Outcome]) -> float:
-    """Return the largest share of right values that an answer gets without any work.
-
-    Such answers are: zeros everywhere, ones everywhere, the opposite of what is expected, and None.
-
-    Args:
-        expected: The outcomes of the reference on all cases.
-        returning_none: The outcomes of a function that returns None.
-    """
-    constant = [[_filled(outcome, number) for outcome in expected] for number in (0, 1, -1)]
-    return max(property_shares(exercise, outcomes, expected)["values"] for outcomes in (*constant, returning_none))
-
-
-def _filled(outcome: Outcome, number: int) -> Outcome:
-    """Return the outcome with every number replaced by `number`, 0 or 1 (False or True); for -1, by its opposite."""
-    observed = outcome.observed and _with_numbers(outcome.observed, number)
-    return replace(outcome, value=_with_numbers(outcome.value, number), observed=observed, changed_arguments={})
-
-
-def _with_numbers(tree: Any, number: int) -> Any:
-    if isinstance(tree, dict):
-        return {name: _with_numbers(part, number) for name, part in tree.items()}
-    if isinstance(tree, list):
-        return [_with_numbers(part, number) for part in tree]
-    if isinstance(tree, bool):
-        return bool(number) if number >= 0 else not tree
-    if isinstance(tree, Tensor):
-        opposite = ~tree if tree.dtype == torch.bool else -tree
-        return torch.full_like(tree, number) if number >= 0 else opposite
-    if isinstance(tree, int | float):
-        return type(tree)(number) if number >= 0 else -tree
-    return "" if isinstance(tree, str) else tree
-
-
-def nearly_right_share(got: Any, expected: Any) -> float:
-    """Return the share of the parts that agree to one in a thousand; types and shapes may differ.
-
-    A tensor counts by the share of its numbers that agree if that is at least three quarters, and as 0 otherwise.
-    """
-    got, expected = _without_wrapping(got), _without_wrapping(expected)
-    if isinstance(got, list) and isinstance(expected, list):
-        longest = max(len(got), len(expected))
-        shares = [nearly_right_share(a, b) for a, b in zip(got, expected, strict=False)]
-        return sum(shares) / longest if longest else 1.0
-    if isinstance(got, int | float) and isinstance(expected, int | float):
-        return float(_same_numbers(got, expected, NEARLY_RIGHT))
-    if not (isinstance(got, Tensor) and isinstance(expected, Tensor) and got.numel() == expected.numel() > 0):
-        return float(equal_data(got, expected, NEARLY_RIGHT))
-    share = float(close_entries(got.double().flatten(), expected.double().flatten(), NEARLY_RIGHT).double().mean())
-    return share if share >= 0.75 else 0.0
-
-
-def _without_wrapping(result: Any) -> Any:
-    """Return the values of a dictionary as a list, the number of a one-element tensor, and other results unchanged."""
-    if isinstance(result, dict):
-        return [*result.values()]
-    return result.item() if isinstance(result, Tensor) and result.numel() == 1 else result
-
-
-def _results(outcome: Outcome, varying: set[str]) -> Any:
-    if outcome.observed is None:
-        return outcome.value
-    return {name: outcome.observed.get(name) for name in sorted(varying)}
 
 
 def equal_outcomes(got: Outcome, expected: Outcome, exercise: Exercise) -> bool:
@@ -187,7 +65,7 @@ def equal_data(a: Any, b: Any, tolerance: float) -> bool:
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(equal_data(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if is_number(a) and is_number(b):
-        return _same_numbers(a, b, tolerance)
+        return same_numbers(a, b, tolerance)
     return type(a) is type(b) and a == b
 
 
@@ -217,7 +95,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
+def same_numbers(a: int | float, b: int | float, tolerance: float) -> bool:
     """Return True if two numbers agree: integers exactly, floats within the tolerance of `close_entries`."""
     if a == b or (a != a and b != b):
         return True

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.language import Phrase, fill
+from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.compare import equal_data, is_number, no_gradient, same_gradient
-from grpo_lab.course.checking.outcome import UNUSABLE_RESULT, expected_outcomes
-from grpo_lab.course.checking.outcome_data import OtherObject, Outcome
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.plain_data import OtherObject
 from grpo_lab.course.checking.relations import relation_of_tensors
+from grpo_lab.course.checking.run_cases import UNUSABLE_RESULT
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.checking.value_text import dtype_name
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.verdict_words import Fault
 
 GRADIENT_CUT_OFF = (
     "The value is right, but it carries no gradient. Something on the way cuts it off: detach, item, tolist, numpy, "
@@ -41,14 +43,14 @@ class Difference:
     fault: Fault = Fault.NONE
 
 
-def first_difference(got: Outcome, exercise: Exercise, index: int, seed: int) -> Difference:
+def first_difference(attempt: Attempt, index: int) -> Difference:
     """Return the difference on case `index` that is worth repairing first.
 
     The order is: errors, faults of form, arguments changed in place, values, gradients.
     """
-    expected = expected_outcomes(exercise, seed)[index]
+    exercise, got, expected = attempt.exercise, attempt.outcomes[index], attempt.expected[index]
     # The arguments that the function has to change in place for some inputs.
-    changing = {name for outcome in expected_outcomes(exercise, seed) for name in outcome.changed_arguments}
+    changing = {name for outcome in attempt.expected for name in outcome.changed_arguments}
     if got.error:
         return _error_difference(got, expected)
     comparison = _Comparison(exercise.tolerance, may_be_none(exercise))

@@ -2,26 +2,29 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from grpo_lab.base.language import Phrase, fill
+from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.compare import equal_values, is_number
 from grpo_lab.course.checking.difference import Difference, first_difference
-from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes, values_of_choices
-from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes
-from grpo_lab.course.checking.outcome_data import Outcome
+from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake, values_of_choices
+from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.relations import RELATION_TOLERANCE, constant_factor, relation_everywhere
-from grpo_lab.course.checking.verdict_parts import Part
-from grpo_lab.course.exercise import TESTED_PROPERTIES, Exercise, Mistake
-from grpo_lab.course.verdict_words import Fault, PartKind
+from grpo_lab.course.checking.run_cases import case_arguments
+from grpo_lab.course.checking.status import Fault
+from grpo_lab.course.checking.verdict_parts import Part, PartKind
+from grpo_lab.course.exercise import Mistake
 
-HARDER = "Right on ordinary inputs; this one is large or extreme. "
+ONLY_EXTREME = "Right on ordinary inputs; this one is large or extreme. "
 
 
-class Explanation(NamedTuple):
+@dataclass(frozen=True)
+class Explanation:
     """The explanation of a wrong answer.
 
     Attributes:
@@ -31,13 +34,13 @@ class Explanation(NamedTuple):
         sentences: The sentences of the explanation. The first is shown at once, the others are folded.
     """
 
-    index: int  # type: ignore[assignment]  # hides a method of tuple
+    index: int
     difference: Difference
     mistakes: list[Mistake]
     sentences: list[Part]
 
 
-def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares: dict) -> Explanation:
+def explain(attempt: Attempt, has_right_values: bool) -> Explanation:
     """Explain a wrong answer by the first of these that applies.
 
     1. One known mistake that fits every case.
@@ -46,78 +49,67 @@ def explain(exercise: Exercise, outcomes, failing: list[int], seed: int, shares:
     4. The choices of an argument for which the answer is wrong, or the first difference.
 
     Args:
-        outcomes: The outcomes of the answer on all cases.
-        failing: The indices of the cases on which the answer is wrong.
-        seed: The seed from which the inputs were drawn.
-        shares: The share of right cases by property.
+        has_right_values: Whether all values on ordinary inputs are right.
     """
-    expected = expected_outcomes(exercise, seed)
-    index = _simplest_case(exercise, outcomes, expected, failing)
-    difference = first_difference(outcomes[index], exercise, index, seed)
-    mistakes = matching_mistakes(exercise, outcomes, seed)
-    if mistakes:
-        return Explanation(index, difference, mistakes, _mistake_sentences(mistakes, True, difference))
+    index = _simplest_case(attempt)
+    difference = first_difference(attempt, index)
+    if mistake := matching_mistake(attempt):
+        return Explanation(index, difference, [mistake], [Part(PartKind.SENTENCES, mistake.explanation)])
     relation = ""
-    if not difference.fault and shares["values"] < 1:
-        relation = _relation_sentence(exercise, outcomes, expected, difference.subject, seed)
+    if not difference.fault and not has_right_values:
+        relation = _relation_sentence(attempt, difference.subject)
     if not relation and difference.fault in (Fault.NONE, Fault.TYPE, Fault.SHAPE):
-        cases_by_mistake = likely_mistakes(exercise, outcomes, seed)
+        cases_by_mistake = likely_mistakes(attempt)
         if cases_by_mistake:
             mistakes = list(cases_by_mistake)
             index = cases_by_mistake[mistakes[0]][0]  # show a case with the mistake that is named first
-            difference = first_difference(outcomes[index], exercise, index, seed)
-            return Explanation(index, difference, mistakes, _mistake_sentences(mistakes, False, difference))
+            difference = first_difference(attempt, index)
+            return Explanation(index, difference, mistakes, _likely_mistake_sentences(mistakes, difference))
     finding = relation or difference.finding
-    choice_sentence = "" if difference.fault else _failing_choices(exercise, failing)
+    choice_sentence = "" if difference.fault else _failing_choices(attempt)
     if choice_sentence:
-        pairs = _result_pairs(difference.subject, outcomes, expected, failing)
+        pairs = _result_pairs(attempt, difference.subject, attempt.failing)
         if not relation and len(pairs) > 1 and all(_are_numbers(*pair) for pair in pairs):
             finding = relation_everywhere(*_concatenate(_flatten_pair(pair) for pair in pairs)) or finding
         finding = Phrase(choice_sentence, " ", finding) if finding else choice_sentence
-    return Explanation(
-        index, difference, [], [_difference_sentence(exercise.cases[index].tested_property, difference, finding)]
-    )
+    is_extreme = index not in attempt.ordinary
+    return Explanation(index, difference, [], [_difference_sentence(is_extreme, difference, finding)])
 
 
-def _simplest_case(exercise: Exercise, outcomes, expected, failing: list[int]) -> int:
+def _simplest_case(attempt: Attempt) -> int:
     """Return the failing case to show: ordinary before extreme ones, then wrong values before wrong gradients.
 
     Of equals it is the first, which has the smallest input.
     """
 
-    def rank(index: int) -> tuple[int, bool]:
-        has_right_values = equal_values(outcomes[index], expected[index], exercise)
-        return TESTED_PROPERTIES.index(exercise.cases[index].tested_property), has_right_values
+    def rank(index: int) -> tuple[bool, bool]:
+        has_right_values = equal_values(attempt.outcomes[index], attempt.expected[index], attempt.exercise)
+        return index not in attempt.ordinary, has_right_values
 
-    return min(failing, key=rank)
+    return min(attempt.failing, key=rank)
 
 
-def _mistake_sentences(mistakes: list[Mistake], is_certain: bool, difference: Difference) -> list[Part]:
-    """Return a sentence about each mistake. If they explain only some of the cases, the first one says so."""
+def _likely_mistake_sentences(mistakes: list[Mistake], difference: Difference) -> list[Part]:
+    """Return a sentence about each mistake; the first one says that it explains only some of the cases."""
     preamble = "On some inputs the result is what this mistake gives: "
-    if is_certain:
-        preamble = ""
-    elif difference.subject.startswith("the gradient of"):
+    if difference.subject.startswith("the gradient of"):
         preamble = fill("The value is right here, but {0} is what this mistake gives:", difference.subject) + " "
     elif len(mistakes) > 1:
         preamble = "There seems to be more than one mistake. First: "
     return [
-        Part(PartKind.SENTENCES, Phrase("And then: " if index else preamble, mistake.explanation))
-        for index, mistake in enumerate(mistakes)
+        Part(PartKind.SENTENCES, Phrase("And then: " if position else preamble, mistake.explanation))
+        for position, mistake in enumerate(mistakes)
     ]
 
 
-def _relation_sentence(
-    exercise: Exercise, outcomes: Sequence[Outcome], expected: Sequence[Outcome], subject: str, seed: int
-) -> str:
+def _relation_sentence(attempt: Attempt, subject: str) -> str:
     """Return a sentence on how all numbers of all ordinary cases differ from the expected ones; "" if none fits.
 
     The numbers of all cases are taken together, because a single number is always off by some factor.
 
     subject: "the result", or the name of an observation.
     """
-    ordinary = [index for index, case in enumerate(exercise.cases) if case.tested_property == "values"]
-    pairs = _result_pairs(subject, outcomes, expected, ordinary)
+    pairs = _result_pairs(attempt, subject, attempt.ordinary)
     values = {leaf for got, _ in pairs for leaf in _distinct_leaves(got)}
     expected_values = {leaf for _, right in pairs for leaf in _distinct_leaves(right)}
     if len(values) == 1 < len(expected_values) and None not in values | expected_values:
@@ -128,27 +120,26 @@ def _relation_sentence(
     if not all(_are_numbers(*pair) for pair in pairs):
         return ""
     vectors = [_flatten_pair(pair) for pair in pairs]
-    return relation_everywhere(*_concatenate(vectors)) or _size_sentence(exercise, vectors, seed)
+    return relation_everywhere(*_concatenate(vectors)) or _size_sentence(attempt, vectors)
 
 
-def _size_sentence(exercise: Exercise, vectors: Sequence[tuple[Tensor, Tensor]], seed: int) -> str:
+def _size_sentence(attempt: Attempt, vectors: Sequence[tuple[Tensor, Tensor]]) -> str:
     """Return a sentence that names the axis by whose size the result is too large or too small in every case.
 
     It is "" if no axis of an argument has that size.
 
     vectors: The result and the expected one as vectors, for each ordinary case.
     """
-    indices = [index for index, case in enumerate(exercise.cases) if case.tested_property == "values"]
     factors: list[float] = []
     arguments: list[dict[str, Any]] = []
-    for index, (got, right) in zip(indices, vectors, strict=True):
+    for index, (got, right) in zip(attempt.ordinary, vectors, strict=True):
         if not got.any() and not right.any():  # skipped because zeros agree with any factor
             continue
         constant = constant_factor(got, right) if right.any() and got.isfinite().all() else None
         if constant is None:
             return ""
         factors.append(constant)
-        arguments.append(case_inputs(exercise, index, seed)[0].arguments)
+        arguments.append(case_arguments(attempt.exercise, index, attempt.seed).arguments)
     if len(set(factors)) < 2:
         return ""
     for name, axis, sizes in _axis_sizes(arguments):
@@ -177,34 +168,33 @@ def _axis_sizes(arguments: Sequence[dict[str, Any]]) -> Iterator[tuple[str, int,
             yield name, axis, [tensor.shape[axis] for tensor in tensors]
 
 
-def _failing_choices(exercise: Exercise, failing: Sequence[int]) -> str:
+def _failing_choices(attempt: Attempt) -> str:
     """Return a sentence on the choices of an argument for which the answer is wrong.
 
     It is "" unless the answer is wrong in all ordinary cases with these choices, and right in all others.
     """
-    ordinary = [index for index, case in enumerate(exercise.cases) if case.tested_property == "values"]
-    wrong = set(failing).intersection(ordinary)
-    for name, values in values_of_choices(exercise).items():
+    ordinary = set(attempt.ordinary)
+    wrong = ordinary.intersection(attempt.failing)
+    for name, values in values_of_choices(attempt.exercise).items():
         wrong_values = dict.fromkeys(values[index] for index in sorted(wrong))
         with_these_values = {index for index in ordinary if values[index] in wrong_values}
-        if wrong and wrong == with_these_values != set(ordinary):
+        if wrong and wrong == with_these_values != ordinary:
             shown = [repr(value) for value in wrong_values]
             listed = fill("{0} or {1}", *shown) if len(shown) == 2 else shown
             return fill("It is wrong where `{0}` is {1}, and right elsewhere.", name, listed)
     return ""
 
 
-def _difference_sentence(tests: str, difference: Difference, finding: str) -> Part:
-    preamble = HARDER if tests == "stability" and difference.fault in (Fault.NONE, Fault.ERROR) else ""
+def _difference_sentence(is_extreme: bool, difference: Difference, finding: str) -> Part:
+    preamble = ONLY_EXTREME if is_extreme and difference.fault in (Fault.NONE, Fault.ERROR) else ""
     sentence = fill("Something else is expected for {0}: compare the lines below.", difference.subject)
     return Part(PartKind.SENTENCES, Phrase(preamble, finding or sentence))
 
 
-def _result_pairs(
-    subject: str, outcomes: Sequence[Outcome], expected: Sequence[Outcome], indices: Sequence[int]
-) -> list[tuple[Any, Any]]:
+def _result_pairs(attempt: Attempt, subject: str, indices: Sequence[int]) -> list[tuple[Any, Any]]:
     """Return pairs of the result and the expected one for these cases, or of the observation named `subject`."""
-    return [(_result_of(outcomes[index], subject), _result_of(expected[index], subject)) for index in indices]
+    outcomes = [(attempt.outcomes[index], attempt.expected[index]) for index in indices]
+    return [(_result_of(got, subject), _result_of(right, subject)) for got, right in outcomes]
 
 
 def _result_of(outcome: Outcome, subject: str) -> Any:

@@ -4,21 +4,20 @@ No verdict contains source code of the reference.
 """
 
 from collections.abc import Sequence
-from functools import cache
 
 from grpo_lab.base.language import Phrase, counted, fill
+from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.case_parts import full_parts, printed_parts, short_parts
-from grpo_lab.course.checking.cells import Mismatch
-from grpo_lab.course.checking.compare import effortless_share, equal_outcomes, property_shares
+from grpo_lab.course.checking.cell_history import Mismatch
 from grpo_lab.course.checking.explanation import explain
-from grpo_lab.course.checking.mistakes import unrepaired_stub, wrong_outcome
-from grpo_lab.course.checking.outcome import expected_outcomes, outcome_of
-from grpo_lab.course.checking.outcome_data import Outcome
+from grpo_lab.course.checking.mistakes import unrepaired_stub
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.points import property_shares, rescaled_share
+from grpo_lab.course.checking.status import Fault, Status
 from grpo_lab.course.checking.verdict import Verdict
-from grpo_lab.course.checking.verdict_parts import Part
+from grpo_lab.course.checking.verdict_parts import Part, PartKind
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE
-from grpo_lab.course.verdict_words import Fault, PartKind, Status
 from grpo_lab.formulas.source import read_equations
 
 # The sentences about code that cannot be judged by its numbers.
@@ -52,26 +51,20 @@ def judge(exercise: Exercise, outcomes: Sequence[Outcome], seed: int = 0) -> Ver
     Raises:
         ValueError: If outcomes are missing although none has a fault.
     """
-    expected = expected_outcomes(exercise, seed)
-    shares = property_shares(exercise, outcomes[: len(expected)], expected)
-    stopped = [outcome for outcome in outcomes if outcome.fault]
-    if stopped:
-        first = stopped[0]
-        folded_parts = tuple(printed_parts(first))
-        return fault_verdict(exercise, first.fault, first.message, folded_parts=folded_parts, shares=shares)
-    if len(outcomes) != len(expected):
-        raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(expected)}, one per case")
+    attempt = Attempt(exercise, outcomes[: len(exercise.cases)], seed)
+    shares = property_shares(attempt)
+    stopped = next((outcome for outcome in outcomes if outcome.fault), None)
+    if stopped is not None:
+        folded_parts = tuple(printed_parts(stopped))
+        return fault_verdict(exercise, stopped.fault, stopped.message, folded_parts=folded_parts, shares=shares)
+    if len(outcomes) != len(exercise.cases):
+        raise ValueError(f"outcomes has {len(outcomes)} entries; expected {len(exercise.cases)}, one per case")
     if any(o.error == "NotImplementedError" and o.message == LIBRARY_GONE for o in outcomes):
         return fault_verdict(exercise, Fault.LIBRARY)
     if all(outcome.error == "NotImplementedError" for outcome in outcomes):
         text = fill("Write its body, then check again. hint({0}) helps you to start.", repr(exercise.name))
         return _make_verdict(exercise, Status.NOT_STARTED, [Part(PartKind.SENTENCES, text)])
-    failing = [
-        index for index, outcome in enumerate(outcomes) if not equal_outcomes(outcome, expected[index], exercise)
-    ]
-    if failing:
-        return _wrong_verdict(exercise, outcomes, failing, seed, shares)
-    return _right_verdict(exercise, outcomes, shares)
+    return _wrong_verdict(attempt, shares) if attempt.failing else _right_verdict(attempt, shares)
 
 
 def mismatch_verdict(exercise: Exercise, mismatch: Mismatch) -> Verdict:
@@ -94,7 +87,8 @@ def fault_verdict(exercise: Exercise, fault: Fault, message: str = "", **fields)
     return _make_verdict(exercise, Status.FORM, [Part(PartKind.SENTENCES, sentence)], fault=fault, **fields)
 
 
-def _right_verdict(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict[str, float]) -> Verdict:
+def _right_verdict(attempt: Attempt, shares: dict[str, float]) -> Verdict:
+    exercise, outcomes = attempt.exercise, attempt.outcomes
     gradients = ", ".join(f"`{name}`" for name in exercise.gradient_of)
     subject, cases = "what it does" if exercise.observations else "values", counted(len(outcomes), "case")
     checked = fill("Checked: {0} on {1}.", subject, cases)
@@ -105,26 +99,27 @@ def _right_verdict(exercise: Exercise, outcomes: Sequence[Outcome], shares: dict
     return _make_verdict(exercise, Status.RIGHT, sentences, folded_parts=folded_parts, shares=shares)
 
 
-def _wrong_verdict(
-    exercise: Exercise, outcomes: Sequence[Outcome], failing: list[int], seed: int, shares: dict
-) -> Verdict:
-    index, difference, mistakes, sentences = explain(exercise, outcomes, failing, seed, shares)
+def _wrong_verdict(attempt: Attempt, shares: dict[str, float]) -> Verdict:
+    exercise = attempt.exercise
+    has_right_values = shares["values"] == 1
+    explanation = explain(attempt, has_right_values)
+    index, difference, mistakes = explanation.index, explanation.difference, explanation.mistakes
+    first_sentence, *other_sentences = explanation.sentences
     has_fault_of_form = bool(difference.fault) and difference.fault != Fault.ERROR and not mistakes
-    folded_parts = [*sentences[1:], *full_parts(exercise, outcomes[index], difference, index, seed)]
+    folded_parts = [*other_sentences, *full_parts(attempt, index, difference)]
     if mistakes and not exercise.is_variant:
         folded_parts += _equation_parts(exercise, mistakes[0])
     is_unchanged = unrepaired_stub(exercise) in mistakes
-    has_right_values = shares["values"] == 1
     if exercise.is_variant and mistakes:
         # The lesson's function earns nothing, even if its results are close to those of the class's formula.
         has_right_values, shares = False, shares | {"values": 0.0}
     elif not has_right_values:
-        shares |= {"values": _earned_share(exercise, shares["values"], seed)}
+        shares = shares | {"values": rescaled_share(shares["values"], exercise, attempt.seed)}
     return _make_verdict(
         exercise,
         _status(is_unchanged, has_right_values, has_fault_of_form),
-        [sentences[0], *short_parts(exercise, outcomes[index], difference, index, seed, sentences[0].text)],
-        folded_parts=(*folded_parts, _score_part(outcomes, failing, shares)),
+        [first_sentence, *short_parts(attempt, index, difference, first_sentence.text)],
+        folded_parts=(*folded_parts, _score_part(attempt, shares)),
         fault=difference.fault if has_fault_of_form else Fault.NONE,
         misconceptions=() if is_unchanged else tuple(mistake.name for mistake in mistakes),
         shares=shares,
@@ -141,31 +136,6 @@ def _status(is_unchanged: bool, has_right_values: bool, has_fault_of_form: bool)
     return Status.WRONG
 
 
-def _earned_share(exercise: Exercise, share: float, seed: int) -> float:
-    """Return the share of right values, rescaled so that what is right without any work earns 0."""
-    free_share = _free_share(exercise, seed)
-    return max(share - free_share, 0) / (1 - free_share) if free_share < 1 else 0.0
-
-
-@cache
-def _free_share(exercise: Exercise, seed: int) -> float:
-    """Return the share of values that are right without any work.
-
-    In a repair exercise this is the share of the stub, in a variant that of the lesson's function, and otherwise that
-    of the best constant answer.
-    """
-    expected = expected_outcomes(exercise, seed)
-    indices = range(len(expected))
-    initial = unrepaired_stub(exercise)
-    if initial is None and exercise.is_variant:
-        (initial,) = exercise.mistakes  # a variant's one known mistake is the lesson's function
-    if initial is not None:
-        initial_outcomes = [wrong_outcome(exercise, initial, index, seed) for index in indices]
-        return property_shares(exercise, initial_outcomes, expected)["values"]
-    returning_none = [outcome_of(lambda *args, **kwargs: None, exercise, index, seed) for index in indices]
-    return effortless_share(exercise, expected, returning_none)
-
-
 def _equation_parts(exercise: Exercise, mistake: Mistake) -> list[Part]:
     """Return the equation that a mistake breaks; no part if the function has no equations.
 
@@ -180,10 +150,11 @@ def _equation_parts(exercise: Exercise, mistake: Mistake) -> list[Part]:
     return []
 
 
-def _score_part(outcomes: Sequence[Outcome], failing: list[int], shares: dict[str, float]) -> Part:
-    right = len(outcomes) - len(failing)
+def _score_part(attempt: Attempt, shares: dict[str, float]) -> Part:
+    num_cases = len(attempt.outcomes)
+    num_right = num_cases - len(attempt.failing)
     marks = [fill("{0} ✓" if share == 1 else "{0} ✗", PROPERTY_NAMES[name]) for name, share in shares.items()]
-    return Part(PartKind.SENTENCES, fill("{0} of {1} right: {2}.", right, counted(len(outcomes), "case"), marks))
+    return Part(PartKind.SENTENCES, fill("{0} of {1} right: {2}.", num_right, counted(num_cases, "case"), marks))
 
 
 def _make_verdict(exercise: Exercise, status: Status, parts: list[Part], **fields) -> Verdict:

@@ -7,7 +7,7 @@ way. A mistake is computed case by case, until a case rules it out.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations, permutations
@@ -15,9 +15,10 @@ from typing import Any
 
 from grpo_lab.base.language import Phrase, fill
 from grpo_lab.course.changed_source import with_changed_lines
+from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.compare import equal_outcomes, equal_values, no_gradient, same_gradient
-from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes, outcome_of
-from grpo_lab.course.checking.outcome_data import Outcome
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.run_cases import case_arguments, outcome_of
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import planted_lines
 
@@ -193,7 +194,7 @@ def _swapped_pair(reference: Callable, first: str, second: str) -> Mistake:
 
 def _arguments_and_settings(exercise: Exercise, index: int) -> dict:
     """Return the arguments of a case by name, and the fields of configurations as "config.scale_rewards"."""
-    bound = case_inputs(exercise, index, 0)[0]
+    bound = case_arguments(exercise, index, 0)
     bound.apply_defaults()
     settings = dict(bound.arguments)
     for name, value in bound.arguments.items():
@@ -216,44 +217,45 @@ def _general_mistakes(exercise: Exercise) -> list[Mistake]:
     return [] if exercise.is_variant else [*ignored_settings(exercise), *exchanged_arguments(exercise)]
 
 
-def matching_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> list[Mistake]:
-    """Return a list with the first mistake that explains every case; an empty list if there is none.
+def matching_mistake(attempt: Attempt) -> Mistake | None:
+    """Return the first mistake that explains every case; None if there is none.
 
     A mistake explains a case if the outcome equals the mistake's own. It has to differ from the reference on at least
     one case.
     """
+    exercise = attempt.exercise
     unchanged = unrepaired_stub(exercise)
     candidates = [*exercise.mistakes, *_general_mistakes(exercise)]
     if unchanged is not None:
         candidates = [unchanged, *candidates]
-    explanation = next((mistake for mistake in candidates if _explains(exercise, mistake, outcomes, seed)), None)
-    return [explanation] if explanation else []
+    return next((mistake for mistake in candidates if _explains_all_cases(mistake, attempt)), None)
 
 
-def _explains(exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome], seed: int) -> bool:
+def _explains_all_cases(mistake: Mistake, attempt: Attempt) -> bool:
+    exercise = attempt.exercise
     # A general mistake has to show in a value: two factors of a product, when swapped, change gradients alone.
     has_to_change_values = mistake in _general_mistakes(exercise)
-    differs_somewhere, expected = False, expected_outcomes(exercise, seed)
-    for index, right in enumerate(expected):
-        wrong = wrong_outcome(exercise, mistake, index, seed)
+    differs_somewhere = False
+    for index, (got, right) in enumerate(zip(attempt.outcomes, attempt.expected, strict=True)):
+        wrong = wrong_outcome(exercise, mistake, index, attempt.seed)
         differs = not equal_outcomes(wrong, right, exercise)
-        if not equal_outcomes(outcomes[index], wrong if differs else right, exercise):
+        if not equal_outcomes(got, wrong if differs else right, exercise):
             return False
         if differs and not (has_to_change_values and equal_values(wrong, right, exercise)):
             differs_somewhere = True
     return differs_somewhere
 
 
-def likely_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) -> dict[Mistake, tuple[int, ...]]:
+def likely_mistakes(attempt: Attempt) -> dict[Mistake, tuple[int, ...]]:
     """Return mistakes that together explain at least half of the failing cases, each with the cases that it explains.
 
-    This is for an answer for which `matching_mistakes` finds no single mistake. The mistake that explains most comes
+    This is for an attempt for which `matching_mistake` finds no single mistake. The mistake that explains most comes
     first.
     """
-    expected = expected_outcomes(exercise, seed)
+    exercise, outcomes, expected = attempt.exercise, attempt.outcomes, attempt.expected
     agree_in_values = partial(equal_values, exercise=exercise)
     if any(not agree_in_values(outcome, right) for outcome, right in zip(outcomes, expected, strict=True)):
-        return _mistakes_that_cover(exercise, outcomes, seed, agree_in_values)
+        return _mistakes_that_cover(attempt, agree_in_values)
     cases_by_mistake: dict[Mistake, tuple[int, ...]] = {}
     for argument in exercise.gradient_of:
         if all(no_gradient(outcome.gradients.get(argument)) for outcome in outcomes):
@@ -263,7 +265,7 @@ def likely_mistakes(exercise: Exercise, outcomes: Sequence[Outcome], seed: int) 
                 return {}
             continue
         agree_in_gradient = partial(_same_gradient, argument=argument, tolerance=exercise.tolerance)
-        cases_by_mistake = _mistakes_that_cover(exercise, outcomes, seed, agree_in_gradient) | cases_by_mistake
+        cases_by_mistake = _mistakes_that_cover(attempt, agree_in_gradient) | cases_by_mistake
     return dict(sorted(cases_by_mistake.items(), key=lambda item: -len(item[1]))[:_MAX_NAMED_MISTAKES])
 
 
@@ -271,21 +273,20 @@ def _same_gradient(a: Outcome, b: Outcome, argument: str, tolerance: float) -> b
     return same_gradient(a.gradients.get(argument), b.gradients.get(argument), tolerance)
 
 
-def _mistakes_that_cover(
-    exercise: Exercise, outcomes: Sequence[Outcome], seed: int, agree: _Agree
-) -> dict[Mistake, tuple]:
+def _mistakes_that_cover(attempt: Attempt, agree: _Agree) -> dict[Mistake, tuple[int, ...]]:
     """Choose mistakes one by one, always the one that explains most of the cases that are still unexplained.
 
     The result is empty if they leave more than half of the failing cases unexplained.
 
     agree: A function that compares two outcomes in what is to be explained: their values, or one gradient.
     """
-    expected = expected_outcomes(exercise, seed)
-    failing = {index for index, right in enumerate(expected) if not agree(outcomes[index], right)}
+    exercise = attempt.exercise
+    pairs = zip(attempt.outcomes, attempt.expected, strict=True)
+    failing = {index for index, (got, right) in enumerate(pairs) if not agree(got, right)}
     candidates = list(exercise.mistakes)
     if exercise.observations is None:  # with observations an exercise often trains: these would take too long
         candidates += _general_mistakes(exercise)
-    explained = {mistake: _explained_cases(exercise, mistake, outcomes, failing, seed, agree) for mistake in candidates}
+    explained = {mistake: _explained_cases(mistake, attempt, failing, agree) for mistake in candidates}
     chosen: dict[Mistake, tuple[int, ...]] = {}
     unexplained = set(failing)
     while unexplained and len(chosen) < _MAX_NAMED_MISTAKES:
@@ -297,25 +298,21 @@ def _mistakes_that_cover(
     return chosen if 2 * len(unexplained) <= len(failing) else {}
 
 
-def _explained_cases(
-    exercise: Exercise, mistake: Mistake, outcomes: Sequence[Outcome], failing: set[int], seed: int,
-    agree: _Agree,
-) -> set[int]:  # fmt: skip
+def _explained_cases(mistake: Mistake, attempt: Attempt, failing: set[int], agree: _Agree) -> set[int]:
     """Return the failing cases on which the answer has the mistake's outcome.
 
     The result is empty if the answer is right on a case where the mistake is wrong, or if the outcomes agree on fewer
     than half of the cases where the mistake is wrong.
     """
-    expected = expected_outcomes(exercise, seed)
-    differing = 0
+    num_differing = 0
     agreeing = set()
-    for index in sorted(range(len(expected)), key=lambda index: index in failing):
-        wrong = wrong_outcome(exercise, mistake, index, seed)
-        if agree(wrong, expected[index]):
+    for index in sorted(range(len(attempt.expected)), key=lambda index: index in failing):
+        wrong = wrong_outcome(attempt.exercise, mistake, index, attempt.seed)
+        if agree(wrong, attempt.expected[index]):
             continue
         if index not in failing:
             return set()
-        differing += 1
-        if agree(outcomes[index], wrong):
+        num_differing += 1
+        if agree(attempt.outcomes[index], wrong):
             agreeing.add(index)
-    return agreeing if 2 * len(agreeing) >= differing else set()
+    return agreeing if 2 * len(agreeing) >= num_differing else set()

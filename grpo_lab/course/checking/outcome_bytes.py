@@ -15,9 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from grpo_lab.course.checking.outcome_data import MAX_DEPTH, MAX_TENSOR_BYTES, OtherObject, Outcome, as_plain_data
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.plain_data import MAX_DEPTH, MAX_TENSOR_BYTES, OtherObject, as_plain_data
+from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.earlier_files import field_values
-from grpo_lab.course.verdict_words import Fault
 
 MAX_CONTENT_BYTES = 4 * MAX_TENSOR_BYTES  # limit of all tensors and the text together
 MAX_JSON_BYTES = 32 * 2**20  # limit of the JSON text

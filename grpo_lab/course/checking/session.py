@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import View, markdown_table
 from grpo_lab.base.language import _, fill
-from grpo_lab.course.checking.cells import CELL_HISTORY
+from grpo_lab.course.checking.cell_history import CELL_HISTORY
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
-from grpo_lab.course.checking.outcome import expected_outcomes
-from grpo_lab.course.checking.run_student import run_student
+from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
 from grpo_lab.course.checking.stand_ins import library_stand_ins, suspended, without_body
+from grpo_lab.course.checking.status import Fault, Status
 from grpo_lab.course.checking.verdict import STYLES, Verdict
-from grpo_lab.course.checking.verdict_parts import Part
+from grpo_lab.course.checking.verdict_parts import Part, PartKind
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, exercises_of_notebook, find_exercise
-from grpo_lab.course.verdict_words import Fault, PartKind, Status
 
 
 @dataclass
@@ -37,11 +36,11 @@ class LastCheck:
     def is_outdated(self) -> bool:
         """True if the notebook has another function now, so that the verdict does not apply to it."""
         name = self.exercise.name
-        current = CELL_HISTORY.current(name) if getattr(self.function, "__name__", "") == name else None
+        current = CELL_HISTORY.object_named(name) if getattr(self.function, "__name__", "") == name else None
         if self.verdict.fault == Fault.STALE or CELL_HISTORY.mismatch(self.function) or CELL_HISTORY.mismatch(current):
             return True
         # A cell of the assignment that trains with the functions may have imported the library's under this name.
-        if _is_from_library(CELL_HISTORY.current(name)):
+        if _is_from_library(CELL_HISTORY.object_named(name)):
             return False
         return CELL_HISTORY.text(name) != self.text
 
@@ -106,12 +105,12 @@ def _judged_cell(function: Callable) -> str:
     origin = CELL_HISTORY.origin(function)
     if origin is None:
         return ""
-    count, failed_count = origin
-    if count is None:
+    if origin.count is None:
         return "judged: the function of this cell"
-    if failed_count is not None:
-        return fill("judged: the cell that ran as In [{0}]; another one with this name failed (In [{1}])", *origin)
-    return fill("judged: the cell that ran as In [{0}]", count)
+    if origin.failed_count is not None:
+        sentence = "judged: the cell that ran as In [{0}]; another one with this name failed (In [{1}])"
+        return fill(sentence, origin.count, origin.failed_count)
+    return fill("judged: the cell that ran as In [{0}]", origin.count)
 
 
 def finished() -> dict[str, Callable]:

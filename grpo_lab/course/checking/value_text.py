@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grpo_lab.base.display import MAX_COLUMNS, tensor_lines
 from grpo_lab.course.checking.compare import equal_data
-from grpo_lab.course.checking.outcome_data import OtherObject, as_plain_data
+from grpo_lab.course.checking.plain_data import OtherObject, as_plain_data
 
 MAX_LINES = 100
 _COLUMNS = 2 * MAX_COLUMNS
@@ -97,7 +97,7 @@ def _lines(name: str, value: Any) -> list[str]:
     if isinstance(value, Tensor):
         if not value.ndim:
             return [f"{name} = {tensor_lines(value)[0]}"]
-        numbers = tensor_lines(value, most_columns=_COLUMNS)
+        numbers = tensor_lines(value, max_columns=_COLUMNS)
         return [f"{name}, shape {tuple(value.shape)}, {dtype_name(value)}", *(f"    {line}" for line in numbers)]
     if isinstance(value, dict) and any(isinstance(part, Tensor | list | dict) for part in value.values()):
         return [line for key, part in value.items() for line in _lines(f"{name}[{key!r}]", part)]

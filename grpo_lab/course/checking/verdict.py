@@ -1,4 +1,4 @@
-"""The verdict of a check, and the points that it earns. A status is shown as a word and a sign, not by colour alone.
+"""The verdict of a check. A status is shown as a word and a sign, not by colour alone.
 
 A verdict shows a few lines that a student needs next. The whole input and all results are in `details`, which a page
 shows folded.
@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from grpo_lab.base.language import _, fill
-from grpo_lab.course.checking.verdict_parts import Part, folded_html, html_of, part_html, part_text
-from grpo_lab.course.verdict_words import Fault, PartKind, Status
-
-WEIGHTS = {"values": 6, "gradients": 3, "stability": 1}  # the weight of each property in the points of an exercise
-MAX_CHANCE_SHARE = 0.2  # an answer with no larger share of right cases may be right by chance, and earns nothing
+from grpo_lab.course.checking.points import earned_points
+from grpo_lab.course.checking.status import Fault, Status
+from grpo_lab.course.checking.verdict_parts import Part, PartKind, folded_html, html_of, part_html, part_text
 
 
 class StatusStyle(NamedTuple):
@@ -70,7 +68,7 @@ class Verdict:
 
     @property
     def points(self) -> int | float:
-        return earned_points(self)
+        return earned_points(self.max_points, self.shares)
 
     @property
     def details(self) -> str:
@@ -98,32 +96,3 @@ class Verdict:
             plural = "" if self.max_points == 1 else "s"
             status = fill("{0}, {1} of {2} point{3}", status, f"{self.points:g}", self.max_points, plural)
         return f"{style.sign} {self.exercise}: {_(status)}"
-
-
-def earned_points(*verdicts: Verdict) -> int | float:
-    """Return the points of an answer, from one or more verdicts on it.
-
-    With several verdicts, on different inputs, the smallest share of each property counts.
-
-    - If all values are right, the points are shared among the properties by their weights. A property that holds in all
-      cases earns its whole weight; any other earns half of its share of the weight.
-    - If some values are wrong, the answer earns half of the share of right values, so a wrong rule earns at most half.
-    - If a fifth of the gradients or more are wrong, it earns at most half, since the answer trains something else.
-    - If all values are right for the first verdict only, it earns nothing: they were written down for its inputs.
-    """
-    names = {name: None for verdict in verdicts for name in verdict.shares}
-    shares_of = {name: [verdict.shares.get(name, 0.0) for verdict in verdicts] for name in names}
-    if not names or (min(shares_of["values"]) < shares_of["values"][0] == 1):
-        return 0
-    smallest = {name: min(shares) for name, shares in shares_of.items()}
-    if smallest["values"] < 1:
-        earned = smallest["values"] / 2 if smallest["values"] > MAX_CHANCE_SHARE else 0
-    else:
-        total_weight = sum(WEIGHTS[name] for name in names)
-        earned = (
-            sum(WEIGHTS[name] * (1 if share == 1 else share / 2) for name, share in smallest.items()) / total_weight
-        )
-        if smallest.get("gradients", 1) <= 0.8:
-            earned = min(earned, 0.5)
-    points = round(verdicts[0].max_points * earned, 1)
-    return int(points) if points == int(points) else points

@@ -6,13 +6,22 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from grpo_lab.base.language import _
-from grpo_lab.course.verdict_words import PartKind
 
 WIDTH = 112  # characters of a line of text
 NO_VALUES = ("no gradient", "unchanged")  # words that are shown in place of a value
 _EMPHASIS = re.compile(r"(?<![a-zA-Z0-9_*])\*(\w[^*\n]{0,60}?)\*(?![a-zA-Z0-9_*])")  # Chinese puts no space around it
+
+
+class PartKind(StrEnum):
+    """The content of a part of a verdict. The values are stored in the file of grades."""
+
+    SENTENCES = "say"
+    VALUES = "values"  # lines in fixed width under a title
+    EXPECTED = "expected"  # the same with expected values, which a student's page of a grading leaves out
+    EQUATION = "equation"
 
 
 @dataclass(frozen=True)

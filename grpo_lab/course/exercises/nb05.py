@@ -369,8 +369,8 @@ POLICY_LOSS = Exercise(
                 "[padding]": "logp, old_logp = logp, old_logp",
                 "kl_estimate()": "kl = kl_estimate(logp, ref_logp, kl_estimator)",
                 "5.13": "values = values",
-                "_mean_over_tokens_or_rows()": "return loss + beta * kl.mean() if beta > 0 else loss, "
-                "{name: token_mean(x, mask) for name, x in metrics.items()}",
+                "5.14": "loss = aggregate(values, mask, loss_type, max_completion_length, num_items)"
+                " + (beta * kl.mean() if beta > 0 else 0)",
             },
         ),
         wrong_lines("microbatch-mean", {"5.14": "loss = aggregate(values, mask, loss_type, max_completion_length)"}),

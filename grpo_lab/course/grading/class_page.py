@@ -9,15 +9,16 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import grpo_lab
-from grpo_lab.base.language import Phrase, _, counted, fill, language, page_in_language
+from grpo_lab.base.catalogues import page_in_language
+from grpo_lab.base.language import Phrase, _, counted, fill, language
+from grpo_lab.course.assignments import Assignment
 from grpo_lab.course.checking.mistakes import mistakes_by_name
-from grpo_lab.course.checking.verdict_parts import html_of
+from grpo_lab.course.checking.verdict_parts import PartKind, html_of
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
-from grpo_lab.course.grading.similar import answers_as_in_key, pasted_answers, similar_answers
+from grpo_lab.course.grading.class_grades import AnswerState, ClassGrades, GradedSubmission
+from grpo_lab.course.grading.similar_answers import SimilarPair, answers_as_in_key, pasted_answers, similar_answers
 from grpo_lab.course.grading.student_page import STATES, escaped, html_page, state_in_words
-from grpo_lab.course.release.notebooks import number_of, written_question
-from grpo_lab.course.verdict_words import PartKind
+from grpo_lab.course.release.notebooks import written_question
 
 NUM_TO_DISCUSS = 2  # mistakes that are proposed for the next lecture
 # The criteria of a full answer in words, for teachers; only a checkout of the repository has the file.
@@ -40,22 +41,22 @@ class RecognisedMistake(NamedTuple):
     lost_points: float
 
 
-def recognised_mistakes(grading: ClassGrades) -> list[RecognisedMistake]:
+def recognised_mistakes(grades: ClassGrades) -> list[RecognisedMistake]:
     """Return the known mistakes that were made, beginning with the one that cost the most points.
 
     An answer with several mistakes counts for each of them, and its lost points are shared among them.
     """
     num_students: Counter[tuple[str, str]] = Counter()
     lost_points: dict[tuple[str, str], float] = defaultdict(float)
-    for graded in grading.handed_in:
+    for graded in grades.handed_in:
         for name, verdict in graded.verdicts.items():
-            exercise = grading.exercises[name]
+            exercise = grades.exercises[name]
             recognised = [mistake for mistake in verdict.misconceptions if mistake in mistakes_by_name(exercise)]
             for mistake in recognised:
                 num_students[name, mistake] += 1
                 lost_points[name, mistake] += (exercise.points - graded.points[name]) / len(recognised)
     mistakes = [
-        RecognisedMistake(grading.exercises[name], mistake, number, round(lost_points[name, mistake], 1))
+        RecognisedMistake(grades.exercises[name], mistake, number, round(lost_points[name, mistake], 1))
         for (name, mistake), number in num_students.items()
     ]
     return sorted(mistakes, key=lambda mistake: (-mistake.lost_points, mistake.exercise.name, mistake.name))
@@ -69,22 +70,22 @@ def mistakes_to_discuss(mistakes: list[RecognisedMistake]) -> list[RecognisedMis
     return list(costliest.values())[:NUM_TO_DISCUSS]
 
 
-def average_sentence(grading: ClassGrades) -> str:
+def average_sentence(grades: ClassGrades) -> str:
     """Return a sentence with the mean of the points and the number of submissions that could be graded."""
-    handed_in = grading.handed_in
+    handed_in = grades.handed_in
     mean = sum(graded.total for graded in handed_in) / max(1, len(handed_in))
-    sentence = fill("{0} of {1} points on average of {2}", f"{mean:.3g}", grading.max_points, len(handed_in))
-    ungraded = len(grading.students) - len(handed_in)
+    sentence = fill("{0} of {1} points on average of {2}", f"{mean:.3g}", grades.max_points, len(handed_in))
+    ungraded = len(grades.submissions) - len(handed_in)
     return Phrase(sentence, "; ", fill("{0} could not be graded", ungraded)) if ungraded else sentence
 
 
-def seed_sentence(grading: ClassGrades) -> str:
+def seed_sentence(grades: ClassGrades) -> str:
     """Return a sentence on the seeds of the fresh inputs: the most frequent one, and the students with another one."""
     by_seed: dict[int, list[str]] = {}
-    for graded in grading.handed_in:
+    for graded in grades.handed_in:
         by_seed.setdefault(graded.seed, []).append(graded.submission.student)
     if not by_seed:
-        return fill("Seed {0}.", grading.seed)
+        return fill("Seed {0}.", grades.seed)
     most_frequent, *other_seeds = sorted(by_seed, key=lambda seed: -len(by_seed[seed]))
     if not other_seeds:
         return fill("Seed {0}.", most_frequent)
@@ -92,36 +93,36 @@ def seed_sentence(grading: ClassGrades) -> str:
     return fill("Seed {0}; {1}.", most_frequent, students)
 
 
-def notes_on_submissions(grading: ClassGrades) -> list[str]:
+def notes_on_submissions(grades: ClassGrades) -> list[str]:
     """Return a line for each submission that has notes, with the student and the notes."""
-    return [f"{graded.submission.student}: {'; '.join(graded.notes)}" for graded in grading.students if graded.notes]
+    return [f"{graded.submission.student}: {'; '.join(graded.notes)}" for graded in grades.submissions if graded.notes]
 
 
-def class_page(grading: ClassGrades, pages: list[str]) -> str:
+def class_page(grades: ClassGrades, pages: list[str]) -> str:
     """Return the page of a class as HTML.
 
     pages: The file names of the students' pages, in the order of the students.
     """
     body = [
-        f"<h1>{escaped(grading.assignment)}: {_(counted(len(grading.students), 'student'))}</h1>",
-        f"<p>{_(average_sentence(grading))}{'. ' if language() == 'en' else '。'}{escaped(_(seed_sentence(grading)))} "
+        f"<h1>{escaped(grades.assignment_stem)}: {_(counted(len(grades.submissions), 'student'))}</h1>",
+        f"<p>{_(average_sentence(grades))}{'. ' if language() == 'en' else '。'}{escaped(_(seed_sentence(grades)))} "
         f'<a href="written.html">{_("The answers in words")}</a>.</p>',
-        _students_table(grading, pages),
-        _mistakes_table(recognised_mistakes(grading)),
-        _exercises_table(grading),
-        _similar_section(similar_answers(grading)),
-        _pasted_section(pasted_answers(grading)),
-        _key_section(answers_as_in_key(grading)),
+        _students_table(grades, pages),
+        _mistakes_table(recognised_mistakes(grades)),
+        _exercises_table(grades),
+        _similar_section(similar_answers(grades)),
+        _pasted_section(pasted_answers(grades)),
+        _key_section(answers_as_in_key(grades)),
     ]
     return html_page(_("The class"), "\n".join(part for part in body if part))
 
 
-def _exercises_table(grading: ClassGrades) -> str:
+def _exercises_table(grades: ClassGrades) -> str:
     """Return the table of exercises: the number of answers in each state, as a bar and in digits, and mean points."""
-    rows, n = [], max(1, len(grading.handed_in))
-    for exercise in grading.exercises.values():
-        states = Counter(graded.state(exercise) for graded in grading.handed_in)
-        mean = sum(graded.points[exercise.name] for graded in grading.handed_in) / n
+    rows, n = [], max(1, len(grades.handed_in))
+    for exercise in grades.exercises.values():
+        states = Counter(graded.state(exercise) for graded in grades.handed_in)
+        mean = sum(graded.points[exercise.name] for graded in grades.handed_in) / n
         bar = "".join(f'<i class="{state}" style="width:{100 * states[state] / n:.1f}%"></i>' for state in STATES)
         cells = "".join(f'<td class="n">{states[state]}</td>' for state in STATES)
         cells += f'<td class="n">{_(fill("{0} of {1}", f"{mean:.1f}", exercise.points))}</td>'
@@ -130,30 +131,30 @@ def _exercises_table(grading: ClassGrades) -> str:
     return _table(_("Functions"), f"<th>{_('function')}</th><th></th>{headings}", rows)
 
 
-def _students_table(grading: ClassGrades, pages: list[str]) -> str:
+def _students_table(grades: ClassGrades, pages: list[str]) -> str:
     """Return the table of students, beginning with the fewest points."""
     rows = []
-    for graded, page in sorted(zip(grading.students, pages, strict=True), key=lambda pair: pair[0].total):
+    for graded, page in sorted(zip(grades.submissions, pages, strict=True), key=lambda pair: pair[0].total):
         link = f'<a href="students/{escaped(quote(page))}">{escaped(graded.submission.student)}</a>'
-        signs = "".join(_state_cell(graded.state(exercise)) for exercise in grading.exercises.values())
-        why = "<br>".join(html_of(text) for text in reasons_for_lost_points(graded, grading))
+        signs = "".join(_state_cell(graded.state(exercise)) for exercise in grades.exercises.values())
+        why = "<br>".join(html_of(text) for text in reasons_for_lost_points(graded, grades))
         rows.append(f'<tr><td>{link}</td><td class="n">{graded.total:g}</td>{signs}<td class="why">{why}</td></tr>')
-    headings = "".join(f"<th class='up'><code>{escaped(name)}</code></th>" for name in grading.exercises)
+    headings = "".join(f"<th class='up'><code>{escaped(name)}</code></th>" for name in grades.exercises)
     head = f"<th>{_('student')}</th><th class='n'>{_('points')}</th>{headings}<th>{_('why')}</th>"
     return _table(_("Students, from the fewest points to the most"), head, rows)
 
 
-def reasons_for_lost_points(graded: GradedSubmission, grading: ClassGrades) -> list[str]:
+def reasons_for_lost_points(graded: GradedSubmission, grades: ClassGrades) -> list[str]:
     """Return the reasons why a student lost points, in a few words each."""
     failed_cells = (_(fill("cell {0}: {1}", number, reason)) for number, reason in graded.failed_cells.items())
     texts = [*graded.notes, *failed_cells]
     for name, verdict in graded.verdicts.items():
-        exercise = grading.exercises[name]
-        if graded.state(exercise) in ("partly", "wrong"):
+        exercise = grades.exercises[name]
+        if graded.state(exercise) in (AnswerState.PARTLY, AnswerState.WRONG):
             message = " ".join(_(part.text) for part in verdict.parts if part.kind == PartKind.SENTENCES)
             mistakes = ", ".join(mistake_name(exercise, mistake) for mistake in verdict.misconceptions)
             texts.append(f"`{name}`: {mistakes or _first_sentence(message)}")
-    is_untouched = all(graded.state(exercise) == "none" for exercise in grading.exercises.values())
+    is_untouched = all(graded.state(exercise) == AnswerState.NOT_BEGUN for exercise in grades.exercises.values())
     if is_untouched and not graded.submission.problem:
         texts.append(_("nothing was begun"))
     return [textwrap.shorten(text, 110, placeholder=" …") for text in texts]
@@ -173,32 +174,31 @@ def _first_sentence(text: str) -> str:
     return re.sub("[`*]", "", re.split(r"\. |[。！？]", text)[0])
 
 
-def _state_cell(state: str) -> str:
+def _state_cell(state: AnswerState) -> str:
     return f'<td class="{state}" title="{state_in_words(state)[2:]}">{STATES[state][0]}</td>'
 
 
-def num_criteria(grading: ClassGrades) -> int | None:
+def num_criteria(grades: ClassGrades) -> int | None:
     """Return the number of criteria of a full answer in words; None without the file that lists them."""
-    return len(_rubric(number_of(grading.assignment))) or None
+    return len(_rubric(grades.assignment)) or None
 
 
-def _rubric(number: str) -> list[str]:
-    return json.loads(RUBRIC.read_text(encoding="utf-8"))[number] if RUBRIC.is_file() else []
+def _rubric(assignment: Assignment) -> list[str]:
+    return json.loads(RUBRIC.read_text(encoding="utf-8"))[assignment.number] if RUBRIC.is_file() else []
 
 
-def written_page(grading: ClassGrades) -> str:
+def written_page(grades: ClassGrades) -> str:
     """Return the page of the question in words as HTML: the criteria of a full answer, and all students' answers."""
-    number = number_of(grading.assignment)
-    title = _(fill("{0}, in words", grading.assignment))
-    question_text = written_question(number)
+    title = _(fill("{0}, in words", grades.assignment_stem))
+    question_text = written_question(grades.assignment)
     if language() != "en":
-        question_text = page_in_language(question_text, f"assignment_{grading.assignment}", language(), {})
+        question_text = page_in_language(question_text, f"assignment_{grades.assignment_stem}", language(), {})
     body = [f"<h1>{escaped(title)}</h1>", f"<p>{html_of(question_text)}</p>"]
-    if rubric := _rubric(number):
+    if rubric := _rubric(grades.assignment):
         items = "".join(f"<li>{html_of(_(criterion))}</li>" for criterion in rubric)
         instruction = _("Write the points into written.csv.")
         body.append(f"<h2>{_('A full answer has')}</h2><ul>{items}</ul><p>{instruction}</p>")
-    submissions = [graded.submission for graded in grading.students]
+    submissions = [graded.submission for graded in grades.submissions]
     for submission in submissions:
         if submission.written_answer:
             answer = f"<pre>{escaped(submission.written_answer)}</pre>"
@@ -233,7 +233,7 @@ def _table(title: str, head: str, rows: list[str]) -> str:
     return f"<section><h2>{title}</h2><table><tr>{head}</tr>{''.join(rows)}</table></section>"
 
 
-def _similar_section(pairs: list[tuple[str, str, list[str]]] | None) -> str:
+def _similar_section(pairs: list[SimilarPair] | None) -> str:
     title = _("Answers that are alike")
     hint = _(
         "A hint, not a proof: short right answers are often alike, and people may work together where you allow it."
@@ -242,7 +242,7 @@ def _similar_section(pairs: list[tuple[str, str, list[str]]] | None) -> str:
         install = '<code>pip install "grpo-lab[teach]"</code>'
         missing = _(fill("Answers were not compared with each other: {0}.", install))
         return f'<section><h2>{title}</h2><p class="quiet">{missing}</p></section>'
-    return _hint_section(title, hint, [([first, second], names) for first, second, names in pairs])
+    return _hint_section(title, hint, [([pair.first, pair.second], pair.exercises) for pair in pairs])
 
 
 def _pasted_section(exercises_by_student: dict[str, list[str]]) -> str:

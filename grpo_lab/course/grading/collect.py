@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.grading.downloads import Submission, files_of_class, owner_of
+from grpo_lab.course.assignments import ASSIGNMENTS, ASSIGNMENTS_BY_STEM, Assignment
+from grpo_lab.course.grading.downloads import files_of_class, owner_of
 from grpo_lab.course.grading.notebook import (
     answers_as_text,
     assignment_of,
@@ -22,8 +24,10 @@ from grpo_lab.course.grading.notebook import (
     read_cells,
     written_answer,
 )
-from grpo_lab.course.grading.untrusted import (
+from grpo_lab.course.grading.submission import Submission
+from grpo_lab.course.grading.untrusted_files import (
     MAX_NOTEBOOKS,
+    Archive,
     File,
     file_stem,
     files_in_archive,
@@ -31,7 +35,6 @@ from grpo_lab.course.grading.untrusted import (
     is_notebook,
     walk,
 )
-from grpo_lab.course.release import ASSIGNMENTS, exercises_of_notebook, number_of
 from grpo_lab.course.stub import is_as_released
 
 MAX_NOTES = 20  # notes on files that were left out, for one student
@@ -39,7 +42,7 @@ MAX_NOTES = 20  # notes on files that were left out, for one student
 _NUMBERED_NAME = re.compile(r"(?P<base>.*?)(?: ?\((?P<browser>\d{1,3})\)|-(?P<canvas>\d{1,2}))?", re.DOTALL)
 
 
-def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, list[Submission]]:
+def find_submissions(folder: Path, number: str | None = None) -> tuple[Assignment, list[Submission]]:
     """Return the assignment that is graded, and the notebook that each student handed in for it.
 
     An entry of the folder is `alice/02_….ipynb`, `alice.ipynb`, `alice.zip`, or has a name that Moodle or Canvas gave.
@@ -52,7 +55,7 @@ def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, 
 
     Args:
         folder: The folder of the submissions, a zip archive of it, or a folder with a platform's download.
-        assignment: The number of the assignment, such as "02"; None means the one that most students handed in.
+        number: The number of the assignment, such as "02"; None means the one that most students handed in.
 
     Raises:
         ValueError: If the folder is neither a folder nor a zip archive, if it is empty, or if there is no such
@@ -65,19 +68,19 @@ def find_submissions(folder: Path, assignment: str | None = None) -> tuple[str, 
         by_student.setdefault((submission.student, submission.platform_id), []).append((submission, file))
     if not by_student:
         raise InputError("folder", str(folder), "expected one folder or notebook per student, and found none")
-    notebooks_and_remarks = [_read_notebooks(by_student[student]) for student in sorted(by_student)]
-    if assignment:
-        graded_assignment = _assignment_stem(assignment)
+    candidates = [_read_notebooks(by_student[student]) for student in sorted(by_student)]
+    if number:
+        assignment = _graded_assignment(number)
     else:
-        graded_assignment = _most_handed_in([notebooks for notebooks, _ in notebooks_and_remarks])
-    chosen = [_choose_notebook(notebooks, remarks, graded_assignment) for notebooks, remarks in notebooks_and_remarks]
+        assignment = _most_handed_in([student_files.notebooks for student_files in candidates])
+    chosen = [_choose_notebook(student_files, assignment) for student_files in candidates]
     _make_names_distinct(chosen)
-    return graded_assignment, sorted(chosen, key=lambda submission: submission.student.casefold())
+    return assignment, sorted(chosen, key=lambda submission: submission.student.casefold())
 
 
 def _files(folder: Path) -> Iterable[File]:
     if folder.is_file() and folder.suffix.lower() == ".zip":
-        yield from files_in_archive((folder,), (folder.name,))
+        yield from files_in_archive(Archive(folder), (folder.name,))
         return
     if not folder.is_dir():
         raise InputError("folder", str(folder), "expected a folder of submissions, or a zip archive of one")
@@ -93,32 +96,38 @@ def is_folder_of_one_student(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     notebooks = [entry.name for entry in folder.iterdir() if is_notebook(entry.name) and not is_ignored(entry.name)]
-    return bool(notebooks) and all(file_stem(name).startswith(tuple(ASSIGNMENTS)) for name in notebooks)
+    return bool(notebooks) and all(file_stem(name).startswith(tuple(ASSIGNMENTS_BY_STEM)) for name in notebooks)
 
 
-def _assignment_stem(assignment: str) -> str:
-    """Return the file stem of an assignment, which is given by its number or its stem."""
-    for name in ASSIGNMENTS:
-        if assignment in (name, number_of(name)):
-            return name
-    numbers = ", ".join(number_of(name) for name in ASSIGNMENTS)
-    raise InputError("assignment", assignment, f"expected one of {numbers}")
+def _graded_assignment(name: str) -> Assignment:
+    """Return an assignment by its number or its file stem."""
+    assignment = ASSIGNMENTS.get(name) or ASSIGNMENTS_BY_STEM.get(name)
+    if assignment is None:
+        raise InputError("assignment", name, f"expected one of {', '.join(ASSIGNMENTS)}")
+    return assignment
 
 
-def _most_handed_in(notebooks_by_student: list[list[Submission]]) -> str:
-    """Return the file stem of the assignment for which most students have a notebook."""
-    handed_in = [{notebook.assignment for notebook in notebooks} - {""} for notebooks in notebooks_by_student]
-    counts = Counter(name for names in handed_in for name in names)
+class _StudentFiles(NamedTuple):
+    """The files of one student: notebooks, and remarks on all other files."""
+
+    notebooks: list[Submission]
+    remarks: list[str]
+
+
+def _most_handed_in(notebooks_by_student: list[list[Submission]]) -> Assignment:
+    """Return the assignment for which most students have a notebook."""
+    handed_in = [{notebook.assignment_stem for notebook in notebooks} - {""} for notebooks in notebooks_by_student]
+    counts = Counter(stem for stems in handed_in for stem in stems)
     if not counts:
         problem = "holds no notebook of an assignment"
         raise InputError("folder", None, "say with --assignment which one is graded", problem=problem)
-    return min(counts, key=lambda name: (-counts[name], name))
+    return ASSIGNMENTS_BY_STEM[min(counts, key=lambda stem: (-counts[stem], stem))]
 
 
-def _read_notebooks(files: list[tuple[Submission, File]]) -> tuple[list[Submission], list[str]]:
-    """Return the notebooks of one student, and remarks on the other files.
+def _read_notebooks(files: list[tuple[Submission, File]]) -> _StudentFiles:
+    """Return the notebooks of one student.
 
-    If there is no notebook, one submission without content states this as its problem.
+    If there is none, one submission without content states this as its problem.
     """
     notebooks: list[Submission] = []
     remarks: list[str] = []
@@ -132,16 +141,17 @@ def _read_notebooks(files: list[tuple[Submission, File]]) -> tuple[list[Submissi
         else:
             notebooks.append(_read_notebook(submission, file))
     if notebooks:
-        return notebooks, remarks
+        return _StudentFiles(notebooks, remarks)
     why = "no notebook (.ipynb)" + (f" ({'; '.join(remarks[:5])})" if remarks else "")
-    return [replace(files[0][0], file="", problem=why)], []
+    return _StudentFiles([replace(files[0][0], file="", problem=why)], [])
 
 
-def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_assignment: str) -> Submission:
+def _choose_notebook(student_files: _StudentFiles, assignment: Assignment) -> Submission:
     """Return the notebook of a student that counts, by the rules of `find_submissions`; its notes name the others."""
-    candidates = sorted((nb for nb in notebooks if nb.assignment in ("", graded_assignment)), key=_preference)
-    other_notebooks = [nb for nb in notebooks if nb.assignment not in ("", graded_assignment)]
-    other_notes = [f"{nb.file} is for {nb.assignment}, which is not graded here" for nb in other_notebooks]
+    notebooks, remarks = student_files
+    candidates = sorted((nb for nb in notebooks if nb.assignment_stem in ("", assignment.stem)), key=_preference)
+    other_notebooks = [nb for nb in notebooks if nb.assignment_stem not in ("", assignment.stem)]
+    other_notes = [f"{nb.file} is for {nb.assignment_stem}, which is not graded here" for nb in other_notebooks]
     if candidates:
         chosen, *left_out = candidates
         notes = [f"{nb.file} is for the same assignment{_reason_left_out(nb, chosen)}" for nb in left_out] + other_notes
@@ -155,8 +165,8 @@ def _choose_notebook(notebooks: list[Submission], remarks: list[str], graded_ass
 
 def _as_ungraded(submission: Submission) -> Submission:
     """Return a notebook for another assignment as a submission that cannot be graded, without its cells and notes."""
-    problem = f"it is for {submission.assignment}, which is not graded here"
-    return replace(submission, problem=problem, assignment="", cells=[], notes=[])
+    problem = f"it is for {submission.assignment_stem}, which is not graded here"
+    return replace(submission, problem=problem, assignment_stem="", cells=[], notes=[])
 
 
 def _preference(submission: Submission) -> tuple:
@@ -164,7 +174,7 @@ def _preference(submission: Submission) -> tuple:
     match = _NUMBERED_NAME.fullmatch(file_stem(submission.file))
     assert match is not None  # any name fits the pattern
     repetition = int(match["browser"] or match["canvas"] or 0)
-    is_renamed = match["base"] != submission.assignment
+    is_renamed = match["base"] != submission.assignment_stem
     has_work = not submission.problem and not is_untouched(submission)
     return bool(submission.problem), not has_work, is_renamed, -repetition, -submission.upload_id, submission.file
 
@@ -178,10 +188,10 @@ def _reason_left_out(submission: Submission, chosen: Submission) -> str:
 
 def is_untouched(submission: Submission) -> bool:
     """Return True if all functions are as they were released, as stubs or variants, and nothing is written in words."""
-    if submission.written_answer or submission.exercises_as_text or submission.assignment not in ASSIGNMENTS:
+    assignment = ASSIGNMENTS_BY_STEM.get(submission.assignment_stem)
+    if submission.written_answer or submission.exercises_as_text or assignment is None:
         return False
-    exercises = exercises_of_notebook(number_of(submission.assignment))
-    return all(is_as_released(cell.source, exercises) for cell in submission.cells)
+    return all(is_as_released(cell.source, assignment.exercises) for cell in submission.cells)
 
 
 def _make_names_distinct(submissions: list[Submission]) -> None:
@@ -198,23 +208,23 @@ def _make_names_distinct(submissions: list[Submission]) -> None:
 
 def _read_notebook(submission: Submission, file: File) -> Submission:
     """Return the submission with what its file contains, or with the reason why that cannot be graded."""
-    assignment_by_name = assignment_of_file(file_stem(submission.file))
+    named = assignment_of_file(file_stem(submission.file))
     try:
         cells = read_cells(file.read())
-        assignment = assignment_of(assignment_by_name, cells)
-        if not assignment:
+        assignment = assignment_of(named, cells)
+        if assignment is None:
             raise InputError("it belongs to no assignment: neither its file name nor its cells say to which")
     except InputError as error:
-        return replace(submission, assignment=assignment_by_name, problem=str(error))
+        return replace(submission, assignment_stem=named.stem if named else "", problem=str(error))
     code_cells, length_notes = cells_to_run(assignment, cells)
     notes = [*submission.notes, *length_notes]
-    if assignment_by_name and assignment_by_name != assignment:
-        notes.insert(0, f"it is named like {assignment_by_name}, and graded as {assignment}, as its cells are")
+    if named is not None and named != assignment:
+        notes.insert(0, f"it is named like {named.stem}, and graded as {assignment.stem}, as its cells are")
     exercises_as_text = answers_as_text(cells)
     notes += [f"the cell of {name} is text and not code, so it did not run" for name in exercises_as_text]
     return replace(
         submission,
-        assignment=assignment,
+        assignment_stem=assignment.stem,
         cells=code_cells,
         written_answer=written_answer(cells),
         notes=notes,

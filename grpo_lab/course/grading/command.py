@@ -12,6 +12,7 @@ from grpo_lab.base.checks import InputError, check_at_least, check_between
 from grpo_lab.base.files import write_atomically
 from grpo_lab.course.exercise import fresh_seed
 from grpo_lab.course.grading import tables
+from grpo_lab.course.grading.class_grades import GRADES_FILE, ClassGrades, GradedSubmission
 from grpo_lab.course.grading.class_page import (
     average_sentence,
     class_page,
@@ -22,7 +23,7 @@ from grpo_lab.course.grading.class_page import (
     written_page,
 )
 from grpo_lab.course.grading.collect import is_folder_of_one_student
-from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmission, grade
+from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.grading.student_page import student_page
 from grpo_lab.course.grading.totals import WRITTEN_FILE, written_table
 from grpo_lab.course.variant import ClassKey
@@ -30,7 +31,15 @@ from grpo_lab.sandbox.isolation import SANDBOXES
 
 
 def grade_class(
-    folder: Path, *, output: Path | None, assignment, seed, jobs, time_limit, trust, key: ClassKey | None = None
+    folder: Path,
+    *,
+    output: Path | None,
+    number: str | None,
+    seed: int | None,
+    jobs: int,
+    time_limit: float,
+    trust: bool,
+    key: ClassKey | None = None,
 ) -> int:
     """Run the command `grade`. The options are explained by `python -m grpo_lab.course grade --help`."""
     check_at_least("jobs", jobs, 1)
@@ -48,20 +57,20 @@ def grade_class(
             bar.write(_printable(line, sys.stderr), file=sys.stderr)
             bar.refresh()
 
-        grading = grade(
-            folder, seed, assignment=assignment, jobs=jobs, time_limit=time_limit, trust=trust, hidden_paths=[output],
+        grades = grade(
+            folder, seed, number=number, jobs=jobs, time_limit=time_limit, trust=trust, hidden_paths=[output],
             key=key, progress=progress,
         )  # fmt: skip
-    if earlier_grades is not None and earlier_grades.assignment != grading.assignment:
-        holding = f"is {str(output)!r}, which holds the grades of {earlier_grades.assignment}"
-        problem = f"{holding}; {grading.assignment} was graded"
+    if earlier_grades is not None and earlier_grades.assignment_stem != grades.assignment_stem:
+        holding = f"is {str(output)!r}, which holds the grades of {earlier_grades.assignment_stem}"
+        problem = f"{holding}; {grades.assignment_stem} was graded"
         raise InputError("output", output, "name another folder with --output", problem=problem)
-    write_results(grading if earlier_grades is None else grading.merged(earlier_grades), output)
-    print(summary(grading, output))
+    write_results(grades if earlier_grades is None else grades.merged(earlier_grades), output)
+    print(summary(grades, output))
     return 0
 
 
-def write_results(grading: ClassGrades, folder: Path) -> None:
+def write_results(grades: ClassGrades, folder: Path) -> None:
     """Write all tables and pages. An earlier grades.csv is kept as grades-before-1.csv and so on.
 
     Each file is written completely or not at all.
@@ -70,17 +79,17 @@ def write_results(grading: ClassGrades, folder: Path) -> None:
     if (folder / "grades.csv").is_file():
         backups = (folder / f"grades-before-{number}.csv" for number in itertools.count(1))
         shutil.copyfile(folder / "grades.csv", next(path for path in backups if not path.exists()))
-    platforms = {graded.submission.platform for graded in grading.students} - {""}
-    texts = {GRADES_FILE: grading.as_json(), "grades.csv": tables.grades_table(grading)} | {
-        f"{platform}.csv": tables.PLATFORMS[platform](grading) for platform in platforms
+    platforms = {graded.submission.platform for graded in grades.submissions} - {""}
+    texts = {GRADES_FILE: grades.as_json(), "grades.csv": tables.grades_table(grades)} | {
+        f"{platform}.csv": tables.PLATFORMS[platform](grades) for platform in platforms
     }
-    if len(grading.students) == 1:  # Gradescope grades one submission at a time and reads this file
-        texts["results.json"] = tables.gradescope_results(grading, grading.students[0])
-    texts[WRITTEN_FILE] = written_table(grading, folder, num_criteria(grading))
-    names = page_names([graded.submission.student for graded in grading.students])
-    pages = dict(zip(names, grading.students, strict=True))
-    texts |= {f"students/{name}": student_page(graded, grading) for name, graded in pages.items()}
-    texts |= {"class.html": class_page(grading, list(pages)), "written.html": written_page(grading)}
+    if len(grades.submissions) == 1:  # Gradescope grades one submission at a time and reads this file
+        texts["results.json"] = tables.gradescope_results(grades, grades.submissions[0])
+    texts[WRITTEN_FILE] = written_table(grades, folder, num_criteria(grades))
+    names = page_names([graded.submission.student for graded in grades.submissions])
+    pages = dict(zip(names, grades.submissions, strict=True))
+    texts |= {f"students/{name}": student_page(graded, grades) for name, graded in pages.items()}
+    texts |= {"class.html": class_page(grades, list(pages)), "written.html": written_page(grades)}
     for name, text in texts.items():
         write_atomically(folder / name, text)
 
@@ -97,16 +106,16 @@ def page_names(students: list[str]) -> list[str]:
     return names
 
 
-def summary(grading: ClassGrades, folder: Path) -> str:
+def summary(grades: ClassGrades, folder: Path) -> str:
     """Return the lines that the command prints at the end."""
-    lines = [f"to look at: {note}" for note in notes_on_submissions(grading)]
-    if grading.isolation not in SANDBOXES:
+    lines = [f"to look at: {note}" for note in notes_on_submissions(grades)]
+    if grades.isolation not in SANDBOXES:
         lines.insert(0, "note: without a sandbox: the submissions ran as ordinary processes of this machine")
-    for mistake in mistakes_to_discuss(recognised_mistakes(grading)):
+    for mistake in mistakes_to_discuss(recognised_mistakes(grades)):
         numbers = f"(students: {mistake.num_students}, points: {mistake.lost_points:g})"
         lines.append(f"most points lost in {mistake.exercise.name}: {mistake.name} {numbers}")
     written_files = f"grades.csv, class.html and a page for each student in {folder}"
-    lines += [f"{average_sentence(grading)}.", f"Graded {grading.assignment}, seed {grading.seed}: {written_files}"]
+    lines += [f"{average_sentence(grades)}.", f"Graded {grades.assignment_stem}, seed {grades.seed}: {written_files}"]
     return "\n".join(_printable(line) for line in lines)
 
 

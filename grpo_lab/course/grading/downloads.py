@@ -1,10 +1,10 @@
 """The downloads of learning platforms: find the folders of the students in them, and the student of each file."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from grpo_lab.course.grading.notebook import Cell
-from grpo_lab.course.grading.untrusted import File, file_stem
+from grpo_lab.course.grading.submission import Submission
+from grpo_lab.course.grading.untrusted_files import File, file_stem
 
 MAX_OUTER_FOLDERS = 4  # folders and archives that may lie around a class
 
@@ -12,43 +12,6 @@ MAX_OUTER_FOLDERS = 4  # folders and archives that may lie around a class
 # or the beginning of a file name. Canvas: "lovelaceada_LATE_1234_56789_name.ipynb".
 _MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_\w+?_(?P<rest>.*)", re.DOTALL)
 _CANVAS = re.compile(r"(?P<name>[^_]+)(?:_LATE)?_(?P<id>\d+)_(?P<file>\d{3,})_(?P<rest>.+)", re.DOTALL)
-
-
-@dataclass
-class Submission:
-    """The notebook that one student handed in.
-
-    Attributes:
-        student: The name of the student, from the name of the folder or file, or from a learning platform.
-        file: The file name that the student chose.
-        platform: The learning platform, "moodle" or "canvas"; "" if the names come from no known one.
-        platform_id: The number that the platform gives the student; "" without a platform.
-        upload_id: The number that Canvas gives the file; a later upload has a larger one.
-        assignment: The file stem of the assignment; "" if the notebook belongs to none.
-        cells: The code cells that the grading runs.
-        written_answer: The answer to the question in words.
-        problem: The reason why the notebook cannot be graded; "" if it can be.
-        notes: Remarks for the teacher.
-        exercises_as_text: The names of the exercises whose cell is a text cell, and not a code cell.
-        class_fingerprint: The fingerprint of the formulas in a notebook with variants; "" without variants.
-    """
-
-    student: str
-    file: str = ""
-    platform: str = ""
-    platform_id: str = ""
-    upload_id: int = 0
-    assignment: str = ""
-    cells: list[Cell] = field(default_factory=list)
-    written_answer: str = ""
-    problem: str = ""
-    notes: list[str] = field(default_factory=list)
-    exercises_as_text: list[str] = field(default_factory=list)
-    class_fingerprint: str = ""
-
-    def code_of(self, exercise: str) -> list[Cell]:
-        """Return the cells that define the function of an exercise, or were released for it."""
-        return [cell for cell in self.cells if cell.exercise == exercise or exercise in cell.defines]
 
 
 def owner_of(parts: tuple[str, ...]) -> Submission:

@@ -2,34 +2,14 @@
 
 import json
 import re
-from dataclasses import dataclass
 
-from grpo_lab.base.cell_code import functions_of_cell
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.release.notebooks import ASSIGNMENTS, NOTHING_WRITTEN, demonstration, number_of
+from grpo_lab.course.assignments import ASSIGNMENTS, Assignment
+from grpo_lab.course.grading.submission import Cell
+from grpo_lab.course.release.notebooks import NOTHING_WRITTEN, demonstration
 
 MAX_CELL_LENGTH = 200_000  # characters of a cell that is run
 MAX_CELLS = 2_000  # cells of a notebook
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A code cell that the grading runs.
-
-    Attributes:
-        number: The position among all cells of the notebook, from 1.
-        source: The code.
-        exercise: The name of the exercise for which the cell was released; "" for any other cell.
-    """
-
-    number: int
-    source: str
-    exercise: str = ""
-
-    @property
-    def defines(self) -> list[str]:
-        """The names of the functions at the top level of the cell."""
-        return [function.name for function in functions_of_cell(self.source)]
 
 
 def read_cells(content: bytes) -> list[dict]:
@@ -52,31 +32,31 @@ def read_cells(content: bytes) -> list[dict]:
     return [cell if isinstance(cell, dict) else {} for cell in cells]
 
 
-def assignment_of(assignment_by_name: str, cells: list[dict]) -> str:
+def assignment_of(named: Assignment | None, cells: list[dict]) -> Assignment | None:
     """Return the assignment of a notebook: by the exercises in its cells, else by its file name.
 
     An exercise is in a cell if the cell's metadata name it. If no metadata do, the defined functions count.
 
-    assignment_by_name: The assignment after which the file is named; "" if there is none.
+    named: The assignment after which the file is named; None if there is none.
     """
-    exercises = {lab_metadata(cell).get("exercise") for cell in cells}
-    if not any(exercises & set(names) for names in ASSIGNMENTS.values()):
-        exercises = {name for cell in cells for name in Cell(0, cell_source(cell)).defines}
+    assignments = list(ASSIGNMENTS.values())
+    names = {lab_metadata(cell).get("exercise") for cell in cells}
+    if not any(names.intersection(assignment.exercise_names) for assignment in assignments):
+        names = {name for cell in cells for name in Cell(0, cell_source(cell)).defines}
     best_match = max(
-        ASSIGNMENTS, key=lambda stem: (len(exercises & set(ASSIGNMENTS[stem])), stem == assignment_by_name)
+        assignments,
+        key=lambda assignment: (len(names.intersection(assignment.exercise_names)), assignment == named),
     )
-    return best_match if exercises & set(ASSIGNMENTS[best_match]) else assignment_by_name
+    return best_match if names.intersection(best_match.exercise_names) else named
 
 
-def assignment_of_file(name: str) -> str:
+def assignment_of_file(stem: str) -> Assignment | None:
     """Return the assignment after which a file is named, such as "02_baselines_and_advantages (1)" or "02-final".
 
-    It is "" if the name does not begin with the number of an assignment.
+    None if the name does not begin with the number of an assignment.
     """
-    if name in ASSIGNMENTS:
-        return name
-    match = re.match(r"(\d\d[a-z]?)[_\- .]", name)
-    return next((stem for stem in ASSIGNMENTS if match and stem.startswith(f"{match[1]}_")), "")
+    match = re.match(r"(\d\d[a-z]?)[_\- .]", stem)
+    return ASSIGNMENTS.get(match[1]) if match else None
 
 
 def lab_metadata(cell: dict) -> dict:
@@ -88,12 +68,12 @@ def lab_metadata(cell: dict) -> dict:
     return {key: value for key, value in metadata.items() if isinstance(value, str)}
 
 
-def cells_to_run(assignment: str, cells: list[dict]) -> tuple[list[Cell], list[str]]:
+def cells_to_run(assignment: Assignment, cells: list[dict]) -> tuple[list[Cell], list[str]]:
     """Return the code cells that the grading runs, and notes on cells that are too long.
 
     The demonstration with its training run and the results of a class's variants are left out.
     """
-    _, demonstration_code = demonstration(number_of(assignment))
+    _, demonstration_code = demonstration(assignment)
     code_cells, notes = [], []
     for number, cell in enumerate(cells, 1):
         source = cell_source(cell)

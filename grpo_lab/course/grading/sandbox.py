@@ -1,12 +1,9 @@
-"""Run a stranger's notebook in its own process, in a sandbox, with a package that lacks the answers.
+"""Run a student's notebook in a worker: a process of its own, in a sandbox, with a package that lacks the answers.
 
-parent (this file)  -- stdin: the request; sources of the exercises that were tried -->  worker (`runner.py`)
-                    <-- stdout: the current step; outcomes, as data --
-
-The parent neither runs nor unpickles anything from a student. The expected values are computed in the parent only.
+`worker.py` is the program of that process, and `messages.py` has what the two send each other. This side neither runs
+nor unpickles anything from a student, and only this side computes the expected values.
 """
 
-import json
 import os
 import queue
 import shutil
@@ -17,13 +14,29 @@ import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO
 
-from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES, from_bytes
+from grpo_lab.course.checking.outcome_bytes import from_bytes
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.notebook import Cell
+from grpo_lab.course.grading.messages import (
+    CellStep,
+    DoneStep,
+    ExerciseStep,
+    FailedCells,
+    LibrarySources,
+    NoOutcomes,
+    Request,
+    SeedOutcomes,
+    Step,
+    StepStarted,
+    WorkerMessage,
+    read_worker_message,
+)
+from grpo_lab.course.grading.notebook_run import ExerciseRun, NotebookRun
 from grpo_lab.course.grading.package_copy import library_source, make_copy
+from grpo_lab.course.grading.submission import Cell
 from grpo_lab.sandbox.isolation import (
     MAX_MEMORY,
     MAX_TASKS,
@@ -34,19 +47,14 @@ from grpo_lab.sandbox.isolation import (
     tasks_of,
 )
 
-RUNNER = "from grpo_lab.course.grading.runner import main; main()"
+WORKER_CODE = "from grpo_lab.course.grading.worker import main; main()"
 START_SECONDS = 180.0  # the time limit for the start of a worker, until its first step
 MAX_STARTS = 12  # workers that are started for one notebook
-MAX_LINE_BYTES = 1_000_000  # longest line from a worker
 POLL_SECONDS = 0.05  # the interval at which a worker is observed
 REMAINING_SECONDS = 5.0  # the longest wait for the next message of a worker that was killed
 OVER_TIME = "took longer than the time limit"
 TOO_MANY_TASKS = f"started more than {MAX_TASKS} threads or processes"
 NOT_REACHED = "The notebook used up its time before this exercise."
-# The results of a notebook: by exercise, the outcomes by seed or a sentence that explains why there are none.
-Answers = dict[str, dict[int, list] | str]
-# The reason why a cell failed, by the number of the cell.
-Failures = dict[str, str]
 
 
 class Sandbox:
@@ -88,8 +96,8 @@ class Sandbox:
         """Stop the workers that are running, and start no more."""
         self.stopped.set()
 
-    def run(self, cells: list[Cell], seeds: list[int]) -> tuple[Answers, Failures]:
-        """Run the cells of a notebook and try every exercise; return the answers and the cells that failed.
+    def run(self, cells: list[Cell], seeds: list[int]) -> NotebookRun:
+        """Run the cells of a notebook, and try every exercise.
 
         If a worker ends early, the cell or the exercise that it was at has failed, and another worker runs the rest.
         So this method returns whatever the notebook does.
@@ -98,30 +106,34 @@ class Sandbox:
             cells: The code cells of the notebook.
             seeds: The seeds from which the inputs are drawn.
         """
-        answers: Answers = {}
-        failures: Failures = {}
+        exercises: dict[str, ExerciseRun] = {}
+        failed_cells: dict[int, str] = {}
         deadline = time.monotonic() + START_SECONDS + 20 * self.time_limit
         for _ in range(MAX_STARTS):
-            untried = [name for name in self.exercises if name not in answers]
+            untried = [name for name in self.exercises if name not in exercises]
             if not untried or time.monotonic() > deadline or self.stopped.is_set():
                 break
             result = WorkerRun(self, cells, untried, seeds).execute(deadline)
-            answers |= result.answers
-            failures |= result.failures
+            exercises |= result.exercises
+            failed_cells |= result.failed_cells
             cells = result.remaining_cells
-        return dict.fromkeys(self.exercises, NOT_REACHED) | answers, failures
+        return NotebookRun(dict.fromkeys(self.exercises, ExerciseRun(problem=NOT_REACHED)) | exercises, failed_cells)
 
-    def request(self, cells: list[Cell], untried: list[str], seeds: list[int]) -> dict:
-        """Return the first message to a worker: cells, exercises and limits.
+    def request(self, cells: list[Cell], untried: list[str], seeds: list[int]) -> Request:
+        """Return the first message to a worker.
 
-        untried: The names of the exercises that have no answer so far, in order.
+        untried: The names of the exercises that no worker has tried so far, in order.
         """
-        return {
-            "cells": [{"number": cell.number, "source": cell.source} for cell in cells],
-            "exercises": list(self.exercises), "untried": untried, "seeds": seeds,
-            "library_sources": self.library_sources_before(untried[0]), "case_seconds": self.time_limit / 5,
-            "cpu_seconds": int(START_SECONDS + 20 * self.time_limit), "memory": MAX_MEMORY,
-        }  # fmt: skip
+        return Request(
+            cells=cells,
+            exercises=list(self.exercises),
+            untried=untried,
+            seeds=seeds,
+            library_sources=self.library_sources_before(untried[0]),
+            case_seconds=self.time_limit / 5,
+            cpu_seconds=int(START_SECONDS + 20 * self.time_limit),
+            memory_bytes=MAX_MEMORY,
+        )
 
     def library_sources_before(self, name: str) -> dict[str, str]:
         """Return the library's sources of all exercises before this one, by name."""
@@ -136,25 +148,24 @@ class Sandbox:
             log: The open file that receives its error output.
         """
         name = f"grpo-lab-{uuid.uuid4().hex}"
-        command, settings = isolated_command(self.isolation, name, self._package, RUNNER, folder, self._hidden_paths)
+        command, settings = isolated_command(
+            self.isolation, name, self._package, WORKER_CODE, folder, self._hidden_paths
+        )
         worker = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, **settings
         )
         return worker, container_kill_command(self.isolation, name)
 
 
-class WorkerResult(NamedTuple):
-    """The result of one worker.
+@dataclass(frozen=True)
+class WorkerResult(NotebookRun):
+    """The part of a notebook's run that one worker made: the exercises that it tried, or that no other need try.
 
     Attributes:
-        answers: The answers to the exercises that it tried, or that no other worker need try.
-        failures: The cells that failed in it.
         remaining_cells: The cells that the next worker runs: all but a cell that ended this one.
     """
 
-    answers: Answers
-    failures: Failures
-    remaining_cells: list[Cell]
+    remaining_cells: list[Cell] = field(default_factory=list)
 
 
 class WorkerRun:
@@ -175,16 +186,16 @@ class WorkerRun:
         self._cells = cells
         self._untried = untried
         self._seeds = seeds
-        self._answers: Answers = {}
-        self._failures: Failures = {}
-        self._steps: list[tuple[str, int | str]] = [
-            *(("cell", cell.number) for cell in cells),
-            *(("exercise", name) for name in untried),
-            ("done", ""),
+        self._exercises: dict[str, ExerciseRun] = {}
+        self._failed_cells: dict[int, str] = {}
+        self._steps: list[Step] = [
+            *(CellStep(cell.number) for cell in cells),
+            *(ExerciseStep(name) for name in untried),
+            DoneStep(),
         ]
         self._step_index = -1
         self._outcomes: dict[int, bytes] = {}  # the outcomes of the current exercise, by seed
-        self._stop_reason = ""  # the reason why the parent stopped the worker
+        self._stop_reason = ""  # the reason why the grading stopped the worker
 
     def execute(self, deadline: float) -> WorkerResult:
         """Start the worker, process its messages, end it, and return its result.
@@ -192,7 +203,7 @@ class WorkerRun:
         deadline: The time, by `time.monotonic`, at which the worker is stopped.
         """
         sandbox = self._sandbox
-        messages: queue.Queue = queue.Queue(maxsize=4)
+        messages: queue.Queue[WorkerMessage | None] = queue.Queue(maxsize=4)
         is_over = threading.Event()
         folder = Path(tempfile.mkdtemp(dir=sandbox.folder))
         with tempfile.TemporaryFile(dir=sandbox.folder) as log:
@@ -213,11 +224,13 @@ class WorkerRun:
         return self._result(worker.returncode, log_end)
 
     @property
-    def _current_step(self) -> tuple[str, int | str]:
-        """The kind of the step that the worker is at, and the number of its cell or the name of its exercise."""
-        return self._steps[self._step_index] if self._step_index >= 0 else ("start", "")
+    def _current_step(self) -> Step | None:
+        """The step that the worker is at; None before its first step."""
+        return self._steps[self._step_index] if self._step_index >= 0 else None
 
-    def _process_messages(self, worker: subprocess.Popen, messages: queue.Queue, deadline: float) -> None:
+    def _process_messages(
+        self, worker: subprocess.Popen, messages: queue.Queue[WorkerMessage | None], deadline: float
+    ) -> None:
         """Process messages until the worker is done, has ended, or exceeds a limit.
 
         Each step has a deadline of its own besides that of the worker.
@@ -231,15 +244,19 @@ class WorkerRun:
             if self._stop_reason:
                 return
             try:
-                message, content = messages.get(timeout=POLL_SECONDS)
+                message = messages.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
             if message is None:
                 return
-            if self._process(message, content, worker):
+            step_before = self._step_index
+            self._process(message, worker)
+            if self._step_index > step_before:
                 step_deadline = time.monotonic() + self._sandbox.time_limit
 
-    def _process_remaining_messages(self, worker: subprocess.Popen, messages: queue.Queue) -> None:
+    def _process_remaining_messages(
+        self, worker: subprocess.Popen, messages: queue.Queue[WorkerMessage | None]
+    ) -> None:
         """Process what a worker had sent before it was killed.
 
         A worker announces a cell before it runs it. So the cell that started the threads is known, even if this process
@@ -247,54 +264,53 @@ class WorkerRun:
         """
         with suppress(queue.Empty):
             for _ in self._steps:
-                message, content = messages.get(timeout=REMAINING_SECONDS)
+                message = messages.get(timeout=REMAINING_SECONDS)
                 if message is None:
                     return
-                self._process(message, content, worker)
+                self._process(message, worker)
 
-    def _process(self, message: dict, content: bytes, worker: subprocess.Popen) -> bool:
-        """Store what a message contains; return True if the worker has moved to a later step."""
-        step = next(((kind, message[kind]) for kind in ("cell", "exercise", "done") if kind in message), None)
-        if step in self._steps[self._step_index + 1 :]:
-            self._step_index, self._outcomes = self._steps.index(step), {}
-            return True
-        self._store_failures(message)
-        kind, subject = self._current_step
-        name = str(subject)
-        if kind == "exercise" and name not in self._answers:
-            self._store_outcomes(name, message, content)
-            if name in self._answers:
-                following = self._untried[self._untried.index(name) + 1 :]
-                sources = self._sandbox.library_sources_before(following[0]) if following else {}
-                self._send(worker, {"library_sources": sources})
-        return False
+    def _process(self, message: WorkerMessage, worker: subprocess.Popen) -> None:
+        """Store what a message contains, or move to a later step. A message that does not fit the step is ignored."""
+        match message:
+            case StepStarted(step):
+                if step in self._steps[self._step_index + 1 :]:
+                    self._step_index, self._outcomes = self._steps.index(step), {}
+            case FailedCells(reasons):
+                numbers = {cell.number for cell in self._cells}
+                self._failed_cells |= {number: reason for number, reason in reasons.items() if number in numbers}
+            case SeedOutcomes() | NoOutcomes():
+                current = self._current_step
+                if isinstance(current, ExerciseStep) and current.name not in self._exercises:
+                    self._store_outcomes(current.name, message)
+                    if current.name in self._exercises:
+                        self._send_library_sources(current.name, worker)
 
-    def _store_failures(self, message: dict) -> None:
-        """Store the reasons why cells failed, if the message has them; numbers that no cell has are left out."""
-        if isinstance(message.get("failed"), dict):
-            numbers = {str(cell.number) for cell in self._cells}
-            reasons = {number: str(reason)[:1000] for number, reason in message["failed"].items()}
-            self._failures |= {number: reason for number, reason in reasons.items() if number in numbers}
+    def _store_outcomes(self, name: str, message: SeedOutcomes | NoOutcomes) -> None:
+        """Store the outcomes for one seed, or the reason why there are none.
 
-    def _store_outcomes(self, name: str, message: dict, content: bytes) -> None:
-        """Store the outcomes for one seed, or the sentence that explains why there are none.
-
-        The answer is complete once the outcomes for all seeds are there.
+        The run of the exercise is complete once the outcomes for all seeds are there.
         """
-        if "fault" in message:
-            self._answers[name] = str(message["fault"])[:1000]
-        elif message.get("seed") in self._seeds:
-            self._outcomes[message["seed"]] = content
-        if name not in self._answers and len(self._outcomes) == len(self._seeds):
+        if isinstance(message, NoOutcomes):
+            self._exercises[name] = ExerciseRun(problem=message.reason)
+            return
+        if message.seed in self._seeds:
+            self._outcomes[message.seed] = message.content
+        if len(self._outcomes) == len(self._seeds):
             try:
-                self._answers[name] = {seed: from_bytes(content) for seed, content in self._outcomes.items()}
+                outcomes = {seed: from_bytes(content) for seed, content in self._outcomes.items()}
+                self._exercises[name] = ExerciseRun(outcomes)
             except ValueError as error:
-                self._answers[name] = f"What it returned could not be used: {error}"[:400]
+                self._exercises[name] = ExerciseRun(problem=f"What it returned could not be used: {error}"[:400])
 
-    def _send(self, worker: subprocess.Popen, message: dict) -> None:
+    def _send_library_sources(self, tried: str, worker: subprocess.Popen) -> None:
+        """Send the sources that the worker needs for the exercise after the one that it has tried."""
+        following = self._untried[self._untried.index(tried) + 1 :]
+        self._send(worker, LibrarySources(self._sandbox.library_sources_before(following[0]) if following else {}))
+
+    def _send(self, worker: subprocess.Popen, message: Request | LibrarySources) -> None:
         assert worker.stdin is not None  # `Sandbox.start` makes a pipe
         with suppress(OSError):  # raised if the worker has ended
-            worker.stdin.write(json.dumps(message).encode() + b"\n")
+            worker.stdin.write(message.to_line())
             worker.stdin.flush()
 
     def _result(self, exit_code: int, log_end: str) -> WorkerResult:
@@ -304,20 +320,22 @@ class WorkerRun:
             exit_code: The exit code of the worker.
             log_end: The end of its error output.
         """
-        kind, subject = self._current_step
         reason = self._stop_reason or f"ended the whole process (exit code {exit_code})"
-        if kind == "cell":
-            remaining_cells = [cell for cell in self._cells if cell.number != subject]
-            return WorkerResult(self._answers, self._failures | {str(subject): reason}, remaining_cells)
-        missing: Answers = {}
-        if kind == "exercise":
-            missing = {str(subject): f"It {reason}."}
-        elif not self._sandbox.stopped.is_set():
-            sentence = f"The process for this notebook did not start ({log_end.strip()[-300:]}): tell your teacher."
-            if kind == "done":
-                sentence = "No result came back from it."
-            missing = dict.fromkeys(self._untried, sentence)
-        return WorkerResult(missing | self._answers, self._failures, self._cells)
+        match self._current_step:
+            case CellStep(number):
+                remaining_cells = [cell for cell in self._cells if cell.number != number]
+                return WorkerResult(self._exercises, self._failed_cells | {number: reason}, remaining_cells)
+            case ExerciseStep(name):
+                missing = {name: f"It {reason}."}
+            case DoneStep():
+                missing = dict.fromkeys(self._untried, "No result came back from it.")
+            case None:
+                sentence = f"The process for this notebook did not start ({log_end.strip()[-300:]}): tell your teacher."
+                missing = dict.fromkeys(self._untried, sentence)
+        if self._sandbox.stopped.is_set() and not isinstance(self._current_step, ExerciseStep):
+            missing = {}
+        missing_runs = {name: ExerciseRun(problem=problem) for name, problem in missing.items()}
+        return WorkerResult(missing_runs | self._exercises, self._failed_cells, self._cells)
 
 
 def _remove(folder: Path) -> None:
@@ -326,24 +344,19 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_messages(stream, messages: queue.Queue, is_over: threading.Event) -> None:
+def read_messages(stream: BinaryIO, messages: queue.Queue[WorkerMessage | None], is_over: threading.Event) -> None:
     """Read a worker's messages into a queue, until the stream ends or `is_over` is set.
 
-    A message is a line of JSON, followed by as many bytes as its entry "bytes" says. The end of the stream becomes the
-    message None.
+    The end of the stream becomes the message None.
     """
-    message: dict | None = {}
-    content = b""
-    while message is not None and not is_over.is_set():
+    while not is_over.is_set():
         try:
-            line = stream.readline(MAX_LINE_BYTES)
-            message = json.loads(line) if line else None
-            if message is not None:
-                size = message.get("bytes", 0)
-                content = stream.read(size) if type(size) is int and 0 < size <= MAX_CONTENT_BYTES else b""
-        except (ValueError, OSError, AttributeError, RecursionError):
+            message = read_worker_message(stream)
+        except (ValueError, OSError, RecursionError):
             return  # later messages cannot be read either; the worker is stopped when its time is over
         while not is_over.is_set():
             with suppress(queue.Full):
-                messages.put((message, content), timeout=0.5)
+                messages.put(message, timeout=0.5)
                 break
+        if message is None:
+            return

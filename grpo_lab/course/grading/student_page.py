@@ -4,10 +4,9 @@ import html
 
 from grpo_lab import __version__
 from grpo_lab.base.language import _, fill, language
-from grpo_lab.course.checking.verdict_parts import part_html
+from grpo_lab.course.checking.verdict_parts import PartKind, part_html
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
-from grpo_lab.course.verdict_words import PartKind
+from grpo_lab.course.grading.class_grades import AnswerState, ClassGrades, GradedSubmission
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --right: #00724f; --wrong: #b24a00; --none: #666; --quiet: #f4f4f4; }
@@ -27,10 +26,15 @@ td.bar { width: 34%; white-space: nowrap; } td.bar i { display: inline-block; he
 i.right { background: #009e73; } i.partly { background: #e69f00; } i.wrong { background: #d55e00; }
 i.none { background: #999; }
 """
-STATES = {"right": "✓ right", "partly": "◐ partly right", "wrong": "✗ not right", "none": "· not begun"}
+STATES = {
+    AnswerState.RIGHT: "✓ right",
+    AnswerState.PARTLY: "◐ partly right",
+    AnswerState.WRONG: "✗ not right",
+    AnswerState.NOT_BEGUN: "· not begun",
+}
 
 
-def state_in_words(state: str) -> str:
+def state_in_words(state: AnswerState) -> str:
     """Return the sign of a state and its word in the reader's language."""
     return f"{STATES[state][:2]}{_(STATES[state][2:])}"
 
@@ -49,19 +53,19 @@ def html_page(title: str, body: str) -> str:
     )
 
 
-def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
+def student_page(graded: GradedSubmission, grades: ClassGrades) -> str:
     """Return the page of a student: the state of each function, on which input it is wrong, and by which mistake."""
-    exercises = grading.exercises
+    exercises = grades.exercises
     body = [f"<h1>{escaped(graded.submission.student)}</h1>"]
     body.append(
-        f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grading.max_points))}</strong></p>"
+        f"<p><strong>{_(fill('{0} of {1} points.', format(graded.total, 'g'), grades.max_points))}</strong></p>"
     )
     body += [f"<p>{escaped(remark)}.</p>" for remark in graded.notes]
     if not graded.submission.problem:
         rows = [_row(graded, exercise) for exercise in exercises.values()]
         head = f'<tr><th>{_("function")}</th><th>{_("result")}</th><th class="n">{_("points")}</th></tr>'
         body.append("\n".join(["<table>", head, *rows, "</table>"]))
-        body += [_section(graded, name) for name in exercises if graded.state(exercises[name]) != "none"]
+        body += [_section(graded, name) for name in exercises if graded.state(exercises[name]) != AnswerState.NOT_BEGUN]
     if graded.failed_cells:
         failed = "".join(f"<li>{escaped(_(fill('cell {0}: {1}', *cell)))}</li>" for cell in graded.failed_cells.items())
         body.append(f"<section><h2>{_('Cells that failed')}</h2><ul>{failed}</ul></section>")
@@ -77,7 +81,7 @@ def student_page(graded: GradedSubmission, grading: ClassGrades) -> str:
 
 def _row(graded: GradedSubmission, exercise: Exercise) -> str:
     state, name = graded.state(exercise), f"<code>{escaped(exercise.name)}</code>"
-    link = name if state == "none" else f'<a href="#{escaped(exercise.name)}">{name}</a>'
+    link = name if state == AnswerState.NOT_BEGUN else f'<a href="#{escaped(exercise.name)}">{name}</a>'
     points = f'<td class="n">{_(fill("{0} of {1}", format(graded.points[exercise.name], "g"), exercise.points))}</td>'
     return f'<tr><td>{link}</td><td><span class="{state}">{state_in_words(state)}</span></td>{points}</tr>'
 

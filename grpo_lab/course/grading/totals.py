@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.files import write_atomically
-from grpo_lab.course.grading.grade import GRADES_FILE, ClassGrades, GradedSubmission
+from grpo_lab.course.grading.class_grades import GRADES_FILE, ClassGrades, GradedSubmission
 from grpo_lab.course.grading.tables import BYTE_ORDER_MARK, csv_text
-from grpo_lab.course.release import number_of
 
 WRITTEN_FILE = "written.csv"
 _Row = dict[str, str]
 
 
-def written_table(grading: ClassGrades, folder: Path, num_criteria: int | None) -> str:
+def written_table(grades: ClassGrades, folder: Path, num_criteria: int | None) -> str:
     """Return written.csv: the rows that are in the folder already, unchanged, and blank points for new students.
 
     Args:
@@ -28,12 +27,19 @@ def written_table(grading: ClassGrades, folder: Path, num_criteria: int | None) 
     """
     old_rows = _read_rows(folder / WRITTEN_FILE)
     rows: list[list] = [["student", "id", "points", "out of"]]
-    for graded in grading.students:
+    for graded in grades.submissions:
         student, platform_id = graded.submission.student, graded.submission.platform_id
         row = next((row for row in old_rows if (row.get("student"), row.get("id")) == (student, platform_id)), {})
         max_points = row.get("out of") or ("" if num_criteria is None else num_criteria)
         rows.append([student, platform_id, row.get("points", ""), max_points])
     return BYTE_ORDER_MARK + csv_text(rows)
+
+
+class GradesSource(NamedTuple):
+    """The grades of one assignment, and the folder that they and `written.csv` are in."""
+
+    grades: ClassGrades
+    folder: Path
 
 
 def write_totals(folders: list[Path], output: Path) -> int:
@@ -46,17 +52,16 @@ def write_totals(folders: list[Path], output: Path) -> int:
     Raises:
         InputError: If a folder has no grades, two folders are of the same assignment, or points are not a number.
     """
-    gradings: dict[str, tuple[ClassGrades, Path]] = {}
+    sources: dict[str, GradesSource] = {}
     for folder in folders:
         if not (folder / GRADES_FILE).is_file():
             raise InputError("folder", str(folder), "expected a folder that `grade` wrote")
-        grading = ClassGrades.read(folder / GRADES_FILE)
-        if grading.assignment in gradings:
-            raise InputError(
-                "folder", str(folder), f"{grading.assignment} is in {gradings[grading.assignment][1]}, too"
-            )
-        gradings[grading.assignment] = grading, folder
-    write_atomically(output, totals_table(dict(sorted(gradings.items()))))
+        grades = ClassGrades.read(folder / GRADES_FILE)
+        stem = grades.assignment_stem
+        if stem in sources:
+            raise InputError("folder", str(folder), f"{stem} is in {sources[stem].folder}, too")
+        sources[stem] = GradesSource(grades, folder)
+    write_atomically(output, totals_table([sources[stem] for stem in sorted(sources)]))
     print(output)
     return 0
 
@@ -74,22 +79,22 @@ class _Column(NamedTuple):
     max_points: float
 
 
-def totals_table(gradings: dict[str, tuple[ClassGrades, Path]]) -> str:
+def totals_table(sources: list[GradesSource]) -> str:
     """Return the table as CSV: a row for each student with the points of each assignment and their sum.
 
-    gradings: The grades and the folder of each assignment, by the assignment's file stem, in the order of the columns.
+    sources: The grades of each assignment, in the order of the columns.
     """
     students: dict[str, GradedSubmission] = {}  # the first submission of each student, by id
     columns: list[_Column] = []
     remarks: dict[str, list[str]] = {}
-    for assignment, (grading, folder) in gradings.items():
-        number, by_id = number_of(assignment), {_student_id(graded): graded for graded in grading.students}
+    for grades, folder in sources:
+        number, by_id = grades.assignment.number, {_student_id(graded): graded for graded in grades.submissions}
         for student_id, graded in by_id.items():
             students.setdefault(student_id, graded)
             if graded.submission.problem:
                 remarks.setdefault(student_id, []).append(f"{number} could not be graded")
         points = {student_id: f"{g.total:g}" for student_id, g in by_id.items() if not g.submission.problem}
-        columns.append(_Column(number, points, grading.max_points))
+        columns.append(_Column(number, points, grades.max_points))
         columns += _column_in_words(number, by_id, folder)
         for student_id in students.keys() - by_id.keys():
             remarks.setdefault(student_id, []).append(f"{number} was not handed in")

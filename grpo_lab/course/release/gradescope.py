@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 
 import grpo_lab
-from grpo_lab.base.checks import InputError
-from grpo_lab.course.release.notebooks import exercises_of_notebook, refuse_unless_new
+from grpo_lab.course.assignments import find_assignment
+from grpo_lab.course.release.notebooks import refuse_unless_new
 from grpo_lab.course.variant import ClassKey
 
 CHECKOUT = Path(grpo_lab.__file__).resolve().parents[1]
@@ -62,13 +62,13 @@ cp "$root/grades/results.json" "$root/results/results.json"
 """
 
 
-def export_gradescope(folder: Path, seed: int, assignment: str | None = None, key: ClassKey | None = None) -> Path:
+def export_gradescope(folder: Path, seed: int, number: str | None = None, key: ClassKey | None = None) -> Path:
     """Write the folder of the autograder and its zip archive, and return the path of the archive.
 
     Args:
         folder: The folder to write, new or empty.
         seed: The seed of the inputs that students have not seen.
-        assignment: The number of the assignment, such as "02"; notebooks for another one earn nothing. None grades
+        number: The number of the assignment, such as "02"; notebooks for another one earn nothing. None grades
             whatever is handed in.
         key: The key of a class that has variants. The autograder contains the secret and the file of formulas, in a
             place that submissions cannot read.
@@ -78,8 +78,8 @@ def export_gradescope(folder: Path, seed: int, assignment: str | None = None, ke
         ValueError: If there is no such assignment.
         FileNotFoundError: If the package is installed without its checkout.
     """
-    if assignment is not None and not exercises_of_notebook(assignment):
-        raise InputError("assignment", assignment, "expected the number of one, such as 02")
+    if number is not None:
+        find_assignment(number)  # raises an error if there is none
     refuse_unless_new(folder)
     archive = folder.with_name(f"{folder.name}.zip")
     if archive.exists():
@@ -98,7 +98,7 @@ def export_gradescope(folder: Path, seed: int, assignment: str | None = None, ke
     if key:
         variant_option = f' --variant {shlex.quote(key.secret)} --variants "$root/source/variants.yaml"'
         shutil.copyfile(key.file, folder / "variants.yaml")
-    assignment_option = f" --assignment {assignment}" if assignment else ""
+    assignment_option = f" --assignment {number}" if number else ""
     script = RUN_AUTOGRADER.format(seed=seed, assignment=assignment_option, variant=variant_option)
     for name, text in (("setup.sh", SETUP), ("run_autograder", script)):
         (folder / name).write_text(text, encoding="utf-8", newline="\n")

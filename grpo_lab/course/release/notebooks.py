@@ -11,32 +11,19 @@ import shutil
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from grpo_lab.base.checks import check_choice
+from grpo_lab.base.catalogues import page_in_language
 from grpo_lab.base.files import write_atomically
-from grpo_lab.base.language import counted, page_in_language
+from grpo_lab.base.language import counted
 from grpo_lab.base.lesson_files import FOLDER
+from grpo_lab.course.assignments import ASSIGNMENTS, Assignment, find_assignment
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, exercises_of_notebook, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.course.variant import ClassKey, results_of
 from grpo_lab.formulas.source import read_equations
 
-TITLES = {
-    "01": ("01_policy_gradient", "Policy gradient"),
-    "02": ("02_baselines_and_advantages", "Baselines and advantages"),
-    "03": ("03_sorting_with_grpo", "Sorting with GRPO"),
-    "04": ("04_kl_estimators", "KL estimators"),
-    "05": ("05_grpo_objective", "The GRPO objective"),
-    "06": ("06_rewards_and_verifiers", "Rewards and verifiers"),
-    "07": ("07_r1_zero_on_a_laptop", "R1-Zero on a laptop"),
-    "07c": ("07c_what_training_buys", "What training buys"),
-    "08": ("08_grpo_on_qwen2", "GRPO on Qwen2"),
-    "09": ("09_find_the_bug", "Find the bug"),
-    "10": ("10_beyond_one_machine", "Beyond one machine"),
-    "11": ("11_tools_and_turns", "Tools and turns"),
-}
-ASSIGNMENTS = {stem: NAMES[number] for number, (stem, _) in TITLES.items()}  # the names of the exercises by file stem
 LANGUAGES = (ENGLISH, CHINESE) = ("en", "zh_CN")  # languages in which notebooks can be released
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard"}
@@ -80,47 +67,37 @@ IMPORTS = (
 )  # fmt: skip
 
 
-def number_of(stem: str) -> str:
-    """Return the number of an assignment, such as "07c", from the stem of its file."""
-    return stem.partition("_")[0]
-
-
-def build(folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH) -> list[Path]:
+def build(folder: Path, number: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH) -> list[Path]:
     """Write assignment notebooks into a folder, and return their paths. A file that would not change is not written.
 
     Args:
         folder: The folder, which is created if it does not exist.
-        assignment: The number of the assignment, such as "05"; None writes all.
+        number: The number of the assignment, such as "05"; None writes all.
         key: The key of a class that has variants.
         lang: The language of the texts, "en" or "zh_CN"; code and docstrings are in English.
 
     Raises:
         InputError: If there is no such assignment.
     """
-    if assignment is not None:
-        check_choice("assignment", assignment, list(TITLES))
+    assignments = list(ASSIGNMENTS.values()) if number is None else [find_assignment(number)]
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for number, (stem, _) in TITLES.items():
-        if assignment not in (None, number):
-            continue
-        path, text = folder / f"{stem}.ipynb", notebook_text(number, key, lang)
+    for assignment in assignments:
+        path, text = folder / f"{assignment.stem}.ipynb", notebook_text(assignment, key, lang)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_atomically(path, text)
         written.append(path)
     return written
 
 
-def release(
-    folder: Path, assignment: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH
-) -> list[Path]:
+def release(folder: Path, number: str | None = None, key: ClassKey | None = None, lang: str = ENGLISH) -> list[Path]:
     """Write the students' folder, with assignment notebooks and a README; the arguments are those of `build`.
 
     Raises:
         FileExistsError: If the folder is not empty, so that no work is ever overwritten.
     """
     refuse_unless_new(folder)
-    written = build(folder, assignment, key, lang)
+    written = build(folder, number, key, lang)
     readme = Path(__file__).with_name("README.md" if lang == ENGLISH else f"README.{lang}.md")
     return [*written, Path(shutil.copyfile(readme, folder / "README.md"))]
 
@@ -131,87 +108,87 @@ def refuse_unless_new(folder: Path) -> None:
 
 
 @cache
-def notebook_text(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> str:
+def notebook_text(assignment: Assignment, key: ClassKey | None = None, lang: str = ENGLISH) -> str:
     """Return the text of the notebook file of an assignment; the arguments are those of `build`."""
-    cells, stem = [], TITLES[number][0]
-    translations = key.translations(number, lang) if key and lang != ENGLISH else {}
-    for kind, source, lab_metadata in cells_of(number, key, lang):
-        if kind == "markdown" and lang != ENGLISH:
-            source = page_in_language(source, f"assignment_{stem}", lang, translations)
-        cell_id = f"a{number}-{lab_metadata.get('exercise', 'notebook')}-{lab_metadata.get('role', 'stub')}"
-        hides_source = lab_metadata.get("role") == "variant"
-        jupyter_metadata = {"jupyter": {"source_hidden": True}} if hides_source else {}
-        cells.append(notebook_cell(kind, cell_id, source, {"grpo_lab": lab_metadata} | jupyter_metadata))
-    return notebook_json(cells, {"grpo_lab": {"assignment": stem}})
-
-
-def notebook_cell(kind: str, cell_id: str, source: str, metadata: dict | None = None) -> dict:
-    """Return a cell in the form of a notebook file. `kind` is "code" or "markdown"."""
-    fields = {"cell_type": kind, "id": cell_id[:64], "metadata": metadata or {}, "source": source.splitlines(True)}
-    return fields | ({"execution_count": None, "outputs": []} if kind == "code" else {})
-
-
-def notebook_json(cells: list[dict], metadata: dict | None = None) -> str:
-    """Return the text of a notebook file with these cells."""
-    file_metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}} | (metadata or {})
-    content = {"cells": cells, "metadata": file_metadata, "nbformat": 4, "nbformat_minor": 5}
+    translations = key.translations(assignment.number, lang) if key and lang != ENGLISH else {}
+    cells: list[dict[str, Any]] = []
+    for cell in cells_of(assignment, key, lang):
+        source = cell.source
+        if cell.kind == "markdown" and lang != ENGLISH:
+            source = page_in_language(source, f"assignment_{assignment.stem}", lang, translations)
+        exercise, role = cell.metadata.get("exercise", "notebook"), cell.metadata.get("role", "stub")
+        jupyter_metadata = {"jupyter": {"source_hidden": True}} if role == "variant" else {}
+        fields = {
+            "cell_type": cell.kind,
+            "id": f"a{assignment.number}-{exercise}-{role}"[:64],
+            "metadata": {"grpo_lab": cell.metadata} | jupyter_metadata,
+            "source": source.splitlines(keepends=True),
+        }
+        cells.append(fields | ({"execution_count": None, "outputs": []} if cell.kind == "code" else {}))
+    metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}, "grpo_lab": {"assignment": assignment.stem}}
+    content = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def cells_of(number: str, key: ClassKey | None = None, lang: str = ENGLISH) -> Iterator[tuple[str, str, dict]]:
-    """Yield the kind, the source and grpo_lab's metadata of each cell of an assignment.
+class AssignmentCell(NamedTuple):
+    """A cell of an assignment notebook.
 
-    The metadata say what the cell is for: {"exercise": ..., "role": ...}. A stub has no role.
+    Attributes:
+        kind: "code" or "markdown".
+        metadata: What the cell is for: its "exercise" and its "role", if it has them. A stub has no role.
     """
-    variants = key.exercises(number) if key else {}
-    exercises = exercises_of_notebook(number) | variants
-    yield "markdown", head_text(number, exercises), {"role": "head"}
-    yield (
-        "code",
-        setup_source(line for exercise in exercises.values() for line in imports_of(exercise, stub_source(exercise))),
-        {"role": "setup"},
-    )
+
+    kind: str
+    source: str
+    metadata: dict[str, str]
+
+
+def cells_of(assignment: Assignment, key: ClassKey | None = None, lang: str = ENGLISH) -> Iterator[AssignmentCell]:
+    """Yield the cells of an assignment; the arguments are those of `build`. Texts are in English."""
+    variants = key.exercises(assignment.number) if key else {}
+    exercises = assignment.exercises | variants
+    import_lines = [line for exercise in exercises.values() for line in imports_of(exercise, stub_source(exercise))]
+    yield AssignmentCell("markdown", head_text(assignment, exercises), {"role": "head"})
+    yield AssignmentCell("code", setup_source(import_lines), {"role": "setup"})
     if key and variants:
-        yield (
-            "code",
-            CLASS_CELL.format(results=results_of(variants, lang)),
-            {"role": "variant", "class": key.fingerprint(number)},
-        )
+        class_metadata = {"role": "variant", "class": key.fingerprint(assignment.number)}
+        yield AssignmentCell("code", CLASS_CELL.format(results=results_of(variants, lang)), class_metadata)
     for position, exercise in enumerate(exercises.values(), 1):
         yield from exercise_cells(position, exercise)
-    text, code = demonstration(number)
-    yield "markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"}
-    yield "code", code, {"role": "demo"}
-    yield "markdown", f"## In your own words\n\n{written_question(number)}", {"role": "question"}
-    yield "markdown", ANSWER_HERE, {"role": "written"}
-    yield "markdown", "## How far are you?", {"role": "progress-text"}
-    yield "code", "progress()", {"role": "progress"}
+    text, code = demonstration(assignment)
+    yield AssignmentCell("markdown", f"## See your functions at work\n\n{text}", {"role": "demo-text"})
+    yield AssignmentCell("code", code, {"role": "demo"})
+    question = f"## In your own words\n\n{written_question(assignment)}"
+    yield AssignmentCell("markdown", question, {"role": "question"})
+    yield AssignmentCell("markdown", ANSWER_HERE, {"role": "written"})
+    yield AssignmentCell("markdown", "## How far are you?", {"role": "progress-text"})
+    yield AssignmentCell("code", "progress()", {"role": "progress"})
 
 
 @cache
-def demonstration(number: str) -> tuple[str, str]:
+def demonstration(assignment: Assignment) -> tuple[str, str]:
     """Return the text and the code, from demonstrations/, of a training run with a student's right functions."""
-    path = Path(__file__).parent / "demonstrations" / f"{TITLES[number][0]}.md"
+    path = Path(__file__).parent / "demonstrations" / f"{assignment.stem}.md"
     text, code = path.read_text(encoding="utf-8").split("\n\n```{code-cell} ipython3\n")
     return text, code.removesuffix("\n```\n")
 
 
-def written_question(number: str) -> str:
+def written_question(assignment: Assignment) -> str:
     """Return the question in words of an assignment; notebooks/assignments/rubric.json says what a full answer has."""
-    return texts_of(number)["in your own words"]
+    return texts_of(assignment.number)["in your own words"]
 
 
-def head_text(number: str, exercises: dict[str, Exercise]) -> str:
+def head_text(assignment: Assignment, exercises: dict[str, Exercise]) -> str:
     """Return the first cell of an assignment: title, time and points, what is needed, and how it works."""
-    stem, title = TITLES[number]
     is_repair = any(exercise.planted for exercise in exercises.values())
     points = sum(exercise.points for exercise in exercises.values())
     hours = _duration(sum(exercise.minutes for exercise in exercises.values()))
     return (
-        f"# Assignment {number} · {title}\n\n"
+        f"# Assignment {assignment.number} · {assignment.title}\n\n"
         f"{len(exercises)} functions to {'repair' if is_repair else 'write'}, "
         f"about {hours}, {counted(points, 'point')}.\n\n"
-        f"**What you need:** [notebook {number}](../{stem}.ipynb), read; this package, installed; no GPU.\n\n"
+        f"**What you need:** [notebook {assignment.number}](../{assignment.stem}.ipynb), read; "
+        "this package, installed; no GPU.\n\n"
         f"{HOW_IT_WORKS.format(first=REPAIR if is_repair else WRITE)}"
     )
 
@@ -235,13 +212,13 @@ def setup_source(import_lines: Iterable[str]) -> str:
     return "\n".join([*sorted(plain_imports), *from_others, "", *from_grpo_lab, "", "begin(seed=0)"])
 
 
-def exercise_cells(position: int, exercise: Exercise) -> Iterator[tuple[str, str, dict]]:
+def exercise_cells(position: int, exercise: Exercise) -> Iterator[AssignmentCell]:
     """Yield the cells of an exercise, as `cells_of` does: task, stub, check and hint."""
     name, metadata = exercise.name, {"exercise": exercise.name}
-    yield "markdown", "\n\n".join(task_text(position, exercise)), metadata | {"role": "task"}
-    yield "code", _stub_with_imports(exercise), metadata
-    yield "code", f"check({name})", metadata | {"role": "check"}
-    yield "code", f'# hint("{name}")', metadata | {"role": "hint"}
+    yield AssignmentCell("markdown", "\n\n".join(task_paragraphs(position, exercise)), metadata | {"role": "task"})
+    yield AssignmentCell("code", _stub_with_imports(exercise), metadata)
+    yield AssignmentCell("code", f"check({name})", metadata | {"role": "check"})
+    yield AssignmentCell("code", f'# hint("{name}")', metadata | {"role": "hint"})
 
 
 def _stub_with_imports(exercise: Exercise) -> str:
@@ -256,10 +233,10 @@ def _stub_with_imports(exercise: Exercise) -> str:
     return "\n".join([*lines, "", "", source.strip()] if lines else [source.strip()])
 
 
-def task_text(position: int, exercise: Exercise) -> list[str]:
+def task_paragraphs(position: int, exercise: Exercise) -> list[str]:
     """Return the paragraphs of a task: the heading, points and time, the task itself, and the equations."""
     points, difficulty = counted(exercise.points, "point"), DIFFICULTY[exercise.difficulty]
-    section = lesson_sections().get(exercise.name, f"{TITLES[exercise.notebook][0]}.ipynb")
+    section = lesson_sections().get(exercise.name, f"{ASSIGNMENTS[exercise.notebook].stem}.ipynb")
     about = f"*{points} · about {exercise.minutes} minutes · {difficulty} · [back to the lesson](../{section})*"
     equations = [f"$$\n{e.latex} \\tag{{{e.tag}}}\n$$" for e in read_equations(exercise.function)]
     return [f"## {position}. `{exercise.name}`", about, exercise.task, *equations]

@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from grpo_lab.rollout.forward.attention import select_tokens
+
 LONGEST_MASKED = 1024  # tokens of a row with its padding; for longer rows a mask costs more than it saves
 VARLEN, BY_ROW = "varlen_attn", "a call for each row"
 VARLEN_PRECISIONS = (torch.bfloat16, torch.float16)  # the precisions that `varlen_attn` supports
@@ -63,14 +65,14 @@ class LongRows:
 
     def attend(self, query, key, value, scaling: float | None = None) -> Float[Tensor, "C H D_h"]:
         """Return the output of attention for each query; zeros at padding."""
-        key, value = (_tokens(x, self.key_index, self.dtype) for x in (key, value))
-        query = _tokens(query, self.query_index, self.dtype)
+        key, value = (select_tokens(x, self.key_index, self.dtype) for x in (key, value))
+        query = select_tokens(query, self.query_index, self.dtype)
         attend = attend_varlen if kernel_of_long_rows(query.device.type, self.dtype) == VARLEN else attend_by_row
         out = attend(query, key, value, self, scaling) if self.query_lengths else query
         return out.new_zeros(self.padded_queries, *out.shape[1:]).index_copy(0, self.flat_query_index, out)
 
 
-def long_rows(
+def make_long_rows(
     prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], num_queries: int, dtype: torch.dtype
 ) -> LongRows:
     """Make the `LongRows` of a batch, whose queries are the tokens in the last `num_queries` columns.
@@ -146,10 +148,6 @@ def attend_by_row(
         out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=not query.is_cuda)
         outputs.append(out[0].transpose(0, 1)[num_missing:])
     return torch.cat(outputs)
-
-
-def _tokens(x: Float[Tensor, "1 H N D_h"], index: Int[Tensor, " S"], dtype: torch.dtype) -> Float[Tensor, "S H D_h"]:
-    return x[0].transpose(0, 1).to(dtype).index_select(0, index)
 
 
 @cache

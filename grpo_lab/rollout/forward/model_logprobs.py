@@ -5,12 +5,13 @@ for rows of an experience (`trainer/experience_logprobs.py`). In float32 the res
 log-probabilities recorded while sampling.
 
 On the fast path (`fast_paths.py`), a common prefix of several rows is computed once (`packing.py`), and the logits of
-many tokens are computed in chunks. Any other model computes chunks of logits with its own head (`head_only.py`).
+many tokens are computed in chunks (`_packed_logprobs`). Any other model computes whole rows, and chunks of logits with
+its own head (`_plain_logprobs`, `model_head.py`).
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,11 +25,22 @@ from grpo_lab.logprobs import (
     token_logprobs,
 )
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.model_head import ModelHead, has_separable_head
 from grpo_lab.rollout.forward.packing import packed_hidden
 from grpo_lab.rollout.inputs import LogprobInputs
 
 LOGITS_AT_ONCE = 2**25  # numbers (128 MiB in float32); more logits than this are computed in chunks
+
+
+class TokenLogprobs(NamedTuple):
+    """The log-probability of each token, and the entropy of the distribution from which it was drawn, in nats."""
+
+    logp: Float[Tensor, "B T"]
+    entropy: Float[Tensor, "B T"] | None  # None if entropies are not needed
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> "TokenLogprobs":
+        """Return the results of a function of one tensor for the log-probabilities and the entropies."""
+        return TokenLogprobs(function(self.logp), None if self.entropy is None else function(self.entropy))
 
 
 def compute_logprobs(
@@ -42,7 +54,7 @@ def compute_logprobs(
     temperature: float = 1.0,
     with_entropy: bool = True,
     policy_mask: Bool[Tensor, "B T"] | None = None,
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
+) -> TokenLogprobs:
     """Compute the log-probability and entropy of given completions under the model, with gradient if it is enabled.
 
     Args:
@@ -58,35 +70,119 @@ def compute_logprobs(
             the fast path, no logits are computed for the others. None: all tokens under the mask.
 
     Returns:
-        The log-probabilities and the entropies, both of shape (B, T); None for the entropies without `with_entropy`.
-        Values where the mask is False are undefined, but finite. The gradient of a log-probability with respect to the
-        logits is (onehot - p) / temperature, with p = softmax(logits / temperature).
+        A pair of the log-probabilities and the entropies, both of shape (B, T); None for the entropies without
+        `with_entropy`. Values where the mask is False are undefined, but finite. The gradient of a log-probability with
+        respect to the logits is (onehot - p) / temperature, with p = softmax(logits / temperature).
     """
     inputs = LogprobInputs(prompt_ids, prompt_mask, completion_ids, mask, prompt_of_row)
-    logprobs_and_entropy = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
     needed_mask = mask if policy_mask is None else mask & policy_mask
-    if not has_fast_path(model):
-        return _plain_logprobs(model, inputs, needed_mask, logprobs_and_entropy)
+    logprobs_of_rows = _packed_logprobs if has_fast_path(model) else _plain_logprobs
+    return logprobs_of_rows(model, inputs, needed_mask, temperature, with_entropy)
+
+
+def _packed_logprobs(
+    model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], temperature: float, with_entropy: bool
+) -> TokenLogprobs:
+    """Compute log-probabilities from a packed sequence, in which a common prefix of several rows is computed once.
+
+    Tokens at which `needed_mask` is False get 0.
+    """
     hidden, predictor_index = packed_hidden(model, inputs)
     head = model.get_output_embeddings()
-    vocab_size, hidden_size = head.weight.shape
+    vocab_size = len(head.weight)
     token_index = needed_mask.nonzero(as_tuple=True)  # computed once, since it waits for the GPU
     # A pair is a prefix and the token after it, as one number. Rows with the same pair share a log-probability.
-    pairs = predictor_index[token_index] * vocab_size + completion_ids[token_index]
+    pairs = predictor_index[token_index] * vocab_size + inputs.completion_ids[token_index]
     pairs, pair_index = pairs.unique(return_inverse=True)
     hidden = hidden.index_select(0, pairs // vocab_size)[None]
     ids = pairs[None] % vocab_size
+    pair_logprobs = _logprobs_of_hidden(head, hidden, ids, temperature, with_entropy)
+    return pair_logprobs.apply(lambda values: _scatter(values[0, pair_index], needed_mask))
+
+
+def _plain_logprobs(
+    model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], temperature: float, with_entropy: bool
+) -> TokenLogprobs:
+    """Compute log-probabilities by the model's own forward pass over whole rows, padded on the right.
+
+    If the logits are computed in chunks, tokens at which `needed_mask` is False get 0.
+    """
+    keywords, predictor_index = _right_padded_rows(inputs)
+    head_weight = model.get_output_embeddings().weight
+    vocab_size, hidden_size = head_weight.shape
+    chunk = head_chunk_tokens(keywords["input_ids"].numel(), vocab_size, hidden_size, head_weight.device.type)
+    if chunk is None or not has_separable_head(model):
+        logits = model(**keywords).logits  # B S V
+        logits = logits.gather(1, predictor_index[..., None].expand(-1, -1, logits.shape[-1]))
+        return _logprobs_and_entropy(logits, inputs.completion_ids, temperature, with_entropy)
+    output = model.base_model(**keywords)
+    rows, columns = needed_mask.nonzero(as_tuple=True)
+    hidden = output[0][rows, predictor_index[rows, columns]]
+    logprobs_of_chunk = partial(_logprobs_and_entropy, temperature=temperature, with_entropy=with_entropy)
+    model_head = ModelHead(model, output)
+    needed_ids = inputs.completion_ids[rows, columns]
+    needed_logprobs = TokenLogprobs(*model_head.in_chunks(logprobs_of_chunk, hidden, needed_ids, chunk))
+    return needed_logprobs.apply(lambda values: _scatter(values[0], needed_mask))
+
+
+def _right_padded_rows(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
+    """Prepare a forward pass over whole rows, with all padding of a row moved to its end.
+
+    Returns:
+        The keyword arguments of the forward pass, and the column that predicts each token of the completions.
+    """
+    prompt_mask = inputs.prompt_mask[inputs.prompt_of_row]  # B L
+    ids = torch.cat([inputs.prompt_ids[inputs.prompt_of_row], inputs.completion_ids], dim=1)
+    is_token = torch.cat([prompt_mask, inputs.mask], dim=1)
+    tokens_first = (~is_token).int().argsort(dim=1, stable=True)
+    ids, is_token = ids.gather(1, tokens_first), is_token.gather(1, tokens_first)
+    last_of_prompt = prompt_mask.sum(-1, keepdim=True) - 1  # B 1, predicts the completion's first token
+    predictor_index = last_of_prompt + torch.arange(inputs.completion_ids.shape[1], device=ids.device)
+    return {"input_ids": ids, "attention_mask": is_token.long(), "use_cache": False}, predictor_index
+
+
+def _logprobs_and_entropy(
+    logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool
+) -> TokenLogprobs:
+    logp = token_logprobs(logits, ids, temperature)
+    return TokenLogprobs(logp, token_entropy(logits, temperature) if with_entropy else None)
+
+
+def _scatter(values: Float[Tensor, " N"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Return a table with one of the N values at each True of the mask, row by row, and 0 elsewhere."""
+    return values.new_zeros(mask.shape).masked_scatter(mask, values)
+
+
+def _logprobs_of_hidden(
+    head, hidden: Float[Tensor, "1 N D"], ids: Int[Tensor, "1 N"], temperature: float, with_entropy: bool
+) -> TokenLogprobs:
+    """Compute log-probabilities and entropies from hidden states, in chunks if there are too many logits."""
+    vocab_size, hidden_size = head.weight.shape
     chunk = head_chunk_tokens(ids.numel(), vocab_size, hidden_size, head.weight.device.type)
-    entropy = None
     if chunk is None:
-        logp, entropy = logprobs_and_entropy(_head_logits(head, hidden), ids)
-    elif with_entropy:
-        logp, entropy = chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk)
-    else:
-        logp = chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk)
-    zeros = logp.new_zeros(needed_mask.shape)
-    logp = zeros.masked_scatter(needed_mask, logp[0, pair_index])
-    return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy[0, pair_index])
+        return _logprobs_and_entropy(_head_logits(head, hidden), ids, temperature, with_entropy)
+    if with_entropy:
+        return TokenLogprobs(*chunked_logprobs_and_entropy(hidden, head.weight, ids, temperature, chunk))
+    return TokenLogprobs(chunked_token_logprobs(hidden, head.weight, ids, temperature, chunk), None)
+
+
+def head_chunk_tokens(num_tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
+    """Return the number of tokens whose logits are computed at the same time; None if all tokens fit into one chunk.
+
+    On a GPU, each chunk ends with the addition of a product of the size of the embedding. So few large chunks are much
+    faster than many small ones. A chunk has half as many tokens as the model is wide: then two float32 copies of its
+    logits take as much memory as the float32 gradient, and the addition takes about as long as one of the products.
+
+    Args:
+        num_tokens: Number of tokens whose logits are needed.
+        vocab_size: V, number of tokens of the vocabulary.
+        hidden_size: D, width of the model.
+        device_type: Type of the device, such as "cuda".
+    """
+    if num_tokens * vocab_size <= LOGITS_AT_ONCE:
+        return None
+    chunk = max(1, LOGITS_AT_ONCE // (4 * vocab_size))
+    return min(num_tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
 
 
 def _head_logits(head, hidden: Float[Tensor, "1 N D"]) -> Float[Tensor, "1 N V"]:
@@ -123,74 +219,3 @@ class _LargeHead(torch.autograd.Function):
         need_hidden, need_weight = ctx.needs_input_grad
         grad_weight = grad_logits.flatten(0, -2).T @ hidden.flatten(0, -2) if need_weight else None
         return grad_logits @ weight if need_hidden else None, grad_weight
-
-
-def _logprobs_and_entropy(
-    logits: Float[Tensor, "B T V"], ids: Int[Tensor, "B T"], temperature: float, with_entropy: bool
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    return token_logprobs(logits, ids, temperature), token_entropy(logits, temperature) if with_entropy else None
-
-
-def head_chunk_tokens(num_tokens: int, vocab_size: int, hidden_size: int, device_type: str) -> int | None:
-    """Return the number of tokens whose logits are computed at the same time; None if all tokens fit into one chunk.
-
-    On a GPU, each chunk ends with the addition of a product of the size of the embedding. So few large chunks are much
-    faster than many small ones. A chunk has half as many tokens as the model is wide: then two float32 copies of its
-    logits take as much memory as the float32 gradient, and the addition takes about as long as one of the products.
-
-    Args:
-        num_tokens: Number of tokens whose logits are needed.
-        vocab_size: V, number of tokens of the vocabulary.
-        hidden_size: D, width of the model.
-        device_type: Type of the device, such as "cuda".
-    """
-    if num_tokens * vocab_size <= LOGITS_AT_ONCE:
-        return None
-    chunk = max(1, LOGITS_AT_ONCE // (4 * vocab_size))
-    return min(num_tokens, max(chunk, hidden_size // 2) if device_type == "cuda" else chunk)
-
-
-def _plain_logprobs(
-    model, inputs: LogprobInputs, needed_mask: Bool[Tensor, "B T"], logprobs_and_entropy: Callable
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"] | None]:
-    """Compute log-probabilities by the model's own forward pass over whole rows, padded on the right.
-
-    Args:
-        model: Any causal language model.
-        inputs: Prompts and completions.
-        needed_mask: True at the tokens whose log-probability is needed.
-        logprobs_and_entropy: `_logprobs_and_entropy` with its settings.
-    """
-    keywords, predictor_index = _rows_padded_last(inputs)
-    head = model.get_output_embeddings().weight
-    vocab_size, hidden_size = head.shape
-    chunk = head_chunk_tokens(keywords["input_ids"].numel(), vocab_size, hidden_size, head.device.type)
-    if chunk is None or not has_head_only(model):
-        logits = model(**keywords).logits  # B S V
-        logits = logits.gather(1, predictor_index[..., None].expand(-1, -1, logits.shape[-1]))
-        return logprobs_and_entropy(logits, inputs.completion_ids)
-    output = model.base_model(**keywords)
-    rows, columns = needed_mask.nonzero(as_tuple=True)
-    hidden = output[0][rows, predictor_index[rows, columns]]
-    head_only = HeadOnly(model, output)
-    logp, entropy = head_only.in_chunks(logprobs_and_entropy, hidden, inputs.completion_ids[rows, columns], chunk)
-    assert logp is not None  # only entropies can be left out
-    zeros = logp.new_zeros(needed_mask.shape)
-    logp = zeros.masked_scatter(needed_mask, logp)
-    return logp, None if entropy is None else zeros.masked_scatter(needed_mask, entropy)
-
-
-def _rows_padded_last(inputs: LogprobInputs) -> tuple[dict[str, Any], Int[Tensor, "B T"]]:
-    """Prepare a forward pass over whole rows, with all padding of a row moved to its end.
-
-    Returns:
-        The keyword arguments of the forward pass, and the column that predicts each token of the completions.
-    """
-    prompt_mask = inputs.prompt_mask[inputs.prompt_of_row]  # B L
-    ids = torch.cat([inputs.prompt_ids[inputs.prompt_of_row], inputs.completion_ids], dim=1)
-    is_token = torch.cat([prompt_mask, inputs.mask], dim=1)
-    tokens_first = (~is_token).int().argsort(dim=1, stable=True)
-    ids, is_token = ids.gather(1, tokens_first), is_token.gather(1, tokens_first)
-    last_of_prompt = prompt_mask.sum(-1, keepdim=True) - 1  # B 1, predicts the completion's first token
-    predictor_index = last_of_prompt + torch.arange(inputs.completion_ids.shape[1], device=ids.device)
-    return {"input_ids": ids, "attention_mask": is_token.long(), "use_cache": False}, predictor_index

@@ -1,9 +1,12 @@
 """Prompts and completions in one forward pass: a packed sequence holds each common prefix once, without padding.
 
 The hidden states of a token depend only on the token and on those before it. So rows that begin with the same tokens
-share them up to where they part: the chat template, the prompt of a group, the first words of its completions. All
-operations but attention treat each token alone, so they take the packed sequence as it is. Attention gathers rows from
-it again: the prompts in one block, and the completions with their prompts in another.
+share them up to where they part: the chat template, the prompt of a group, the first words of its completions.
+
+`unique_prefixes` numbers the prefixes of all rows. The packed sequence has one token for each: the last token of the
+prefix. All operations but attention treat each token alone, so they take the packed sequence as it is. Attention
+(`PackedAttention`) gathers rows from it again: the prompts in one block, and the completions with their prompts in
+another.
 """
 
 from contextlib import nullcontext
@@ -13,15 +16,27 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, DynamicCache
 
-from grpo_lab.rollout.forward.attention import additive_mask, attention_dtype, gather_tokens, use_attention
-from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, long_rows
+from grpo_lab.rollout.forward.attention import attention_dtype, use_attention
+from grpo_lab.rollout.forward.long_rows import LONGEST_MASKED, LongRows, make_long_rows
+from grpo_lab.rollout.forward.masked_rows import MaskedRows, additive_mask
 from grpo_lab.rollout.inputs import EncodedPrompts, LogprobInputs
 
 PACKED_ATTENTION = "grpo_lab_packed"  # the name of `attend_packed` in transformers' registry
+
+
+class PackedAttention(NamedTuple):
+    """Attention in a packed sequence: each token attends to the earlier tokens of its row, in one of the blocks."""
+
+    blocks: list[MaskedRows | LongRows]
+    output_index: Int[Tensor, " M"]  # index of the output of each token among the outputs of all blocks
+
+    def attend(self, query, key, value, scaling: float | None) -> Float[Tensor, "M H D_h"]:
+        """Return the output of attention for each token of the packed sequence."""
+        block_outputs = [block.attend(query, key, value, scaling) for block in self.blocks]
+        return torch.cat(block_outputs).index_select(0, self.output_index)
 
 
 def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], Int[Tensor, "B T"]]:
@@ -35,24 +50,24 @@ def packed_hidden(model, inputs: LogprobInputs) -> tuple[Float[Tensor, "M D"], I
     used_prompts, prompt_of_row = inputs.prompt_of_row.unique(return_inverse=True)
     prompt_ids = inputs.prompt_ids[used_prompts]
     prompt_mask = inputs.prompt_mask[used_prompts]
-    length = prompt_mask.shape[1]
+    length = prompt_mask.shape[1]  # L
     is_input = inputs.mask[:, 1:]  # the last token of a row is not read, since it predicts no other
     ids = torch.cat([prompt_ids[prompt_of_row], inputs.completion_ids[:, :-1]], dim=1)  # B S
     is_token = torch.cat([prompt_mask[prompt_of_row], is_input], dim=1)  # B S
     prefix_index, first_index = unique_prefixes(ids, is_token)
+    # One block with each prompt once, and one with the completions, each after its prompt.
     prompt_prefixes = torch.zeros_like(prompt_ids).index_put((prompt_of_row,), prefix_index[:, :length])
     blocks = [_attending_rows(model, prompt_prefixes, prompt_mask, length)]
     if is_input.shape[1] > 0:
         blocks.append(_attending_rows(model, prefix_index, is_token, is_input.shape[1]))
+    # The outputs of attention come block by block: here is the index of the output of each token of each row.
     sizes = [prompt_ids.numel(), is_input.numel()]
-    # Attention returns its outputs block by block. `output_index` is the index of each token's output among them.
     prompt_outputs, completion_outputs = torch.arange(sum(sizes), device=ids.device).split(sizes)
     prompt_outputs = prompt_outputs.view_as(prompt_ids)[prompt_of_row]
     output_index = torch.cat([prompt_outputs, completion_outputs.view_as(is_input)], dim=1)  # B S
+    attention = PackedAttention(blocks, output_index.take(first_index))
     _recompute_with_same_attention(model)
-    outputs = output_index.take(first_index)
-    # transformers passes unknown keyword arguments to the attention function, `attend_packed`.
-    hidden = _forward(model, ids, is_token, first_index, blocks=blocks, outputs=outputs, use_cache=False)
+    hidden = _forward(model, ids, is_token, first_index, attention, use_cache=False)
     predictor_index = prefix_index[:, length - 1 :]  # [aligned]
     return hidden, predictor_index
 
@@ -68,17 +83,27 @@ def packed_prompts(model, prompts: EncodedPrompts) -> PromptCache:
     """Compute the keys and values of prompts, computing each common prefix only once."""
     prefix_index, first_index = unique_prefixes(*prompts)
     cache = DynamicCache(config=model.config)
-    keywords = {"past_key_values": cache, "use_cache": True}
+    # All tokens are queries of one block, so the output of a token has the index of the token in the flattened ids.
     blocks = [_attending_rows(model, prefix_index, prompts.mask, prefix_index.shape[1])]
-    _forward(model, *prompts, first_index, blocks=blocks, outputs=first_index, **keywords)
+    attention = PackedAttention(blocks, output_index=first_index)
+    _forward(model, *prompts, first_index, attention, past_key_values=cache, use_cache=True)
     return PromptCache(cache, prefix_index)
 
 
-def _forward(model, ids, is_token, first_index, **keywords) -> Float[Tensor, "M D"]:
+def _forward(
+    model,
+    ids: Int[Tensor, "B S"],
+    is_token: Bool[Tensor, "B S"],
+    first_index: Int[Tensor, " M"],
+    attention: PackedAttention,
+    **keywords,
+) -> Float[Tensor, "M D"]:
     """Return the last hidden states of the packed sequence, which consists of the last token of each prefix."""
     with use_attention(model, PACKED_ATTENTION):
         position_ids = positions(is_token).take(first_index)[None]
         packed_ids = ids.take(first_index)[None]
+        # transformers passes keyword arguments that it does not know to the attention function, `attend_packed`.
+        keywords["packed_attention"] = attention
         return model.base_model(packed_ids, position_ids=position_ids, **keywords).last_hidden_state[0]
 
 
@@ -106,47 +131,20 @@ def unique_prefixes(
     return prefix_index, first_index.scatter_reduce(0, target, token_index, "amin")[:num_prefixes]
 
 
-class MaskedRows(NamedTuple):
-    """Rows of tokens of a packed sequence; each token attends to itself and the earlier tokens of its row.
-
-    The last Q tokens of a row are its queries. The R query heads that share a key head are stacked, so no key is
-    repeated.
-    """
-
-    token_index: Int[Tensor, "B S"]  # index of each token in the packed sequence; any number at padding
-    mask: Float[Tensor, "B 1 RQ S"]  # added to the scores; hides padding and later tokens
-
-    def attend(self, query, key, value, scaling: float | None) -> Tensor:
-        """Return the output of attention for each query, one row after the other, shape (B*Q, H, D_h)."""
-        heads, key_heads, head_dim = query.shape[1], key.shape[1], query.shape[3]
-        rows = len(self.token_index)
-        num_queries = self.mask.shape[2] * key_heads // heads
-        gathered_queries = gather_tokens(query, self.token_index[:, -num_queries:], self.mask.dtype)
-        gathered_queries = gathered_queries.reshape(rows, key_heads, -1, head_dim)
-        keys, values = (gather_tokens(x, self.token_index, self.mask.dtype) for x in (key, value))
-        out = scaled_dot_product_attention(gathered_queries, keys, values, attn_mask=self.mask, scale=scaling)
-        return out.reshape(rows, heads, num_queries, head_dim).transpose(1, 2).flatten(0, 1)  # B*Q H D_h
-
-
 def _attending_rows(
     model, prefix_index: Int[Tensor, "B S"], is_token: Bool[Tensor, "B S"], num_queries: int
 ) -> MaskedRows | LongRows:
     """Return the rows of one block, whose queries are the last `num_queries` columns; long rows have no mask."""
     if is_token.shape[1] > LONGEST_MASKED:
-        return long_rows(prefix_index, is_token, num_queries, attention_dtype(model))
+        return make_long_rows(prefix_index, is_token, num_queries, attention_dtype(model))
     heads_per_key = model.config.num_attention_heads // model.config.num_key_value_heads
     mask = additive_mask(is_token, num_queries, attention_dtype(model), heads_per_key)  # B 1 R*Q S
     return MaskedRows(prefix_index, mask)
 
 
-def attend_packed(module, query, key, value, attention_mask, scaling=None, *, blocks, outputs, **_):
-    """Attend in a packed sequence: each token attends to the earlier tokens of its row, in one of the blocks.
-
-    blocks: `MaskedRows` or `LongRows`.
-    outputs: For each token of the sequence, the index of its output among the outputs of all blocks.
-    """
-    block_outputs = [block.attend(query, key, value, scaling) for block in blocks]
-    return torch.cat(block_outputs).index_select(0, outputs)[None], None
+def attend_packed(module, query, key, value, attention_mask, scaling=None, *, packed_attention: PackedAttention, **_):
+    """Attend as a `PackedAttention` says; transformers calls this function in each layer."""
+    return packed_attention.attend(query, key, value, scaling)[None], None
 
 
 AttentionInterface.register(PACKED_ATTENTION, attend_packed)

@@ -16,7 +16,7 @@ from math import comb
 from typing import Any
 
 from grpo_lab.base.checks import InputError, check_choice
-from grpo_lab.base.display import in_ipython, prose, say
+from grpo_lab.base.display import escape_tags, in_ipython, say
 from grpo_lab.base.language import Phrase, _, counted, fill
 
 SURE = 0.8  # probability with which a range should contain the truth
@@ -121,7 +121,7 @@ class Prediction(ABC):
     def ask(self) -> None:
         """Show the question, with the widget in a live notebook; a closed prediction is shown with a note instead."""
         head, question = _("Predict."), f"{_(self.question)} {_(self.hint)}"
-        say(f"**{head}** {prose(question)}", f"{head} {question}")
+        say(f"**{head}** {escape_tags(question)}", f"{head} {question}")
         if self.is_closed:
             note = _("You have seen the truth: what you guessed before it counts, and nothing after it.")
             say(note)
@@ -154,7 +154,10 @@ class Prediction(ABC):
         guess, truth = self.guess(), _(fill("Truth: {0}.", self.format_value(self.true_value)))
         verdict = "" if guess is None else " " + _(self.outcome_sentence(guess))
         question = _(self.question)
-        say(f"*({prose(question)})* **{prose(truth)}**{prose(verdict)}", f"({question}) {truth}{verdict}")
+        say(
+            f"*({escape_tags(question)})* **{escape_tags(truth)}**{escape_tags(verdict)}",
+            f"({question}) {truth}{verdict}",
+        )
 
     def _was_sent_before_question(self) -> bool:
         """Return True if there is no guess, and the running cell was sent before the question was shown."""
@@ -167,12 +170,12 @@ class Prediction(ABC):
         """Replace the widget, which no longer counts, by a warning; the first time, show it in this cell, too."""
         warning = f"{_(RUN_ALL)} {_(HOW_TO_PREDICT)}"
         if not any(prediction.was_run_all for prediction in _predictions.values()):
-            say(f"**{prose(warning)}**", warning)
+            say(f"**{escape_tags(warning)}**", warning)
         self.was_run_all = True
         if self.display_handle is not None:
             from IPython.display import Markdown
 
-            self.display_handle.update(Markdown(f"**{prose(warning)}**"))
+            self.display_handle.update(Markdown(f"**{escape_tags(warning)}**"))
 
 
 def _sent_at() -> datetime | None:

@@ -10,7 +10,8 @@ import io
 import re
 import unicodedata
 
-from grpo_lab.base.language import PRINTS, display_catalogue, language
+from grpo_lab.base.catalogues import PRINTS, display_catalogue
+from grpo_lab.base.language import language
 from grpo_lab.teaching.plots.labels import WORD, label_message, looked_up
 
 GAP = re.compile(r"( {2,}|^ +)")  # spaces between the cells of a line, and before the first cell

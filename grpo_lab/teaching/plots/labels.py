@@ -6,7 +6,7 @@ file, such as the name of a loss, is not translated.
 
 import re
 
-from grpo_lab.base.language import FIGURES, SLOT, display_catalogue
+from grpo_lab.base.catalogues import FIGURES, SLOT, display_catalogue
 
 NUMBER = re.compile(r"(?<![\w.])[+−±-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![A-Za-z]*\d)")
 WORD = re.compile(r"[A-Za-z]{2,}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.base.display import display, in_ipython, prose, say
+from grpo_lab.base.display import display, escape_tags, in_ipython, say
 from grpo_lab.base.language import _, language
 from grpo_lab.teaching.plots.labels import figure_labels, translate_labels
 
@@ -104,7 +104,7 @@ def png(fig) -> str:
 
 def show_caption(caption: str) -> None:
     caption, head = _(caption), _("Figure.")
-    say(f"**{head}** {prose(caption)}", f"{head} {caption}")
+    say(f"**{head}** {escape_tags(caption)}", f"{head} {caption}")
 
 
 def arrow(ax, start: tuple, end: tuple) -> None:

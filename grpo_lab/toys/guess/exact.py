@@ -197,8 +197,9 @@ def leave_one_out_variance(policy: GuessPolicy, groups: Int[Tensor, "P G"]) -> f
         The variance of the mean of all groups' estimates, which is the mean of their V, divided by P.
     """
     check_shapes(groups=(groups, "P G>1"))
-    moments = [_reward_moments(secret_episodes(policy, s)) for s in range(1, policy.world.numbers + 1)]
-    mu, var, g, square, rewarded_square = (torch.stack(column)[groups - 1] for column in zip(*moments, strict=True))
+    secrets = range(1, policy.world.numbers + 1)
+    by_moment = zip(*[_reward_moments(secret_episodes(policy, secret)) for secret in secrets], strict=True)
+    mu, var, g, square, rewarded_square = (torch.stack(values)[groups - 1] for values in by_moment)
     G = groups.shape[1]
     b, v = _sum_of_others(mu) / (G - 1), _sum_of_others(var) / (G - 1) ** 2  # P G (11.13)
     e = (1 - b).square() * rewarded_square + b.square() * (square - rewarded_square) + v * square  # P G (11.14)
@@ -213,9 +214,23 @@ def _sum_of_others(values: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     return values.sum(-1, keepdim=True) - values
 
 
-def _reward_moments(episodes: SecretEpisodes) -> tuple[Tensor, ...]:
-    """Return, for one secret, the mean and variance of R, E[R S], E|S|^2 and E[R |S|^2]; R is 0 or 1."""
-    p, score = episodes.probability, episodes.scores.sum(1)
-    reward = episodes.rewards
-    square, mu = score.square().sum(-1), p @ reward
-    return mu, mu * (1 - mu), (p * reward) @ score, p @ square, p @ (reward * square)
+class _RewardMoments(NamedTuple):
+    """Expectations over the episodes of one secret, in which R is the reward and S the score of an episode."""
+
+    mu: Float[Tensor, ""]  # E[R]
+    var: Float[Tensor, ""]  # the variance of R
+    g: Float[Tensor, " N"]  # E[R S]
+    square: Float[Tensor, ""]  # E|S|^2
+    rewarded_square: Float[Tensor, ""]  # E[R |S|^2]
+
+
+def _reward_moments(episodes: SecretEpisodes) -> _RewardMoments:
+    p, rewards, scores = episodes.probability, episodes.rewards, episodes.scores.sum(1)
+    mu, squares = p @ rewards, scores.square().sum(-1)
+    return _RewardMoments(
+        mu=mu,
+        var=mu * (1 - mu),  # since R is 0 or 1
+        g=(p * rewards) @ scores,
+        square=p @ squares,
+        rewarded_square=p @ (rewards * squares),
+    )

@@ -27,8 +27,8 @@ from grpo_lab.toys.sorting.policy import (
 )
 from grpo_lab.toys.sorting.task import SortingPrompts, exact_reward, repaired_reward, sorting_reward
 
-Reward = Callable[[Tensor, Tensor], Tensor]
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+RewardFunction = Callable[[Tensor, Tensor], Tensor]
+LossFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 WIDTH = 16  # D of the policy
 
 
@@ -67,9 +67,9 @@ class SortingRun:
 def train_sorting(
     prompts: SortingPrompts,
     *,
-    reward: Reward = repaired_reward,
+    reward: RewardFunction = repaired_reward,
     weights: str = "normalised",
-    loss: str | Loss = "clipped",
+    loss: str | LossFunction = "clipped",
     seeds: Sequence[int] = range(5),
     rounds: int = 150,
     num_prompts: int = 32,
@@ -114,7 +114,7 @@ def train_sorting(
         is_measured = round_index % eval_every == 0
         if is_measured:
             measurements[round_index] = evaluate_sorting(policy, prompts.held_out, reward, eval_generators)
-        logp, total_loss = _update(policy, optimizer, batch, loss, num_iterations, len(seeds))
+        logp, total_loss = _update(policy, optimizer, batch, loss, num_iterations)
         if not total_loss.isfinite():
             raise FloatingPointError(
                 f"the loss is {total_loss.item()} in round {round_index}; a smaller learning_rate may help"
@@ -132,11 +132,11 @@ def _update(
     policy: SortingPolicy,
     optimizer: torch.optim.Optimizer,
     batch: SortingBatch,
-    loss: str | Loss,
+    loss: str | LossFunction,
     num_iterations: int,
-    num_seeds: int,
 ) -> tuple[Tensor, Tensor]:
     """Make the inner steps on a batch; return the log-probabilities and the loss of the last one, before its update."""
+    num_seeds = len(batch.prompts)
     for _ in range(num_iterations):
         logp = response_logprobs(position_logprobs(batch.prompts, *policy), batch.responses)
         total_loss = num_seeds * batch_loss(logp, batch, loss)  # the sum over seeds of their mean losses
@@ -155,7 +155,7 @@ def _check_counts(**counts: int) -> None:
 def collect_batch(
     policy: SortingPolicy,
     prompts: Int[Tensor, "S P T"],
-    reward: Reward,
+    reward: RewardFunction,
     weights: str,
     num_generations: int,
     generators: list[torch.Generator],
@@ -177,13 +177,13 @@ def collect_batch(
     return SortingBatch(prompts, responses, response_logprobs(logp, responses), rewards, advantages)
 
 
-def batch_loss(logp: Float[Tensor, "S P G T"], batch: SortingBatch, loss: str | Loss) -> Float[Tensor, ""]:
+def batch_loss(logp: Float[Tensor, "S P G T"], batch: SortingBatch, loss: str | LossFunction) -> Float[Tensor, ""]:
     """Compute the loss over all responses of all seeds; `loss` is a name or a function, as in `train_sorting`."""
     function = loss if callable(loss) else partial(surrogate_loss, loss=loss)
     return function(_rows(logp), _rows(batch.old_logp), batch.advantages.flatten())
 
 
-def _loss_of_each_seed(logp: Tensor, batch: SortingBatch, loss: str | Loss) -> Tensor:
+def _loss_of_each_seed(logp: Tensor, batch: SortingBatch, loss: str | LossFunction) -> Tensor:
     """Compute the loss over the responses of each seed alone, (S,)."""
     by_seed = zip(logp.split(1), *(values.split(1) for values in batch), strict=True)
     return torch.stack([batch_loss(seed_logp, SortingBatch(*seed_batch), loss) for seed_logp, *seed_batch in by_seed])
@@ -191,7 +191,7 @@ def _loss_of_each_seed(logp: Tensor, batch: SortingBatch, loss: str | Loss) -> T
 
 @torch.no_grad()
 def evaluate_sorting(
-    policy: SortingPolicy, prompts: Int[Tensor, "N T"], reward: Reward, generators: list[torch.Generator]
+    policy: SortingPolicy, prompts: Int[Tensor, "N T"], reward: RewardFunction, generators: list[torch.Generator]
 ) -> dict[str, Float[Tensor, " S"]]:
     """Measure the metrics of `SortingRun.history` for each seed.
 
@@ -231,7 +231,7 @@ def _uniform(generators: list[torch.Generator], *shape: int) -> Tensor:
     return torch.stack([torch.rand(shape, generator=generator) for generator in generators])
 
 
-def _score(reward: Reward, prompts: Tensor, responses: Tensor) -> Tensor:
+def _score(reward: RewardFunction, prompts: Tensor, responses: Tensor) -> Tensor:
     """Score each response: prompts (S, P, T) and responses (S, P, G, T) give rewards (S, P, G)."""
     repeated_prompts = repeat(prompts, "S P T -> (S P G) T", G=responses.shape[2])
     rewards = reward(repeated_prompts, _rows(responses))

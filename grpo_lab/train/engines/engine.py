@@ -1,5 +1,6 @@
 """The two engines that can train a run: this package's own loop and TRL's."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -9,7 +10,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.lora import check_lora_reference
 from grpo_lab.config.precision import pick_precision, possible_precisions
 from grpo_lab.train.processes import world_size
-from grpo_lab.train.trl.settings import check_environment, check_settings, differences_table
+from grpo_lab.train.trl.settings import Difference, check_environment, check_settings, differences_table
 
 if TYPE_CHECKING:
     from grpo_lab.rollout.environments.environment import Environment
@@ -17,15 +18,56 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OurEngine:
-    """The training loop of this package, which runs in one process.
+class Engine(ABC):
+    """An engine trains a run; a command calls its methods in the order in which they stand here.
 
     lora: Values of "lora_r", "lora_alpha", "lora_dropout" and "lora_target_modules"; None trains all parameters.
     """
 
-    can_fit_memory: ClassVar[bool] = True  # whether the memory of a run is planned, and its settings fitted to it
+    plans_memory: ClassVar[bool]  # whether the memory of a run is planned, and its settings fitted to it
 
     lora: dict | None = None
+
+    @abstractmethod
+    def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
+        """Raise InputError for settings, an environment or processes with which this engine cannot train."""
+
+    @abstractmethod
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+        """Yield lines on the differences between this run and the same run in our own loop.
+
+        changed_settings: The settings from a file that were replaced or dropped, as `adapt_settings_of_file` returns
+            them.
+        """
+
+    @abstractmethod
+    def loading_precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
+        """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`."""
+
+    @abstractmethod
+    def load(self, name: str, precision: str | None):
+        """Load the model and its tokenizer."""
+
+    @abstractmethod
+    def run(
+        self,
+        inputs: "RunInputs",
+        *,
+        saved_options: dict | None = None,
+        callback: Callable[[int, dict], None] | None = None,
+    ) -> list[dict]:
+        """Train the model in `inputs`, which passed `check` and `input_checks`.
+
+        The checks that need the weights are made here. The other arguments and the result are those of
+        `grpo_lab.trainer.train`.
+        """
+
+
+@dataclass(frozen=True)
+class OurEngine(Engine):
+    """The training loop of this package, which runs in one process."""
+
+    plans_memory: ClassVar[bool] = True
 
     def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
         """Raise InputError for several processes, and for settings that do not go with LoRA."""
@@ -35,8 +77,12 @@ class OurEngine:
         if self.lora is not None:
             check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
 
-    def precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
-        """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+        """Yield nothing: other engines are compared with this one."""
+        yield from ()
+
+    def loading_precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
+        """Return the precision to load the model in, or None, as in `Engine`.
 
         With LoRA it is the most exact one that the device allows: adapters have so few parameters that memory is no
         reason for a lower precision.
@@ -44,10 +90,6 @@ class OurEngine:
         if self.lora is None:
             return config.requested_precision
         return _most_exact_precision(config, device, num_parameters)
-
-    def differences(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
-        """Yield nothing: other engines are compared with our own loop, so it has no differences."""
-        yield from ()
 
     def load(self, name: str, precision: str | None):
         """Load the model and its tokenizer."""
@@ -64,7 +106,7 @@ class OurEngine:
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `input_checks`; the rest is as in `grpo_lab.trainer.train`."""
+        """Train the model in `inputs` by our own loop, as in `Engine`; with LoRA, the model gets an adapter first."""
         from grpo_lab.trainer.loop import train_run
         from grpo_lab.trainer.run import Run
 
@@ -76,27 +118,30 @@ class OurEngine:
 
 
 @dataclass(frozen=True)
-class TrlEngine:
+class TrlEngine(Engine):
     """The training loop of TRL, which runs in one process or several.
 
-    lora: The settings of LoRA, as in `OurEngine`.
+    lora: The settings of LoRA, as in `Engine`.
     fsdp: Whether FSDP2 divides the parameters among the processes; otherwise each process holds all of them.
     vllm: Settings for sampling with vLLM, under TRL's names; None samples with transformers.
     """
 
-    can_fit_memory: ClassVar[bool] = False
+    plans_memory: ClassVar[bool] = False
 
-    lora: dict | None = None
     fsdp: bool = False
     vllm: dict | None = None
 
     def check(self, config: GRPOConfig, environment: "Environment | None" = None) -> None:
         """Raise InputError for a setting or an environment that TRL lacks or understands differently."""
-        check_settings(config, lora=self.lora is not None)
+        check_settings(config, has_lora=self.lora is not None)
         check_environment(config, environment)
 
-    def precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
-        """Return the precision to load the model in, one of `PRECISIONS`; None for the default of `load_policy`.
+    def difference_lines(self, config: GRPOConfig, changed_settings: dict[str, Difference]) -> Iterator[str]:
+        """Yield a table of the differences, as in `Engine`."""
+        yield differences_table(config, changed_settings, self.vllm)
+
+    def loading_precision(self, config: GRPOConfig, device, num_parameters: int) -> str | None:
+        """Return the precision to load the model in, or None, as in `Engine`.
 
         It is the most exact one that the device allows, since TRL does not support "bf16". With FSDP2 it is never None:
         all processes but the first load no weights, so they have to know the precision beforehand.
@@ -106,23 +151,16 @@ class TrlEngine:
             return pick_precision(device, num_parameters).name
         return precision
 
-    def differences(self, config: GRPOConfig, changes: dict[str, tuple]) -> Iterator[str]:
-        """Yield a table of the differences between this run and the same run in our own loop.
-
-        changes: The settings from a file that were replaced or dropped, as `adapt_saved_settings` returns them.
-        """
-        yield differences_table(config, changes, self.vllm)
-
     def load(self, name: str, precision: str | None):
         """Load the model and its tokenizer; with FSDP2, only the first process reads the weights."""
         if not self.fsdp:
             from grpo_lab.models import load_policy
 
             return load_policy(name, precision=precision)
-        from grpo_lab.train.trl.fsdp import load_once
+        from grpo_lab.train.trl.fsdp import load_in_first_process
 
-        assert precision is not None  # `precision` returns one with FSDP2
-        return load_once(name, precision)
+        assert precision is not None  # `loading_precision` returns one with FSDP2
+        return load_in_first_process(name, precision)
 
     def run(
         self,
@@ -131,18 +169,12 @@ class TrlEngine:
         saved_options: dict | None = None,
         callback: Callable[[int, dict], None] | None = None,
     ) -> list[dict]:
-        """Train the model in `inputs`, which passed `input_checks`; the rest is as in `grpo_lab.trainer.train`."""
-        from grpo_lab.train.trl.run import check_inputs_in_main_process, train_checked
-        from grpo_lab.trainer.run.checks import check_loaded_inputs
+        """Train the model in `inputs` on TRL, as in `Engine`."""
+        from grpo_lab.train.trl.run import train_on_trl
 
-        self.check(inputs.config, inputs.environment)
-        check_inputs_in_main_process(inputs, check_loaded_inputs)
-        return train_checked(
+        return train_on_trl(
             inputs, callback, lora=self.lora, fsdp=self.fsdp, vllm=self.vllm, saved_options=saved_options
         )
-
-
-Engine = OurEngine | TrlEngine
 
 
 def _most_exact_precision(config: GRPOConfig, device, num_parameters: int) -> str | None:

@@ -3,9 +3,9 @@
 from importlib.util import find_spec
 
 from grpo_lab.base.checks import InputError, InputPackageError
-from grpo_lab.base.option import typed_option
-from grpo_lab.command_options import NEEDED_OPTIONS, OURS, TRL, VLLM_OPTIONS
-from grpo_lab.config.lora import LORA_DEFAULTS, check_lora, check_no_dropout, check_peft
+from grpo_lab.base.option import check_unused, check_value
+from grpo_lab.command_options import ENGINE_OPTIONS, OURS, TRL, VLLM_OPTIONS
+from grpo_lab.config.lora import LORA_DEFAULTS, check_no_dropout, check_peft
 from grpo_lab.train.engines.engine import Engine, OurEngine, TrlEngine
 from grpo_lab.train.processes import world_size
 
@@ -16,13 +16,13 @@ def make_engine(options: dict) -> Engine:
     Raises:
         InputError: for options that contradict each other, values out of range, and packages that are not installed.
     """
-    # A switch that is False counts as not given, except for an option of vLLM, which TRL reads.
-    engine_options = {
-        name: value
-        for name, value in options.items()
-        if value is not None and (value is not False or name in VLLM_OPTIONS)
-    }
-    _check_needed_options(engine_options)
+    engine_options = {}
+    for name, spec in ENGINE_OPTIONS.items():
+        if name in options:
+            check_value(spec, options[name])
+            if not spec.is_off(options[name]):
+                engine_options[name] = options[name]
+    check_unused(engine_options, ENGINE_OPTIONS)
     name = engine_options.get("engine", OURS)
     if "fsdp" in engine_options and world_size() == 1:
         raise InputError("fsdp", True, "expected it only on several processes: torchrun --nproc_per_node 2 -m ...")
@@ -34,20 +34,10 @@ def make_engine(options: dict) -> Engine:
     return TrlEngine(lora=lora, fsdp="fsdp" in engine_options, vllm=_vllm_settings(engine_options))
 
 
-def _check_needed_options(engine_options: dict) -> None:
-    """Raise InputError for an option without the others that it needs."""
-    for name in sorted(NEEDED_OPTIONS.keys() & engine_options):
-        for needed, value in NEEDED_OPTIONS[name].items():
-            if engine_options.get(needed) != value:
-                expected = f"expected it only with {typed_option(needed, value)}"
-                raise InputError(name, engine_options[name], expected)
-
-
 def _lora_settings(engine_options: dict, has_dropout: bool) -> dict | None:
     if "use_peft" not in engine_options:
         return None
     lora = LORA_DEFAULTS | {option: engine_options[option] for option in LORA_DEFAULTS if option in engine_options}
-    check_lora(lora)
     if not has_dropout:
         check_no_dropout(lora["lora_dropout"])
     check_peft("use_peft", True)

@@ -7,10 +7,11 @@ import math
 from typing import Any
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.option import default_values
 from grpo_lab.config import SETTINGS
 from grpo_lab.train.trl.entry import Converted
 from grpo_lab.train.trl.table import CONVERTED_NAMES, TRL_SETTINGS
-from grpo_lab.train.trl.translation import NO_EFFECT, OTHER_MEANING, UNSUPPORTED, Translation
+from grpo_lab.train.trl.translation import NoteKind, Translation
 
 TRL_BATCH_SETTINGS = (
     "per_device_train_batch_size",
@@ -29,7 +30,7 @@ def _default_of_converted(name: str) -> Any:
 class CountTranslator:
     """A translator of the names that count rows, updates or epochs.
 
-    values: The values that are not translated yet, by name; each method takes its own out.
+    values: The values that are not translated yet, by name; each method removes its own.
     typed: The options that were typed, which override the file.
     translation: What is translated.
     """
@@ -60,7 +61,7 @@ class CountTranslator:
                 raise InputError(name, value, "expected a whole number of at least 1, as in TRL")
         if self.typed.keys() & {*TRL_BATCH_SETTINGS}:
             for name in sizes:
-                translation.note(NO_EFFECT, name, "another batch was typed")
+                translation.note(NoteKind.NO_EFFECT, name, "another batch was typed")
             return
         microbatch_size = sizes.get("per_device_train_batch_size", TRL_SETTINGS["per_device_train_batch_size"].default)
         accumulation_steps = sizes.get("gradient_accumulation_steps", 1)
@@ -71,21 +72,25 @@ class CountTranslator:
             microbatches = steps_per_generation or accumulation_steps
             batch_size = microbatch_size * microbatches
             text = f"{batch_size} completions per step, {microbatch_size} x {microbatches} of one process"
-            translation.take("generation_batch_size", batch_size, text)
+            translation.set_option("generation_batch_size", batch_size, text)
         else:
             if steps_per_generation:
                 num_processes = max(1, batch_size // (microbatch_size * steps_per_generation))
-            translation.take("generation_batch_size", batch_size)
+            translation.set_option("generation_batch_size", batch_size)
         if steps_per_generation:
-            translation.note(OTHER_MEANING, "steps_per_generation", f"{steps_per_generation}: in generation_batch_size")
-        translation.take("per_device_train_batch_size", microbatch_size)
-        total_steps = accumulation_steps * num_processes
-        several = f"{total_steps}: those of {num_processes} processes one after another"
-        translation.take("gradient_accumulation_steps", total_steps, several if num_processes > 1 else None)
+            translation.note(
+                NoteKind.OTHER_MEANING, "steps_per_generation", f"{steps_per_generation}: in generation_batch_size"
+            )
+        translation.set_option("per_device_train_batch_size", microbatch_size)
+        total_accumulation_steps = accumulation_steps * num_processes
+        text = f"{total_accumulation_steps}: those of {num_processes} processes one after another"
+        translation.set_option(
+            "gradient_accumulation_steps", total_accumulation_steps, text if num_processes > 1 else None
+        )
 
     def _updates_per_step(self) -> int:
         """Return the number of updates in a step of the run here, once the batch is translated."""
-        settings = {name: spec.default for name, spec in SETTINGS.items()} | self.translation.options | self.typed
+        settings = default_values(SETTINGS) | self.translation.options | self.typed
         batch_size, microbatch_size = settings["generation_batch_size"], settings["per_device_train_batch_size"]
         update_size = batch_size
         if microbatch_size is not None:
@@ -93,73 +98,73 @@ class CountTranslator:
         iterations = self.values.get("num_iterations", settings["num_iterations"])
         return max(1, batch_size // update_size) * iterations
 
-    def _take_in_steps(self, name: str, updates: float) -> None:
+    def _set_in_steps(self, name: str, updates: float) -> None:
         """Set an option to the number of steps that have this many updates, rounded up."""
         updates_per_step = self._updates_per_step()
         steps = math.ceil(updates / updates_per_step)
         text = None if updates_per_step == 1 else f"{updates} updates: {steps} steps of {updates_per_step} each"
-        self.translation.take(name, steps, text)
+        self.translation.set_option(name, steps, text)
 
     def _translate_length(self) -> None:
         """Translate the length of the training and of its warm-up, in updates, epochs or as a share of all steps."""
         max_updates = self.values.pop("max_steps", -1)
         epochs = self.values.pop("num_train_epochs", _default_of_converted("num_train_epochs"))
         if max_updates > 0:
-            self._take_in_steps("max_steps", max_updates)
+            self._set_in_steps("max_steps", max_updates)
         elif not self.typed.keys() & {"max_steps", "num_train_epochs"}:
             text = f"{epochs:g}: counted into max_steps, once the rows are known"
-            self.translation.take("num_train_epochs", float(epochs), text)
+            self.translation.set_option("num_train_epochs", float(epochs), text)
         warmup = self.values.pop("warmup_steps", None)
         if warmup is not None and 0 < warmup < 1:
             self.translation.options["warmup_ratio"] = warmup
             text = f"{warmup:g} of the steps: counted once these are known"
-            self.translation.note(OTHER_MEANING, "warmup_steps", text)
+            self.translation.note(NoteKind.OTHER_MEANING, "warmup_steps", text)
         elif warmup is not None:
-            self._take_in_steps("warmup_steps", warmup)
+            self._set_in_steps("warmup_steps", warmup)
 
     def _translate_evaluation(self) -> None:
         """Translate how often the run evaluates: here only with a fixed number of steps in between."""
         strategy, interval = self.values.pop("eval_strategy", "no"), self.values.pop("eval_steps", None)
         if strategy == "steps":
-            self.translation.note(OTHER_MEANING, "eval_strategy", "steps: in eval_steps")
+            self.translation.note(NoteKind.OTHER_MEANING, "eval_strategy", "steps: in eval_steps")
             if interval is None:
                 interval = self.values.get("logging_steps", TRL_SETTINGS["logging_steps"].default)
         elif strategy != "no":
-            self.translation.note(UNSUPPORTED, "eval_strategy", f"{strategy}; type --eval_steps N")
-        self._take_interval("eval_steps", interval, "eval_strategy", strategy)
+            self.translation.note(NoteKind.UNSUPPORTED, "eval_strategy", f"{strategy}; type --eval_steps N")
+        self._set_interval("eval_steps", interval, "eval_strategy", strategy)
 
     def _translate_saving(self) -> None:
         """Translate how often the run saves a checkpoint: here only with a fixed number of steps in between."""
         strategy, interval = self.values.pop("save_strategy", "steps"), self.values.pop("save_steps", None)
         if strategy == "no":
-            self.translation.note(OTHER_MEANING, "save_strategy", "no: in save_steps")
-            self.translation.take("save_steps", 0, "0: save_strategy is no")
+            self.translation.note(NoteKind.OTHER_MEANING, "save_strategy", "no: in save_steps")
+            self.translation.set_option("save_steps", 0, "0: save_strategy is no")
             return
         if strategy != "steps":
             text = f"{strategy}; checkpoints are made every save_steps here"
-            self.translation.note(OTHER_MEANING, "save_strategy", text)
-        self._take_interval("save_steps", interval, "save_strategy", strategy)
+            self.translation.note(NoteKind.OTHER_MEANING, "save_strategy", text)
+        self._set_interval("save_steps", interval, "save_strategy", strategy)
 
-    def _take_interval(self, name: str, interval: float | None, strategy_name: str, strategy: str) -> None:
+    def _set_interval(self, name: str, interval: float | None, strategy_name: str, strategy: str) -> None:
         """Set the number of steps in between, which TRL reads with the strategy "steps" only."""
         if interval is None:
             return
         if strategy != "steps":
-            self.translation.note(NO_EFFECT, name, f"{strategy_name} is not steps")
+            self.translation.note(NoteKind.NO_EFFECT, name, f"{strategy_name} is not steps")
         elif 0 < interval < 1:
-            self.translation.note(UNSUPPORTED, name, f"{interval:g} of the run; type --{name} N")
+            self.translation.note(NoteKind.UNSUPPORTED, name, f"{interval:g} of the run; type --{name} N")
         else:
-            self._take_in_steps(name, interval)
+            self._set_in_steps(name, interval)
 
     def _translate_logging(self) -> None:
         """Translate `logging_steps`, which here only decides how often completions are shown."""
         interval = self.values.pop("logging_steps", None)
         shows_completions = self.values.get("log_completions", self.typed.get("log_completions"))
         if interval is not None and shows_completions and interval >= 1:
-            self._take_in_steps("logging_steps", interval)
+            self._set_in_steps("logging_steps", interval)
         elif interval is not None:
             text = "metrics are written at every step, report_to says where else"
-            self.translation.note(NO_EFFECT, "logging_steps", text)
+            self.translation.note(NoteKind.NO_EFFECT, "logging_steps", text)
 
     def _translate_reference(self) -> None:
         """Translate how often the reference is updated; here it becomes a copy of the policy, never a mixture."""
@@ -169,10 +174,10 @@ class CountTranslator:
         if not is_synced:
             return
         if "ref_model_sync_steps" in self.typed:
-            self.translation.note(NO_EFFECT, "sync_ref_model", "ref_model_sync_steps was typed")
+            self.translation.note(NoteKind.NO_EFFECT, "sync_ref_model", "ref_model_sync_steps was typed")
         else:
-            self.translation.note(OTHER_MEANING, "sync_ref_model", "true: in ref_model_sync_steps")
-            self._take_in_steps("ref_model_sync_steps", interval)
+            self.translation.note(NoteKind.OTHER_MEANING, "sync_ref_model", "true: in ref_model_sync_steps")
+            self._set_in_steps("ref_model_sync_steps", interval)
         if mixup_alpha != 1:
             text = f"{mixup_alpha:g}; the reference becomes the policy, as with 1"
-            self.translation.note(UNSUPPORTED, "ref_model_mixup_alpha", text)
+            self.translation.note(NoteKind.UNSUPPORTED, "ref_model_mixup_alpha", text)

@@ -14,7 +14,7 @@ class Handling(enum.Enum):
 
 
 class Unit(enum.Enum):
-    """What a setting that this package counts in steps, one per rollout, counts on TRL."""
+    """The unit on TRL of a setting that this package counts in steps, one per rollout."""
 
     UPDATES = enum.auto()  # TRL receives it and counts its own steps, which are updates
     STEPS = enum.auto()  # this package reads it, also on TRL
@@ -28,8 +28,8 @@ class TrlSetting:
     unit: For a setting that counts steps, what it counts on TRL; None for any other setting.
     is_in_trl: Whether TRL's GRPOConfig has a setting with this name.
     default: TRL's default, where reading a file for TRL needs it; None where it does not.
-    is_default_taken: Whether a file for TRL without this setting gives the run TRL's default, since the outcome of a
-        run depends on it and the default here is another. A default that is not taken enters a conversion.
+    gets_trl_default: Whether a file for TRL without this setting gives the run TRL's default, since the outcome of a
+        run depends on it and the default here is another. Any other default enters a conversion.
     refusal: The reason why a value other than the default is refused.
     drop_reason: Why the training is the same without a refused setting, up to rounding, so that the setting is dropped
         if it comes from the file of a run; "" if it is not dropped.
@@ -40,7 +40,7 @@ class TrlSetting:
     unit: Unit | None = None
     is_in_trl: bool = True
     default: Any = None
-    is_default_taken: bool = False
+    gets_trl_default: bool = False
     refusal: str = ""
     drop_reason: str = ""
     typed_instead: str = ""

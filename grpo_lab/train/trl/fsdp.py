@@ -12,10 +12,10 @@ from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.folders import base_model_folder
 from grpo_lab.models.loading import load_component, load_padding_tokenizer, make_savable
-from grpo_lab.train.processes import is_main
+from grpo_lab.train.processes import is_main_process
 
 
-def load_once(name: str, precision: str):
+def load_in_first_process(name: str, precision: str):
     """Return the model and its tokenizer; only the first process reads the weights, into CPU memory.
 
     The other processes get a model of the same shape with uninitialised parameters. These take no memory, since the
@@ -26,7 +26,7 @@ def load_once(name: str, precision: str):
     """
     from accelerate import init_empty_weights  # an extra: this module is also imported without it
 
-    if is_main():
+    if is_main_process():
         return load_policy(name, "cpu", precision)
     folder = base_model_folder(name, "cpu")
     config = load_component(AutoConfig, folder)
@@ -55,7 +55,7 @@ class GatheredModel:
             if has_adapter(model) and "lora_" not in name:
                 continue
             complete_tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-            if is_main():
+            if is_main_process():
                 self.state[name] = complete_tensor.detach().cpu()
 
     def save_pretrained(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers import TrainerCallback
 
-from grpo_lab.train.processes import is_main
+from grpo_lab.train.processes import is_main_process
 from grpo_lab.train.trl.trainer import TrlTrainer
 from grpo_lab.trainer.metrics import merge_metrics
 from grpo_lab.trainer.run.reports import completion_record, none_if_nan
@@ -53,7 +53,7 @@ class StepRecorder(TrainerCallback):
         logged = {name: value for name, value in logs.items() if name not in ("epoch", "step_time")}
         metrics = {name: value for name, value in logged.items() if value or not name.endswith("/frac_none")}
         metrics["num_tokens"] = int(metrics["num_tokens"])
-        if self.trainer.run_config.shows_completions_of(step) and is_main():
+        if self.trainer.run_config.shows_completions_of(step) and is_main_process():
             self.log.write_completions(completion_records_of_trainer(self.trainer, step))
         if self.evaluate is not None and self.trainer.run_config.is_evaluation_due(step):
             metrics = merge_metrics(metrics, self.evaluate(trainer_state=state))

@@ -38,12 +38,13 @@ def _reward_for_trl(function: Callable, name: str, rows: Rows, restore_tags: "Ta
     """Return the reward function as TRL calls it; a coroutine function if `function` is one."""
 
     def reward(
-        prompts, completions, completion_ids, row, log_metric, environments=None, **trainer_arguments
+        prompts, completions, completion_ids, row_number, log_metric, environments=None, **trainer_arguments
     ) -> list[float | None]:
-        batch = [rows[number] for number in row]
+        # TRL passes each column of its dataset as a list, under the name of the column.
+        batch_rows = [rows[number] for number in row_number]
         if restore_tags is not None:
-            completions = restore_tags(completions, completion_ids, batch)
-        columns = {key: [problem[key] for problem in batch] for key in rows[0] if key != "prompt"}
+            completions = restore_tags(completions, completion_ids, batch_rows)
+        columns = {column: [row[column] for row in batch_rows] for column in rows[0] if column != "prompt"}
         columns |= {} if environments is None else {"environments": environments}
         trainer_arguments |= {"log_metric": log_metric}
         columns |= {key: trainer_arguments[key] for key in TRAINER_ARGUMENTS if key in trainer_arguments}
@@ -74,12 +75,14 @@ class TagRestorer:
         self.tokenizer = tokenizer
         self.tag_keeping_tokenizer = TagKeepingTokenizer(tokenizer, [tokenizer.eos_token_id])
 
-    def __call__(self, completions: list, completion_ids: list, batch: list[dict]) -> list:
+    def __call__(self, completions: list, completion_ids: list, rows: list[dict]) -> list:
+        """Return the completions with their tags; `rows` holds the row of each completion."""
         tokenizer = self.tokenizer
-        prefixes = [thought_prefix(tokenizer, encode_prompt(tokenizer, problem["prompt"])) for problem in batch]
+        prefixes = [thought_prefix(tokenizer, encode_prompt(tokenizer, row["prompt"])) for row in rows]
         if not (self.tag_keeping_tokenizer.tags or any(prefixes)):
             return completions
         decoded = [self.tag_keeping_tokenizer.decode(ids, skip_special_tokens=True) for ids in completion_ids]
         texts = [with_thought_prefix(text, prefix) for text, prefix in zip(decoded, prefixes, strict=True)]
-        chats = [[{"role": "assistant", "content": text}] for text in texts]
-        return texts if completions and isinstance(completions[0], str) else chats
+        if completions and isinstance(completions[0], str):
+            return texts
+        return [[{"role": "assistant", "content": text}] for text in texts]

@@ -17,6 +17,7 @@ from accelerate.utils import broadcast_object_list
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.origin import origin_of
+from grpo_lab.command_options import TRL
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import precision_of
 from grpo_lab.models.adapters import lora_config
@@ -27,16 +28,15 @@ from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
 from grpo_lab.tasks import Rows
-from grpo_lab.train.processes import is_main, stop_if_a_process_is_gone, world_size
+from grpo_lab.train.processes import is_main_process, stop_if_a_process_is_gone, world_size
 from grpo_lab.train.trl.fsdp import GatheredModel
 from grpo_lab.train.trl.recorder import StepRecorder
 from grpo_lab.train.trl.settings import PRECISION_FLAGS, check_environment, check_settings
-from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer
+from grpo_lab.train.trl.trainer import TrlTrainer, make_trainer, unfinished_checkpoints
 from grpo_lab.trainer.evaluation import evaluate_policy
-from grpo_lab.trainer.run.checks import check_run_inputs
+from grpo_lab.trainer.run.checks import check_inputs_without_weights, check_loaded_inputs
 from grpo_lab.trainer.run.fingerprints import fingerprints
 from grpo_lab.trainer.run.folder import RunFolder
-from grpo_lab.trainer.run.folder.checkpoint import UNFINISHED
 from grpo_lab.trainer.run.inputs import RunInputs
 from grpo_lab.trainer.run.session import open_session
 from grpo_lab.trainer.run.stopping import RESUME_HINT
@@ -50,16 +50,19 @@ def train(
     config: GRPOConfig,
     callback: Callable[[int, dict], None] | None = None,
     eval_dataset: Rows | None = None,
+    *,
     lora: dict | None = None,
     fsdp: bool = False,
     vllm: dict | None = None,
-    *,
     tools: list[Callable] | None = None,
     environment_factory: Callable | None = None,
-    environment=None,
+    environment: Environment | None = None,
     saved_options: dict | None = None,
 ) -> list[dict]:
     """Train the model in place, with the arguments, metrics and errors of `grpo_lab.trainer.train`.
+
+    This function is for scripts. It makes the checks that a command makes before it loads the weights, and then takes
+    the way of the command, `train_on_trl`.
 
     Further arguments are `lora`, `fsdp` and `vllm`, the fields of `TrlEngine`. With LoRA, the folder holds only the
     adapter, and the model keeps its frozen weights. With FSDP2, the model passed in is left divided, and the complete
@@ -70,21 +73,21 @@ def train(
         InputError: for a setting that TRL lacks, or a precision that it cannot train in.
         Stopped: A KeyboardInterrupt, after Ctrl-C or SIGTERM. A run with one process first finishes and saves its step.
     """
-    check_settings(config, lora=lora is not None)
+    check_settings(config, has_lora=lora is not None)
     environment = make_environment(
         tools=tools, environment_factory=environment_factory, environment=environment,
-        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.changed_tool_timeout,
+        max_tool_calling_iterations=config.max_tool_calling_iterations, tool_timeout=config.tool_timeout_override,
     )  # fmt: skip
     check_environment(config, environment)
     inputs = RunInputs(
         model=model, tokenizer=tokenizer, dataset=dataset, reward_funcs=reward_funcs, config=config,
         eval_dataset=eval_dataset, environment=environment,
     )  # fmt: skip
-    check_inputs_in_main_process(inputs, check_run_inputs)
-    return train_checked(inputs, callback, lora=lora, fsdp=fsdp, vllm=vllm, saved_options=saved_options)
+    check_inputs_without_weights(inputs)
+    return train_on_trl(inputs, callback, lora=lora, fsdp=fsdp, vllm=vllm, saved_options=saved_options)
 
 
-def train_checked(
+def train_on_trl(
     inputs: RunInputs,
     callback: Callable[[int, dict], None] | None = None,
     *,
@@ -93,41 +96,45 @@ def train_checked(
     vllm: dict | None = None,
     saved_options: dict | None = None,
 ) -> list[dict]:
-    """Train the model in `inputs`, which are checked; the other arguments and the result are those of `train`."""
+    """Train the model in `inputs` on TRL's trainer; scripts (`train`) and commands (`TrlEngine.run`) end here.
+
+    The inputs passed the checks of TRL's settings and `input_checks`. The checks that need the weights are made here.
+    The other arguments and the result are those of `train`.
+    """
+    if is_main_process():  # alone, since these checks print lines on the inputs
+        check_loaded_inputs(inputs)
     model, tokenizer, environment = inputs.model, inputs.tokenizer, inputs.environment
     rows_of_all_steps = [row for step in range(inputs.config.max_steps) for row in inputs.data_rows_of_step(step)]
     check_prompts_for_trl(inputs, rows_of_all_steps)
     config = _config_of_process(model, inputs.config)
-    engine_settings = {"engine": "trl"} | ({"fsdp": True} if fsdp else {}) | (lora or {})
+    engine_settings = {"engine": TRL} | ({"fsdp": True} if fsdp else {}) | (lora or {})
     saved_options = saved_options or {}
     folder = None
-    if config.output_dir is not None and is_main():
+    if config.output_dir is not None and is_main_process():
         folder = RunFolder(config, saved_options | config.as_dict() | engine_settings)
     disable_dropout(model)
-    adapter = None if lora is None else lora_config(model, lora)
-    session_of_run = open_session(
+    peft_config = None if lora is None else lora_config(model, lora)
+    session_context = open_session(
         model, tokenizer, config, folder, partial(_open_folder, inputs=inputs, engine_settings=engine_settings),
         saved_options=saved_options, in_training_mode=model.training, catches_signals=world_size() == 1,
         get_trained_model=lambda: GatheredModel(model) if fsdp else model,  # in all processes: each sends its part
     )  # fmt: skip
-    with session_of_run as session, response_template_of_our_loop(tokenizer, environment):
-        trainer_inputs = replace(inputs, dataset=rows_of_all_steps, config=config)
-        trainer = make_trainer(trainer_inputs, adapter, fsdp, vllm)
-        evaluate = _evaluation(trainer_inputs, model if adapter is None else trainer.model)
+    with session_context as session, response_template_of_our_loop(tokenizer, environment):
+        inputs_of_process = replace(inputs, config=config)
+        trainer = make_trainer(inputs_of_process, rows_of_all_steps, peft_config, fsdp, vllm)
+        # With adapters, FSDP2 gathers parameters at the root module, which is peft's wrapper of the model.
+        evaluate = _make_evaluate(inputs_of_process, model if peft_config is None else trainer.model)
         # Only the first process has opened the folder; the others get the step and the history from it.
         first_step, session.log.history[:] = broadcast_object_list([session.first_step, session.log.history])
         try:
             _run_steps(StepRecorder(trainer, evaluate, session, callback), first_step)
         finally:
-            _restore_model(trainer, model, adapter)
+            _restore_model(trainer, model, peft_config)
     return session.log.history
 
 
-def _evaluation(inputs: RunInputs, policy) -> Callable[..., dict] | None:
-    """Return the function that evaluates the policy on the held-out problems of a run; None for a run without them.
-
-    policy: The root module, at which FSDP2 gathers parameters: the model, or peft's wrapper of it with adapters.
-    """
+def _make_evaluate(inputs: RunInputs, policy) -> Callable[..., dict] | None:
+    """Return the function that evaluates the policy on the held-out problems of a run; None for a run without them."""
     if inputs.eval_dataset is None:
         return None
     return partial(
@@ -141,7 +148,7 @@ def _config_of_process(model, config: GRPOConfig) -> GRPOConfig:
     precision = precision_of(model, config).name
     if precision not in PRECISION_FLAGS:
         raise InputError("precision", precision, f"expected one of {', '.join(PRECISION_FLAGS)} with --engine trl")
-    report_settings: dict[str, Any] = {} if is_main() else {"report_to": "none", "disable_tqdm": True}
+    report_settings: dict[str, Any] = {} if is_main_process() else {"report_to": "none", "disable_tqdm": True}
     return replace(config, precision=precision, bf16=False, fp16=False, **report_settings)
 
 
@@ -166,16 +173,16 @@ def _run_steps(recorder: StepRecorder, steps_done: int) -> None:
     with stop_if_a_process_is_gone(None if folder is None else folder.describe_saved, RESUME_HINT):
         recorder.trainer.train(resume_from_checkpoint=checkpoint)
     if folder is not None:
-        shutil.rmtree(folder.path / UNFINISHED / "engine", ignore_errors=True)
+        shutil.rmtree(unfinished_checkpoints(folder.path), ignore_errors=True)
     recorder.session.stop_if_requested(len(recorder.log.history))
 
 
-def _restore_model(trainer: TrlTrainer, model, adapter) -> None:
+def _restore_model(trainer: TrlTrainer, model, peft_config) -> None:
     """Restore the model's own `forward`, and register the adapter in the form in which transformers keeps adapters."""
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    if adapter is not None:
-        model.peft_config, model._hf_peft_config_loaded = {"default": adapter}, True
-        adapter.base_model_name_or_path = origin_of(model).name or model.name_or_path
+    if peft_config is not None:
+        model.peft_config, model._hf_peft_config_loaded = {"default": peft_config}, True
+        peft_config.base_model_name_or_path = origin_of(model).name or model.name_or_path
 
 
 @contextmanager
@@ -188,16 +195,6 @@ def response_template_of_our_loop(tokenizer, environment: Environment | None) ->
         yield
     finally:
         tokenizer.response_template = old_template
-
-
-def check_inputs_in_main_process(inputs: RunInputs, check: Callable[[RunInputs], None]) -> None:
-    """Check the inputs as our own loop does; the main process alone does so, since it prints lines on the inputs.
-
-    check: `check_run_inputs`, or `check_loaded_inputs` for inputs that passed `input_checks`.
-    """
-    if is_main():
-        config = inputs.config.with_changes(output_dir=None, resume_from_checkpoint=False)
-        check(replace(inputs, config=config))
 
 
 def check_prompts_for_trl(inputs: RunInputs, rows_of_all_steps: list[dict]) -> None:

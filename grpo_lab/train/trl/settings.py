@@ -5,8 +5,8 @@ TRL receives the settings of three functions: `unchanged_settings`, `batch_setti
 `warmup_steps` and `logging_steps` count steps.
 """
 
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.parser import as_option_text
@@ -26,8 +26,23 @@ PRECISION_FLAGS = {"fp32": (), "fp32-master": ("bf16",), "fp16": ("fp16",), "bf1
 PRECISION_SUBSTITUTES = {"bf16": "fp32-master"}
 
 
-def check_settings(config: GRPOConfig, lora: bool = False) -> None:
-    """Raise InputError for the first setting that TRL lacks or understands differently."""
+@dataclass(frozen=True)
+class Difference:
+    """A difference between a run on TRL and the same run in our own loop.
+
+    in_our_loop: The value of a setting in our own loop, or a text on what our own loop does.
+    on_trl: The value that TRL receives, or a text on what TRL does.
+    """
+
+    in_our_loop: Any
+    on_trl: Any
+
+
+def check_settings(config: GRPOConfig, has_lora: bool = False) -> None:
+    """Raise InputError for the first setting that TRL lacks or understands differently.
+
+    has_lora: Whether the run trains adapters instead of all parameters.
+    """
     for name, spec in SETTINGS.items():
         value, entry = getattr(config, name), TRL_SETTINGS[name]
         if entry.handling is Handling.REFUSED and value != spec.default:
@@ -37,7 +52,7 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     if config.max_steps == 0:
         raise InputError("max_steps", 0, "it must be at least 1 with --engine trl")
     # With LoRA there is no bf16-naive, since peft keeps adapters in float32.
-    precisions = [name for name in PRECISION_FLAGS if not (lora and name == "bf16-naive")]
+    precisions = [name for name in PRECISION_FLAGS if not (has_lora and name == "bf16-naive")]
     if config.precision not in (None, *precisions):
         only_ours = ", which only our optimizer has" if config.precision not in PRECISION_FLAGS else ""
         allowed, problem = f"--engine trl takes {', '.join(precisions)}", f"is {config.precision!r}{only_ours}"
@@ -45,7 +60,7 @@ def check_settings(config: GRPOConfig, lora: bool = False) -> None:
     if config.resume_from_checkpoint and config.ref_model_sync_steps is not None:
         allowed = "expected none with resume_from_checkpoint and --engine trl, whose checkpoints lack the refreshed one"
         raise InputError("ref_model_sync_steps", config.ref_model_sync_steps, allowed)
-    if lora:
+    if has_lora:
         check_lora_reference(config.ref_model_sync_steps, config.ref_model_device)
     batch_settings_per_process(config)
 
@@ -101,54 +116,54 @@ def settings_in_updates(config: GRPOConfig) -> dict[str, int]:
     return {name: count * config.updates_per_step for name, count in steps.items() if count is not None}
 
 
-def adapt_saved_settings(saved: dict, typed: dict) -> tuple[dict, dict[str, tuple]]:
-    """Replace or drop settings from the file of a run that TRL lacks, if the training stays the same without them.
+def adapt_settings_of_file(options_of_file: dict, typed: dict) -> tuple[dict, dict[str, Difference]]:
+    """Replace or drop settings in the file of a run that TRL lacks, if the training stays the same without them.
 
     All other settings stay in the result, and `check_settings` refuses those that TRL lacks.
 
     Args:
-        saved: The options in the file.
+        options_of_file: The options in the file.
         typed: The options that were typed, which are not changed.
 
     Returns:
-        The settings, and the changes by name: the value in the file, and its replacement or the reason why it is
-        dropped.
+        The options, and the changed settings by name: the value in the file, and its replacement or the reason why it
+        is dropped.
     """
-    settings, changes = dict(saved), {}
+    options, changed_settings = dict(options_of_file), {}
     for name, entry in TRL_SETTINGS.items():
         default = SETTINGS[name].default
-        if entry.drop_reason and name not in typed and saved.get(name, default) != default:
-            changes[name] = (settings.pop(name), entry.drop_reason)
-    precision = saved.get("precision")
+        if entry.drop_reason and name not in typed and options_of_file.get(name, default) != default:
+            changed_settings[name] = Difference(options.pop(name), entry.drop_reason)
+    precision = options_of_file.get("precision")
     if "precision" not in typed and precision in PRECISION_SUBSTITUTES:
-        settings["precision"] = PRECISION_SUBSTITUTES[precision]
-        changes["precision"] = (precision, f"{settings['precision']}: 16 bytes per parameter, not 6")
-    return settings, changes
+        options["precision"] = PRECISION_SUBSTITUTES[precision]
+        changed_settings["precision"] = Difference(precision, f"{options['precision']}: 16 bytes per parameter, not 6")
+    return options, changed_settings
 
 
-def differences_table(config: GRPOConfig, changes: dict[str, tuple], vllm: dict | None = None) -> str:
+def differences_table(config: GRPOConfig, changed_settings: dict[str, Difference], vllm: dict | None = None) -> str:
     """Return a table of the differences between this run on TRL and the same run in our own loop.
 
-    changes: The settings from a file that were replaced or dropped, as `adapt_saved_settings` returns them.
+    changed_settings: The settings from a file that were replaced or dropped, as `adapt_settings_of_file` returns them.
     vllm: Settings of vLLM, as in `TrlEngine`.
     """
-    rows = dict(changes)
+    differences = dict(changed_settings)
     num_processes = world_size()
     if config.updates_per_step > 1:
         for name, updates in settings_in_updates(config).items():
-            rows[name] = (
-                getattr(config, name),
-                f"{updates} updates, which are {updates // config.updates_per_step} steps",
-            )
+            in_updates = f"{updates} updates, which are {updates // config.updates_per_step} steps"
+            differences[name] = Difference(getattr(config, name), in_updates)
     if num_processes > 1:
         for name, value in batch_settings_per_process(config).items():
             our_value = config.microbatch_size if name == "per_device_train_batch_size" else getattr(config, name)
-            rows[name] = (our_value, f"{value} in each of {num_processes} processes")
-    rows["sampler"] = ("our own", f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate")
-    table_rows = [
-        (name, as_option_text(our_value), as_option_text(trl_value)) for name, (our_value, trl_value) in rows.items()
+            differences[name] = Difference(our_value, f"{value} in each of {num_processes} processes")
+    trl_sampler = f"vLLM ({vllm.get('vllm_mode', 'colocate')})" if vllm else "transformers' generate"
+    differences["sampler"] = Difference("our own", trl_sampler)
+    rows = [
+        (name, as_option_text(difference.in_our_loop), as_option_text(difference.on_trl))
+        for name, difference in differences.items()
     ]
-    lines = [("setting", "here", "on TRL"), *table_rows]
+    lines = [("setting", "here", "on TRL"), *rows]
     names, our_values, _ = zip(*lines, strict=True)
     name_width, value_width = max(map(len, names)), max(map(len, our_values))
     return "\n".join(f"{name:<{name_width}}  {ours:<{value_width}}  {trls}" for name, ours, trls in lines)

@@ -28,7 +28,7 @@ VERSION = "1.16"
 
 
 def _unchanged(default: Any = None) -> TrlSetting:
-    return TrlSetting(Handling.UNCHANGED, default=default, is_default_taken=default is not None)
+    return TrlSetting(Handling.UNCHANGED, default=default, gets_trl_default=default is not None)
 
 
 def _translated(**fields: Any) -> TrlSetting:
@@ -89,8 +89,8 @@ TRL_SETTINGS: dict[str, TrlSetting] = {
     "ref_model_sync_steps": _translated(unit=Unit.UPDATES, default=512),
     "ref_model_device": _refused(ONLY_IN_OUR_LOOP),
     "learning_rate": _unchanged(default=1e-6),
-    "lr_scheduler_type": _translated(default="linear", is_default_taken=True),
-    "warmup_steps": _translated(unit=Unit.STEPS, default=0, is_default_taken=True),
+    "lr_scheduler_type": _translated(default="linear", gets_trl_default=True),
+    "warmup_steps": _translated(unit=Unit.STEPS, default=0, gets_trl_default=True),
     "weight_decay": _unchanged(),
     "adam_beta1": _unchanged(),
     "adam_beta2": _unchanged(),

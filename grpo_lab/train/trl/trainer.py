@@ -32,23 +32,27 @@ from grpo_lab.trainer.run.folder.run_folder import output_path
 from grpo_lab.trainer.run.inputs import RunInputs
 
 
-def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict | None = None) -> "TrlTrainer":
-    """Return TRL's trainer for a run, which takes the rows of the dataset in their order.
+def make_trainer(
+    inputs: RunInputs, rows_of_all_steps: Rows, peft_config=None, fsdp: bool = False, vllm: dict | None = None
+) -> "TrlTrainer":
+    """Return TRL's trainer for a run.
 
     Args:
-        inputs: The model, the rows of all steps in order, the rewards, and a configuration with a precision.
-        adapter: peft's configuration of the adapters that are trained; None trains all parameters.
+        inputs: The inputs of the run, with a configuration that names a precision.
+        rows_of_all_steps: The rows that the trainer takes, in the order of the steps.
+        peft_config: peft's configuration of the adapters that are trained; None trains all parameters.
         fsdp: Whether FSDP2 divides the parameters among the processes.
         vllm: Settings of vLLM, as in `TrlEngine`.
     """
     model = inputs.model
     tokenizer = inputs.tokenizer
-    rows = inputs.dataset
     config = inputs.config
     environment = inputs.environment
-    tool_environment = environment if isinstance(environment, ToolEnvironment) else None  # TRL has no other
+    tools, environment_factory = None, None
+    if isinstance(environment, ToolEnvironment):  # TRL has no other
+        tools, environment_factory = environment.tools, environments_for_trl(environment, rows_of_all_steps)
     sharded_classes = model._no_split_modules if fsdp else ()
-    numbered_rows = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]
+    numbered_rows = [{"prompt": row["prompt"], "row_number": number} for number, row in enumerate(rows_of_all_steps)]
     use_cpu = model.device.type == "cpu" and not (fsdp and torch.cuda.is_available())
     args = trl_config(config, use_cpu=use_cpu, sharded_classes=sharded_classes, vllm=vllm)
     if vllm and args.vllm_mode == "colocate" and use_cpu:
@@ -57,13 +61,13 @@ def make_trainer(inputs: RunInputs, adapter=None, fsdp: bool = False, vllm: dict
     return TrlTrainer(
         run_config=config,
         model=model,
-        reward_funcs=rewards_for_trl(inputs.reward_funcs, rows, None if environment else tokenizer),
+        reward_funcs=rewards_for_trl(inputs.reward_funcs, rows_of_all_steps, None if environment else tokenizer),
         args=args,
         train_dataset=datasets.Dataset.from_list(numbered_rows),
         processing_class=tokenizer,
-        peft_config=adapter,
-        tools=None if tool_environment is None else tool_environment.tools,
-        environment_factory=None if tool_environment is None else environments_for_trl(tool_environment, rows),
+        peft_config=peft_config,
+        tools=tools,
+        environment_factory=environment_factory,
     )
 
 
@@ -145,7 +149,7 @@ def trl_config(
     if syncs_reference:
         settings["ref_model_mixup_alpha"] = 1.0
     if sharded_classes:
-        # Only the first process has the policy's weights (`load_once`), and sends each process its part.
+        # Only the first process has the policy's weights (`load_in_first_process`), and sends each process its part.
         fsdp_config = {"transformer_layer_cls_to_wrap": list(sharded_classes), "cpu_ram_efficient_loading": True}
         settings |= {"fsdp": True, "fsdp_config": fsdp_config}
     return TrlArguments(
@@ -154,9 +158,8 @@ def trl_config(
         bf16="bf16" in flags,
         fp16="fp16" in flags,
         sync_ref_model=syncs_reference,
-        # The folder in which the processes write a checkpoint until it is complete. TRL needs a folder even if nothing
-        # is written.
-        output_dir=str(output_path(config) / UNFINISHED / "engine") if has_folder else tempfile.gettempdir(),
+        # TRL needs a folder even if nothing is written.
+        output_dir=str(unfinished_checkpoints(output_path(config))) if has_folder else tempfile.gettempdir(),
         save_strategy="steps" if has_folder else "no",  # also saves after the last step
         report_to="none",
         disable_tqdm=True,
@@ -169,6 +172,11 @@ def trl_config(
     )
 
 
+def unfinished_checkpoints(run_folder: Path) -> Path:
+    """Return the folder within that of a run in which the processes write a checkpoint until it is complete."""
+    return run_folder / UNFINISHED / "engine"
+
+
 def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable | None:
     """Return a factory of the same environments whose `reset` takes the number of a row instead of its columns.
 
@@ -178,8 +186,8 @@ def environments_for_trl(environment: ToolEnvironment, rows: Rows) -> Callable |
     if factory is None or environment_class is None:
         return None
 
-    def reset(self, row: int, **_):
-        return environment_class.reset(self, **rows[row])
+    def reset(self, row_number: int, **_):
+        return environment_class.reset(self, **rows[row_number])
 
     numbered_class = type(environment_class.__name__, (environment_class,), {"__slots__": (), "reset": reset})
 

@@ -40,10 +40,15 @@ def check_run_inputs(inputs: RunInputs) -> None:
 
     The properties are those of `check_loaded_inputs`.
     """
+    check_inputs_without_weights(inputs)
+    _check_model(inputs)
+
+
+def check_inputs_without_weights(inputs: RunInputs) -> None:
+    """Raise InputError for the first argument of a script that is refused whatever the weights are."""
     _check_types_and_rows(inputs)
     for check in input_checks(inputs):
         check.function()
-    _check_model(inputs)
 
 
 def check_loaded_inputs(inputs: RunInputs) -> None:

@@ -22,7 +22,7 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.user_code import qualified_name
 from grpo_lab.config import GRPOConfig
-from grpo_lab.config.user_formulas import TABLES, user_function
+from grpo_lab.config.user_formulas import FORMULA_TABLES, user_function
 from grpo_lab.models.adapters import adapter_settings, has_adapter
 from grpo_lab.rewards.functions import as_list
 from grpo_lab.rollout.environments.environment import Environment
@@ -51,7 +51,7 @@ def fingerprints(inputs: RunInputs) -> dict:
 
 def formula_fingerprints(config: GRPOConfig) -> dict:
     """Return the fingerprint of the user's own loss and advantage, by setting; None for one of the package."""
-    functions = {name: user_function(name, getattr(config, name)) for name in TABLES}
+    functions = {name: user_function(name, getattr(config, name)) for name in FORMULA_TABLES}
     return {name: None if own is None else code_fingerprint([own]) for name, own in functions.items()}
 
 

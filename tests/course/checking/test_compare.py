@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_lab.course.checking.compare import equal_data, same_gradient
-from grpo_lab.course.checking.outcome_data import as_plain_data
+from grpo_lab.course.checking.plain_data import as_plain_data
 
 
 def numbers(*values: float) -> torch.Tensor:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistakes
-from grpo_lab.course.checking.outcome import expected_outcomes
+from grpo_lab.course.checking.attempt import Attempt
+from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake
+from grpo_lab.course.checking.run_cases import expected_outcomes
 from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
 from tests.course.small_exercise import MEAN, as_sum, not_masked
@@ -41,17 +42,15 @@ TOGETHER = [
 @pytest.mark.parametrize(("name", "function", "expected"), TOGETHER)
 def test_mistakes_that_occur_together_are_named(name, function, expected):
     task = find_exercise(name)
-    wrong = outcomes(task, function)
-    assert not matching_mistakes(task, wrong, 0)
-    assert {mistake.name for mistake in likely_mistakes(task, wrong, 0)} == expected
+    attempt = Attempt(task, outcomes(task, function), 0)
+    assert matching_mistake(attempt) is None
+    assert {mistake.name for mistake in likely_mistakes(attempt)} == expected
 
 
 def test_mistakes_match_only_if_one_explains_every_wrong_case():
-    def named(own_outcomes):
-        return [mistake.name for mistake in matching_mistakes(MEAN, own_outcomes, 0)]
-
     expected = expected_outcomes(MEAN)
-    assert named(expected) == []
+    assert matching_mistake(Attempt(MEAN, expected, 0)) is None
     mixed = [outcomes(MEAN, not_masked)[0], outcomes(MEAN, as_sum)[1]]  # a different mistake on each case
-    assert named(mixed) == []
-    assert named([replace(o, gradients={"values": None}) for o in expected]) == []
+    assert matching_mistake(Attempt(MEAN, mixed, 0)) is None
+    without_gradients = [replace(outcome, gradients={"values": None}) for outcome in expected]
+    assert matching_mistake(Attempt(MEAN, without_gradients, 0)) is None

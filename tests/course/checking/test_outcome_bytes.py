@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from grpo_lab.course.checking.compare import equal_data
+from grpo_lab.course.checking.outcome import Outcome
 from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
-from grpo_lab.course.checking.outcome_data import OtherObject, Outcome, as_plain_data
-from grpo_lab.course.verdict_words import Fault
+from grpo_lab.course.checking.plain_data import OtherObject, as_plain_data
+from grpo_lab.course.checking.status import Fault
 from tests.course.proof.trials import outcomes
 from tests.course.small_exercise import MEAN, scaled_mean
 

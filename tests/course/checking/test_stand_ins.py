@@ -207,7 +207,7 @@ def test_grading_supplies_earlier_functions_and_gives_no_points_for_them(tmp_pat
     submit(tmp_path / "thief" / file_name("01"), "01", token_entropy=THIEF)
     earned = {
         graded.submission.student: {name: points for name, points in graded.points.items() if points}
-        for graded in grade(tmp_path, 31, jobs=2).students
+        for graded in grade(tmp_path, 31, jobs=2).submissions
     }
     points = find_exercise("token_entropy").points
     partly = earned["wrong"].pop("token_logprobs", 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_lab.course.release import exercises_of_notebook
+from grpo_lab.course.exercises import exercises_of_notebook
 from grpo_lab.course.variant import ClassKey
 from tests.course.platform_downloads import notebook, submissions_in, write_files, zipped
 from tests.course.submission_notebooks import LINUX, file_name, submission

@@ -103,7 +103,7 @@ def test_a_notebook_of_another_assignment_changes_no_other_student_s_sum(folder,
     assert written_rows["zoe"]["points"] == ""
     assert "it is for 02_baselines_and_advantages, which is not graded here" in written_rows["zoe"]["remarks"]
     assert "02_baselines_and_advantages, which is not graded here, and was left out" in written_rows["bob"]["remarks"]
-    run(folder, assignment="02", output=folder.parent / "out" / "02")
+    run(folder, number="02", output=folder.parent / "out" / "02")
     assert "rloo_advantages" in table(folder, "02/grades.csv")[-1]
     with pytest.raises(InputError, match="assignment is '9'"):
-        run(folder, assignment="9")
+        run(folder, number="9")

@@ -26,7 +26,7 @@ from tests.course.platform_downloads import has_answer, notebook, submissions_in
 def test_file_names_of_platforms_give_student_and_number(name, student, number, tmp_path):
     (work,) = submissions_in(write_files(tmp_path, {name: notebook()})).values()
     assert (work.student, work.platform_id) == (student, number)
-    assert work.assignment == "01_policy_gradient"
+    assert work.assignment_stem == "01_policy_gradient"
     assert not work.problem
     assert has_answer(work)
 

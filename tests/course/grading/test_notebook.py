@@ -33,5 +33,5 @@ def test_forged_cell_metadata_does_not_end_the_grading(tmp_path):
 
 def test_cells_decide_the_assignment_before_the_file_name(tmp_path):
     (work,) = submissions_in(write_files(tmp_path, {f"alice/{file_name('05')}": notebook()})).values()
-    assert work.assignment == "01_policy_gradient"
+    assert work.assignment_stem == "01_policy_gradient"
     assert "it is named like 05_grpo_objective, and graded as 01_policy_gradient" in work.notes[0]

@@ -15,9 +15,10 @@ import yaml
 
 from grpo_lab.course.exercises import find_exercise
 from grpo_lab.course.grading import sandbox
-from grpo_lab.course.grading.grade import ClassGrades, grade
-from grpo_lab.course.grading.notebook import Cell
+from grpo_lab.course.grading.class_grades import ClassGrades
+from grpo_lab.course.grading.grade import grade
 from grpo_lab.course.grading.sandbox import OVER_TIME, TOO_MANY_TASKS
+from grpo_lab.course.grading.submission import Cell
 from grpo_lab.sandbox import isolation
 from grpo_lab.sandbox.isolation import MAX_TASKS
 from tests.course.classroom import POINTS, RIGHT
@@ -64,7 +65,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     classroom, home = folder / "class", folder / "home"
     paths = {
         "PACKAGE": ROOT / "grpo_lab" / "policy_gradient.py",
-        "TESTS": ROOT / "tests" / "course" / "right",
+        "TESTS": ROOT / "tests" / "course" / "right_answers",
         "GIT": ROOT / ".git",
         "OTHER": classroom / "spy" / file_name("01"),
         "CLASS": classroom,
@@ -85,6 +86,7 @@ def hand_in_a_spy(folder: Path, listener: socket.socket) -> None:
     ]
     written = attacks.REPORT | {"token_entropy": RIGHT["token_entropy"]}
     submit(classroom / "spy" / file_name("01"), cells=(attacks.USUAL, "\n".join(known), attacks.SPY), **written)
+    assert not [name for name, path in paths.items() if not path.exists()], "nothing to find there"
 
 
 def grade_in(folder: Path, **settings) -> ClassGrades:
@@ -93,18 +95,18 @@ def grade_in(folder: Path, **settings) -> ClassGrades:
         patch.setenv("A_SECRET", "the teacher's password")
         patch.setenv("HOME", str(folder / "home"))
         patch.setattr(tempfile, "tempdir", str(folder / "temporary"))
-        return grade(folder / "class", SEED, assignment="01", **settings)
+        return grade(folder / "class", SEED, number="01", **settings)
 
 
 @needs_bubblewrap
 def test_sandboxed_submission_reads_no_secrets_and_usual_code_works(tmp_path, listener):
     """The quick part of the test below, with one submission."""
     hand_in_a_spy(tmp_path, listener)
-    grading = grade_in(tmp_path, time_limit=60.0)
-    (spy,) = grading.students
+    grades = grade_in(tmp_path, time_limit=60.0)
+    (spy,) = grades.submissions
     assert spy.failed_cells == {}
     assert points(spy) == {"token_entropy": POINTS["token_entropy"]}
-    assert findings(grading) == []
+    assert findings(grades) == []
     with pytest.raises(BlockingIOError):
         listener.accept()
     nothing_is_left_running(tmp_path)
@@ -114,8 +116,8 @@ def test_sandboxed_submission_reads_no_secrets_and_usual_code_works(tmp_path, li
 @pytest.mark.slow
 def test_hostile_submissions_change_no_mark(tmp_path):
     hand_in(tmp_path / "class")
-    students = grade_in(tmp_path, jobs=2, time_limit=60.0).students
-    graded = {student.submission.student: student for student in students}
+    grades = grade_in(tmp_path, jobs=2, time_limit=60.0)
+    graded = {entry.submission.student: entry for entry in grades.submissions}
     names = {path.stem if path.suffix == ".ipynb" else path.name for path in (tmp_path / "class").iterdir()}
     assert set(graded) == names, "everybody has an entry"
     assert points(graded["honest"]) == POINTS
@@ -126,6 +128,8 @@ def test_hostile_submissions_change_no_mark(tmp_path):
     # No mark is changed from inside, and what a cell replaces excuses no answer.
     for student in ("patching", "forging", "cheating"):
         assert points(graded[student]) == {}, student
+    for student in ("patching", "cheating", "excused"):
+        assert graded[student].failed_cells == {}, "the attack itself has run"
     assert "Right on the inputs that you see" in graded["cheating"].verdicts["reinforce_loss"].message
     assert graded["excused"].points["score_function_objective"] <= POINTS["score_function_objective"] / 2
     assert graded["excused"].verdicts["score_function_objective"].fault == "inplace"
@@ -137,23 +141,23 @@ def test_hostile_submissions_change_no_mark(tmp_path):
         assert "ended the whole process" in dying.verdicts[name].message
     assert dying.verdicts["completion_mask"].fault == "stopped"
     assert wild.verdicts["token_entropy"].fault == "endless"
-    assert "time limit" in wild.failed_cells["3"]
-    assert "SystemExit" in wild.failed_cells["4"]
-    assert "ZeroDivisionError" in wild.failed_cells["6"]
-    assert "SyntaxError" in wild.failed_cells["7"]
-    assert "8" not in wild.failed_cells
+    assert "time limit" in wild.failed_cells[3]
+    assert "SystemExit" in wild.failed_cells[4]
+    assert "ZeroDivisionError" in wild.failed_cells[6]
+    assert "SyntaxError" in wild.failed_cells[7]
+    assert 8 not in wild.failed_cells
     assert any("300,005 characters" in note for note in wild.submission.notes)
 
     # What is too much is stopped, and costs only its author.
     for student in ("crowd", "noise", "slowed", "interrupt", "surrogate"):
         assert points(graded[student]) == {"reinforce_loss": POINTS["reinforce_loss"]}, student
-    assert graded["crowd"].failed_cells == {"3": TOO_MANY_TASKS}
-    assert graded["slowed"].failed_cells == {"3": OVER_TIME}
-    assert "File too large" in graded["noise"].failed_cells["3"]
-    assert "No space left" in graded["full"].failed_cells["3"]
-    assert set(graded["interrupt"].failed_cells) == {"3"}
-    assert "KeyboardInterrupt" in graded["interrupt"].failed_cells["3"]
-    assert set(graded["surrogate"].failed_cells) == {"3"}
+    assert graded["crowd"].failed_cells == {3: TOO_MANY_TASKS}
+    assert graded["slowed"].failed_cells == {3: OVER_TIME}
+    assert "File too large" in graded["noise"].failed_cells[3]
+    assert "No space left" in graded["full"].failed_cells[3]
+    assert set(graded["interrupt"].failed_cells) == {3}
+    assert "KeyboardInterrupt" in graded["interrupt"].failed_cells[3]
+    assert set(graded["surrogate"].failed_cells) == {3}
     assert graded["interrupt"].verdicts["token_entropy"].fault == "stopped"
 
     # Nothing was written, and nothing is left running.
@@ -166,8 +170,8 @@ def points(graded) -> dict[str, int]:
     return {name: points for name, points in graded.points.items() if points}
 
 
-def findings(grading: ClassGrades) -> list[str]:
-    (spy,) = grading.students
+def findings(grades: ClassGrades) -> list[str]:
+    (spy,) = grades.submissions
     message = spy.verdicts["reinforce_loss"].message
     report = f"{message}\n" + str(spy.verdicts["reinforce_loss"])
     assert "found " in report, report
@@ -199,7 +203,7 @@ def test_trusted_submissions_run_without_a_sandbox(tmp_path, monkeypatch):
     submit(tmp_path / "honest" / file_name("01"), cells=(attacks.USUAL,), **RLOO, token_entropy=attacks.EXIT)
     monkeypatch.setattr(isolation, "reason_of_failure", lambda command, **settings: "switched off")
     monkeypatch.setattr(isolation.os, "geteuid", lambda: 1000, raising=False)  # an ordinary user; root is refused
-    (graded,) = grade(tmp_path, SEED, trust=True, time_limit=60.0).students
+    (graded,) = grade(tmp_path, SEED, trust=True, time_limit=60.0).submissions
     assert points(graded) == {"reinforce_loss": POINTS["reinforce_loss"]}
     assert graded.failed_cells == {}
 
@@ -221,7 +225,7 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
         kill(*arguments)
         is_killed.set()
 
-    def start(grading, folder, log):
+    def start(self, folder, log):
         return subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, start_new_session=True), []
 
     replaced = {"read_messages": read_after_kill, "kill_worker": kill_then_read, "tasks_of": count}
@@ -229,8 +233,8 @@ def test_threads_are_charged_to_the_cell_that_starts_them_even_if_its_announceme
         monkeypatch.setattr(sandbox, name, function)
     monkeypatch.setattr(sandbox.Sandbox, "start", start)
     cells = [Cell(2, "import torch"), Cell(3, attacks.CROWD), Cell(5, "1")]
-    with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as grading:
-        result = sandbox.WorkerRun(grading, cells, ["reinforce_loss"], [0]).execute(time.monotonic() + 60)
+    with sandbox.Sandbox({"reinforce_loss": find_exercise("reinforce_loss")}, "none") as open_sandbox:
+        result = sandbox.WorkerRun(open_sandbox, cells, ["reinforce_loss"], [0]).execute(time.monotonic() + 60)
     assert result.remaining_cells == [cells[0], cells[2]]
-    assert result.failures == {"3": TOO_MANY_TASKS}
-    assert result.answers == {}
+    assert result.failed_cells == {3: TOO_MANY_TASKS}
+    assert result.exercises == {}

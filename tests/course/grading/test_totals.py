@@ -14,7 +14,7 @@ def test_totals_add_assignments_and_written_answers(folder, sandbox, tmp_path, c
     submit(second / "alice" / file_name("02"), "02")
     (second / "bob.ipynb").write_text("{", encoding="utf-8")
     run(folder, output=tmp_path / "g1")
-    run(second, output=tmp_path / "g2", assignment="02")
+    run(second, output=tmp_path / "g2", number="02")
     written = tmp_path / "g1" / "written.csv"
     assert list(csv.reader(written.open(encoding="utf-8-sig")))[1] == ["alice", "", "", "3"]
     written.write_text('student,id,points,out of\nalice,,2.5,3\nbob,,"1,0",3\n', encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.formulas import read_equations
 from tests.course.proof.mutants import AnswerMutant
-from tests.mutants.equivalent import EQUIVALENT as OF_LINES
-from tests.mutants.equivalent import listed, without_names
+from tests.mutants.equivalent import EQUIVALENT as EQUIVALENT_OF_LINES
+from tests.mutants.equivalent import read_reasons, without_names
 
 _ONE_DEVICE = "nobody asks an answer to run on a GPU, too"
 _NO_GRADIENT = "nothing in this exercise is differentiated"
@@ -18,7 +18,7 @@ _STRICT = "`strict` only raises, and no case asks for an error"
 
 # By exercise: the reason for each text that names a mutant.
 EQUIVALENT: dict[str, dict[str, str]] = defaultdict(dict)
-for listed_entry, why in listed(Path(__file__).with_suffix(".txt")).items():
+for listed_entry, why in read_reasons(Path(__file__).with_suffix(".txt")).items():
     name, _, text = listed_entry.partition(": ")
     EQUIVALENT[name][text] = why
 
@@ -34,7 +34,9 @@ def entry(exercise: Exercise, mutant: AnswerMutant) -> str:
         (text for text in entries_of(exercise) if text in mutant_names or without_names(text) in mutant_names), ""
     )
     lines = {without_names(f"({equation.tag}) {mutant.change}") for equation in read_equations(exercise.function)}
-    explanation = explanation or next((reason for text, reason in OF_LINES.items() if without_names(text) in lines), "")
+    if not explanation:
+        reasons = EQUIVALENT_OF_LINES.items()
+        explanation = next((reason for text, reason in reasons if without_names(text) in lines), "")
     was_detached = mutant.original.replace(".detach()", "") == mutant.replacement
     detached = was_detached or mutant.replacement.endswith(".detach()")
     if not explanation and not exercise.gradient_of and detached:

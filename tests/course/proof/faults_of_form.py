@@ -1,7 +1,7 @@
 """Answers with a fault of form, made from a right answer: the numbers are right, and something else is not.
 
-Faults that do not depend on the exercise are tested elsewhere: what the guard stops in test_guard.py, and a wrong
-signature in checking/test_run_student.py.
+Faults that do not depend on the exercise are tested elsewhere: what the guard stops in checking/test_guard.py, and a
+wrong signature in checking/test_signature.py.
 """
 
 import functools
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.difference import may_be_none
-from grpo_lab.course.checking.outcome import case_inputs, expected_outcomes
-from grpo_lab.course.checking.outcome_data import tensors_in
+from grpo_lab.course.checking.plain_data import tensors_in
+from grpo_lab.course.checking.run_cases import case_arguments, expected_outcomes
 from grpo_lab.course.exercise import Exercise
 from tests.course.small_exercise import copy_of
 
@@ -31,7 +31,7 @@ def faults_of_form(exercise: Exercise) -> dict[str, Callable]:
     if plain and any(outcome.has_gradient for outcome in expected):
         changes["detached"] = lambda result, arguments: result.detach()
     tensors_of_cases = [
-        tensors_in(list(case_inputs(exercise, i, 0)[0].arguments.values())) for i in range(len(exercise.cases))
+        tensors_in(list(case_arguments(exercise, i, 0).arguments.values())) for i in range(len(exercise.cases))
     ]
     has_floats = any(
         tensor.is_floating_point() and tensor.numel()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from grpo_lab.course.checking import judge
 from grpo_lab.course.checking.mistakes import wrong_outcome
-from grpo_lab.course.checking.outcome import expected_outcomes, outcome_of
-from grpo_lab.course.checking.outcome_data import Outcome
+from grpo_lab.course.checking.outcome import Outcome
+from grpo_lab.course.checking.run_cases import expected_outcomes, outcome_of
 from grpo_lab.course.exercise import Exercise, Mistake
 from tests.course.proof import equivalent
 from tests.course.proof.mutants import mutants, survives

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.release.notebooks import exercises_of_notebook
+from grpo_lab.course.exercises import exercises_of_notebook
 from tests.course.submission_notebooks import LINUX, file_name, submit
 
 

@@ -12,15 +12,9 @@ import pytest
 from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.exercises import NAMES, all_exercises, find_exercise
-from grpo_lab.course.release.notebooks import (
-    ASSIGNMENTS,
-    TITLES,
-    cells_of,
-    demonstration,
-    exercises_of_notebook,
-    notebook_text,
-)
+from grpo_lab.course.assignments import ASSIGNMENTS, ASSIGNMENTS_BY_STEM, Assignment
+from grpo_lab.course.exercises import NAMES, all_exercises, exercises_of_notebook, find_exercise
+from grpo_lab.course.release.notebooks import cells_of, demonstration, notebook_text
 from grpo_lab.course.stub import stub_source
 from tests.course.proof.trials import right_answers
 from tests.course.submission_notebooks import submit
@@ -28,13 +22,13 @@ from tests.course.submission_notebooks import submit
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "notebooks" / "assignments"
 RUBRIC = json.loads((ROOT / "notebooks" / "assignments" / "rubric.json").read_text(encoding="utf-8"))
-NUMBERS = [number for number in TITLES if exercises_of_notebook(number)]
+EVERY_ASSIGNMENT = pytest.mark.parametrize("assignment", ASSIGNMENTS.values(), ids=ASSIGNMENTS)
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_committed_notebook_is_what_the_exercises_give(number):
-    path = FOLDER / f"{TITLES[number][0]}.ipynb"
-    assert path.read_text(encoding="utf-8") == notebook_text(number), "run `python -m grpo_lab.course build`"
+@EVERY_ASSIGNMENT
+def test_committed_notebook_is_what_the_exercises_give(assignment: Assignment):
+    path = FOLDER / f"{assignment.stem}.ipynb"
+    assert path.read_text(encoding="utf-8") == notebook_text(assignment), "run `python -m grpo_lab.course build`"
     assert b"\r" not in path.read_bytes()
 
 
@@ -50,9 +44,9 @@ def test_the_rubric_has_every_question_and_is_not_in_what_students_get(tmp_path)
         assert not [item for item in items if item in handed_out]
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
-    notebook = nbformat.reads(notebook_text(number), as_version=4)
+@EVERY_ASSIGNMENT
+def test_notebook_is_valid_empty_of_outputs_and_without_answers(assignment: Assignment):
+    notebook = nbformat.reads(notebook_text(assignment), as_version=4)
     nbformat.validate(notebook)
     ids = [cell.id for cell in notebook.cells]
     assert len(set(ids)) == len(ids)
@@ -64,20 +58,21 @@ def test_notebook_is_valid_empty_of_outputs_and_without_answers(number):
     stubs = {
         c.metadata.grpo_lab.exercise: c.source for c in notebook.cells if list(c.metadata.grpo_lab) == ["exercise"]
     }
-    assert list(stubs) == list(exercises_of_notebook(number))
+    assert list(stubs) == list(assignment.exercise_names)
     for name, source in stubs.items():
         missing = len(re.findall(r"^    raise NotImplementedError", source, re.MULTILINE))
         assert missing == (not find_exercise(name).planted)
         assert not re.search(r"#.*\(\d+\.\d+\)", source), f"{name}: an anchored line of the reference"
     text = "".join(cell.source for cell in notebook.cells)
-    assert not any(point in text for point in RUBRIC[number])
+    assert not any(criterion in text for criterion in RUBRIC[assignment.number])
 
 
 def test_a_demonstration_binds_all_that_it_names(tmp_path):
     """A linter finds no undefined name in a demonstration below the import cell of its notebook."""
-    for number in NUMBERS:
-        setup = next(source for _, source, mark in cells_of(number) if mark == {"role": "setup"})
-        (tmp_path / f"d{number}.py").write_text(f"{setup}\n{demonstration(number)[1]}\n", encoding="utf-8")
+    for assignment in ASSIGNMENTS.values():
+        setup = next(cell.source for cell in cells_of(assignment) if cell.metadata == {"role": "setup"})
+        source = f"{setup}\n{demonstration(assignment)[1]}\n"
+        (tmp_path / f"d{assignment.number}.py").write_text(source, encoding="utf-8")
     lint = [
         sys.executable,
         "-m",
@@ -114,9 +109,9 @@ def assert_imports_exist(cell: ast.Module) -> None:
 
 def test_names_are_those_of_the_lecture_notebooks_and_nothing_is_left_out():
     lectures = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
-    assert {stem for number, (stem, _) in TITLES.items() if number != "08"} <= lectures
-    assert sum(len(names) for names in ASSIGNMENTS.values()) == len(all_exercises())
-    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(ASSIGNMENTS)
+    assert ASSIGNMENTS_BY_STEM.keys() - {"08_grpo_on_qwen2"} <= lectures
+    assert sum(len(assignment.exercise_names) for assignment in ASSIGNMENTS.values()) == len(all_exercises())
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(ASSIGNMENTS_BY_STEM)
 
 
 def run(path: Path) -> list:

@@ -10,9 +10,9 @@ def bubble_by_sorting(lengths, slots):
     return sum(max(ends) - end for end in ends) / (slots * max(ends))
 
 
-def ages_by_a_clock(lengths, slots, batch, group=1):
+def staleness_by_a_clock(lengths, slots, batch, group=1):
     """Simulate event by event: the next rollout begins when one ends, and a group waits for its last rollout."""
-    waiting, running, left, done, version, ages, now = list(enumerate(lengths.tolist())), [], {}, 0, {}, {}, 0
+    waiting, running, left, done, version, staleness, now = list(enumerate(lengths.tolist())), [], {}, 0, {}, {}, 0
     while waiting or running:
         while waiting and len(running) < slots:
             i, n = waiting.pop(0)
@@ -25,11 +25,11 @@ def ages_by_a_clock(lengths, slots, batch, group=1):
             left[i // group] = left.get(i // group, group) - 1
         for g in sorted({i // group for i in ended}):
             for i in range(g * group, (g + 1) * group) if left[g] == 0 else ():
-                ages[i], done = done // batch - version[i], done + 1
-    return torch.tensor([ages[i] for i in range(len(ages))])
+                staleness[i], done = done // batch - version[i], done + 1
+    return torch.tensor([staleness[i] for i in range(len(staleness))])
 
 
 RIGHT = {
     "straggler_bubble": (bubble_by_sorting,),
-    "completion_staleness": (ages_by_a_clock,),
+    "completion_staleness": (staleness_by_a_clock,),
 }

@@ -141,9 +141,8 @@ def test_the_time_limit_of_the_settings_reaches_the_calls_of_an_environment_obje
     slow.__name__ = "add"
     monkeypatch.setattr(worker_thread, "POLL_SECONDS", 0.05)
     model, tokenizer = make_tool_policy()
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
     turns = [call("add", a=1, b=2) + END, "3" + END]
-    sample_scripts(monkeypatch, [turns] * 2)
+    sample_scripts(monkeypatch, tokenizer, [turns] * 2)
     config = tool_config(num_generations=2, generation_batch_size=2, max_steps=1, tool_timeout=0.1)
     (metrics,) = train(model, tokenizer, TOOL_ROWS[:1], length_reward, config, environment=ToolEnvironment([slow]))
     assert (metrics["tools/call_frequency"], metrics["tools/failure_frequency"]) == (1, 1)

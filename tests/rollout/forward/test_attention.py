@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_lab.rollout.decoding.cache import one_query_attention
-from grpo_lab.rollout.forward import attention, packing
-from grpo_lab.rollout.forward.attention import additive_mask
+from grpo_lab.rollout.forward import attention, masked_rows, packing
+from grpo_lab.rollout.forward.masked_rows import additive_mask
 from grpo_lab.rollout.forward.packing import packed_hidden, unique_prefixes
 from tests.support.known_shape import random_policy
 from tests.support.logprob_inputs import logprob_inputs
@@ -60,7 +60,7 @@ def test_a_row_of_the_mask_starts_where_a_kernel_takes_it_without_a_copy():
 def test_the_grouped_heads_mask_is_aligned_and_equals_the_plain_one(length):
     model, is_token = random_policy("small"), torch.rand(3, length) < 0.7
     queries, heads_per_key = -(-length // 2), 3
-    mask = packing._attending_rows(model, torch.zeros(3, length, dtype=torch.long), is_token, queries)[1]
+    mask = packing._attending_rows(model, torch.zeros(3, length, dtype=torch.long), is_token, queries).mask
     assert all(stride % 8 == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1
     assert torch.equal(mask, additive_mask(is_token, queries, torch.float32).repeat(1, 1, heads_per_key, 1))
 
@@ -104,7 +104,7 @@ def test_cudnn_attention_is_disabled_in_every_forward_pass(monkeypatch):
 
     as_on_a_gpu = partial(attention._kernels, "cuda")
     monkeypatch.setattr(attention, "_kernels", lambda device_type: as_on_a_gpu())
-    monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(masked_rows, "scaled_dot_product_attention", spy)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
     model, tokenizer = make_policy()
     sample(model, tokenizer)
@@ -120,13 +120,13 @@ def test_cudnn_attention_is_disabled_in_every_forward_pass(monkeypatch):
 
 def test_packed_hidden_states_do_not_depend_on_the_memory_layout_of_attention(monkeypatch):
     """float32 kernels of a GPU return the heads of a token next to each other in memory."""
-    model, plain = random_policy("small"), packing.scaled_dot_product_attention
+    model, plain = random_policy("small"), masked_rows.scaled_dot_product_attention
     expected, _ = packed_hidden(model, batch())
 
     def as_on_a_gpu(*inputs, **arguments):
         return plain(*inputs, **arguments).transpose(1, 2).contiguous().transpose(1, 2)
 
-    monkeypatch.setattr(packing, "scaled_dot_product_attention", as_on_a_gpu)
+    monkeypatch.setattr(masked_rows, "scaled_dot_product_attention", as_on_a_gpu)
     assert torch.equal(packed_hidden(model, batch())[0], expected)
 
 

@@ -55,7 +55,8 @@ def use_varlen(monkeypatch, shares_key_heads):
     monkeypatch.setattr(torch.nn.attention.varlen, "varlen_attn", literal_varlen)
 
 
-WAYS = {
+# For each kernel of long rows, a function that lets the package use it.
+SET_KERNEL = {
     "by row": lambda monkeypatch: None,
     "varlen": lambda monkeypatch: use_varlen(monkeypatch, True),
     "varlen of torch 2.11": lambda monkeypatch: use_varlen(monkeypatch, False),
@@ -74,25 +75,25 @@ def values_and_gradients(checkpointing=False):
     return logp[inputs.mask], entropy[inputs.mask], {name: p.grad for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize(("way", "checkpointing"), few_fast([(way,) for way in WAYS], (False, True)))
-def test_long_rows_without_a_mask_equal_the_masked_way_with_gradients(way, checkpointing, monkeypatch):
+@pytest.mark.parametrize(("kernel", "checkpointing"), few_fast([(kernel,) for kernel in SET_KERNEL], (False, True)))
+def test_long_rows_without_a_mask_equal_masked_rows_with_gradients(kernel, checkpointing, monkeypatch):
     expected = values_and_gradients()
     monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
     monkeypatch.setattr(packing, "additive_mask", None)  # making a mask would fail
-    WAYS[way](monkeypatch)
+    SET_KERNEL[kernel](monkeypatch)
     logp, entropy, gradients = values_and_gradients(checkpointing)
     torch.testing.assert_close((logp, entropy), expected[:2], rtol=0, atol=1e-12)
     torch.testing.assert_close(gradients, expected[2], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_keys_of_long_prompts_equal_those_of_the_masked_way(way, monkeypatch):
+@pytest.mark.parametrize("kernel", SET_KERNEL)
+def test_the_keys_of_long_prompts_equal_those_of_masked_rows(kernel, monkeypatch):
     model = random_policy("small", dtype=torch.float64)
     prompts = EncodedPrompts(unequal_rows().prompt_ids, unequal_rows().prompt_mask)
     with torch.no_grad():
         expected, index = packed_prompts(model, prompts)
         monkeypatch.setattr(packing, "LONGEST_MASKED", 2)
-        WAYS[way](monkeypatch)
+        SET_KERNEL[kernel](monkeypatch)
         got, same_index = packed_prompts(model, prompts)
     assert torch.equal(index, same_index)
     for layer, other in zip(got.layers, expected.layers, strict=True):
@@ -103,7 +104,7 @@ def test_lengths_and_indices_of_rows_against_a_literal_loop():
     mask = unequal_rows().mask
     is_token = torch.cat([torch.arange(L) >= torch.tensor([[0], [4], [4], [8], [0]]), mask], dim=1)
     prefix_index = torch.arange(is_token.numel()).view_as(is_token).flip(0)
-    rows = long_rows.long_rows(prefix_index, is_token, T - 1, torch.float32)
+    rows = long_rows.make_long_rows(prefix_index, is_token, T - 1, torch.float32)
     query_index, key_index, flat_query_index, query_offsets, key_offsets = [], [], [], [0], [0]
     for row, (index, tokens) in enumerate(zip(prefix_index.tolist(), is_token.tolist(), strict=True)):
         queries = [(i, s) for s, (i, token) in enumerate(zip(index, tokens, strict=True)) if token and s > L]

@@ -8,18 +8,18 @@ from tests.support.sampling import sample
 
 LENGTH = 12
 # A function that sets the training mode of modules, and the distance in layers from one checkpointed layer to the next.
-DROPPING = {
+DROPS_CACHE = {
     "all modules": (lambda model: model.train(), 1),
     "every second layer is checkpointed": (lambda model: model.train(), 2),
     "one layer alone": (lambda model: model.base_model.layers[1].train(), 1),
 }
 
 
-@pytest.fixture(params=DROPPING)
-def dropping(request):
+@pytest.fixture(params=DROPS_CACHE)
+def model_and_drop(request):
     """A model in evaluation mode, its tokenizer, and a function that makes the model drop its cache."""
     model, tokenizer = make_architecture("llama", num_hidden_layers=3)
-    set_modes, every = DROPPING[request.param]
+    set_modes, every = DROPS_CACHE[request.param]
 
     def drop():
         model.gradient_checkpointing_enable(every_n_layers=every)
@@ -38,8 +38,8 @@ def equal_rollouts(left, right) -> bool:
 
 
 @pytest.mark.parametrize("cache", ["dynamic", None])
-def test_samples_are_those_of_evaluation_mode_bit_for_bit(cache, dropping):
-    model, tokenizer, drop = dropping
+def test_samples_are_those_of_evaluation_mode_bit_for_bit(cache, model_and_drop):
+    model, tokenizer, drop = model_and_drop
     expected = sample(model, tokenizer, length=LENGTH, cache_implementation=cache)
     assert len(set(expected.texts)) > 3
     drop()

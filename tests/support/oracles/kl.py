@@ -32,5 +32,5 @@ def kl_exact(logits, ref_logits) -> torch.Tensor:
 
 def kl_in_reward(rewards, logp, ref_logp, mask, beta) -> torch.Tensor:
     B, T = logp.shape
-    charges = [total((logp[b, t] - ref_logp[b, t]).detach() for t in range(T) if mask[b, t]) for b in range(B)]
-    return table([rewards[b] - beta * charges[b] for b in range(B)])
+    penalties = [total((logp[b, t] - ref_logp[b, t]).detach() for t in range(T) if mask[b, t]) for b in range(B)]
+    return table([rewards[b] - beta * penalties[b] for b in range(B)])

@@ -55,10 +55,8 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_the_same_completions_make_the_same_gradients_metrics_and_weights(name, checkpoint_name):
     config = make_config(max_steps=3, seed=1, reward_weights=[1.0, 0.5], **RUNS[name])
-    (model, tokenizer), arguments = (
-        load_policy(checkpoint_name, precision="fp32"),
-        (ROWS, [letter_reward, with_a], config),
-    )
+    model, tokenizer = load_policy(checkpoint_name, precision="fp32")
+    arguments = (ROWS, [letter_reward, with_a], config)
     policy = copy.deepcopy(model)
     ours, our_updates, rollouts = train_and_record(model, tokenizer, *arguments)
     theirs, their_updates = replay_on_trl(rollouts, policy, tokenizer, *arguments)
@@ -91,7 +89,8 @@ def test_logged_metrics_and_coroutine_rewards_are_the_same_on_both_engines(check
         return [float(len(completion[0]["content"])) for completion in completions]
 
     config = make_config(max_steps=2, num_iterations=2, beta=0.0)
-    (model, tokenizer), arguments = load_policy(checkpoint_name, precision="fp32"), (ROWS, [waits, with_a], config)
+    model, tokenizer = load_policy(checkpoint_name, precision="fp32")
+    arguments = (ROWS, [waits, with_a], config)
     policy = copy.deepcopy(model)
     ours, _, rollouts = train_and_record(model, tokenizer, *arguments)
     theirs, _ = replay_on_trl(rollouts, policy, tokenizer, *arguments)
@@ -155,10 +154,8 @@ def test_an_interrupted_or_stopped_run_on_trl_resumes_to_the_bit(checkpoint_name
     settings |= {"lr_scheduler_type": "linear", "per_device_train_batch_size": 4}
 
     def run(name, callback=None, rows=ROWS, **changes):
-        (model, tokenizer), config = (
-            load_policy(checkpoint_name),
-            make_config(output_dir=str(tmp_path / name), **settings | changes),
-        )
+        model, tokenizer = load_policy(checkpoint_name)
+        config = make_config(output_dir=str(tmp_path / name), **settings | changes)
         history = trl_run.train(model, tokenizer, rows, letter_reward, config, callback, eval_dataset=ROWS[:2])
         return weights(model), without_times(history)
 
@@ -219,18 +216,16 @@ def test_a_signal_while_the_trained_model_is_written_is_reported(checkpoint_name
 
 
 def test_resuming_a_run_of_another_engine_or_number_of_processes_is_refused(checkpoint_name, tmp_path, monkeypatch):
-    run = [*load_policy(checkpoint_name), ROWS, letter_reward]
-    first_config, resumed_config = (
-        make_config(output_dir=str(tmp_path), resume_from_checkpoint=again) for again in (False, True)
-    )
-    trl_run.train(*run, first_config)
+    first_config = make_config(output_dir=str(tmp_path))
+    resumed_config = replace(first_config, resume_from_checkpoint=True)
+    trl_run.train(*load_policy(checkpoint_name), ROWS, letter_reward, first_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(engine: was 'trl', is 'grpo_lab'"):
-        train(*load_policy(checkpoint_name), *run[2:], resumed_config)
+        train(*load_policy(checkpoint_name), ROWS, letter_reward, resumed_config)
     with pytest.raises(ValueError, match=r"engine differs .*\(lora_r: was None, is 2"):
-        trl_run.train(*load_policy(checkpoint_name), *run[2:], resumed_config, lora=LORA)
+        trl_run.train(*load_policy(checkpoint_name), ROWS, letter_reward, resumed_config, lora=LORA)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1, the number of processes of the run in"):
-        trl_run.train(*load_policy(checkpoint_name), *run[2:], resumed_config)
+        trl_run.train(*load_policy(checkpoint_name), ROWS, letter_reward, resumed_config)
     with pytest.raises(ValueError, match="WORLD_SIZE is 2; expected 1: our own loop has one process; --engine trl"):
         OurEngine().check(first_config)
 
@@ -262,10 +257,8 @@ LORA = {"lora_r": 2, "lora_alpha": 6, "lora_dropout": 0.0, "lora_target_modules"
 def test_with_lora_the_same_completions_make_the_same_gradients_as_in_our_own_loop(checkpoint_name, tmp_path):
     pytest.importorskip("peft")
     config = make_config(max_steps=3, beta=0.1, num_iterations=2, loss_type="grpo", seed=4)
-    (model, tokenizer), policy = (
-        load_policy(checkpoint_name, precision="fp32"),
-        load_policy(checkpoint_name, precision="fp32")[0],
-    )
+    model, tokenizer = load_policy(checkpoint_name, precision="fp32")
+    policy, _ = load_policy(checkpoint_name, precision="fp32")
     add_lora(model, seed=config.seed, **LORA)
     ours, expected, rollouts = train_and_record(model, tokenizer, ROWS, letter_reward, config)
     config = replace(config, output_dir=str(tmp_path / "out"))

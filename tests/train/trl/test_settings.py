@@ -84,23 +84,29 @@ REFUSED = [
     ("--engine trl --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with --engine trl:"),
     ("--engine trl --resume_from_checkpoint true --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2;"),
     ("--engine trl --max_steps 0", "--max_steps is 0; it must be at least 1 with --engine trl"),
-    ("--engine verl", "argument --engine: invalid choice: 'verl'"),
-    ("--fsdp", "--fsdp is True; expected it only with --engine trl"),
+    ("--engine verl", "--engine is 'verl'; expected one of 'grpo_lab', 'trl'"),
+    ("--fsdp", "--fsdp is True; leave it out: nothing reads it with engine = 'grpo_lab', only with 'trl'"),
     ("--engine trl --fsdp", "--fsdp is True; expected it only on several processes: torchrun --nproc_per_node 2 -m"),
-    ("--lora_r 8", "--lora_r is 8; expected it only with --use_peft"),
-    ("--use_peft --lora_r 0", "--lora_r is 0; it must be at least 1"),
+    ("--lora_r 8", "--lora_r is 8; leave it out: nothing reads it with use_peft = False"),
+    ("--use_peft --lora_r 0", "--lora_r is 0; it must lie in [1, inf)"),
     ("--use_peft --lora_dropout 0.05", "--lora_dropout is 0.05; expected 0, since sampler and trainer must"),
-    ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie between 0 and 1"),
+    ("--engine trl --use_peft --lora_dropout 2", "--lora_dropout is 2.0; it must lie in [0, 1]"),
     ("--use_peft perhaps", "argument --use_peft: 'perhaps' is neither true nor false"),
     ("--use_peft --beta 0.1 --ref_model_sync_steps 2", "--ref_model_sync_steps is 2; leave it out with LoRA: the ref"),
     ("--use_peft --beta 0.1 --ref_model_device cpu", "--ref_model_device is 'cpu'; leave it out with LoRA: the ref"),
-    ("--use_vllm", "--use_vllm is True; expected it only with --engine trl"),
-    ("--engine trl --vllm_mode server", "--vllm_mode is 'server'; expected it only with --use_vllm"),
+    ("--use_vllm", "--use_vllm is True; leave it out: nothing reads it with engine = 'grpo_lab', only with 'trl'"),
+    (
+        "--engine trl --vllm_mode server",
+        "--vllm_mode is 'server'; leave it out: nothing reads it with use_vllm",
+    ),
     (
         "--engine trl --use_vllm --vllm_server_port 8001",
-        "--vllm_server_port is 8001; expected it only with --vllm_mode s",
+        "--vllm_server_port is 8001; leave it out: nothing reads it with vllm_mode = None, only with 'server'",
     ),
-    ("--engine trl --use_vllm --vllm_mode nowhere", "argument --vllm_mode: invalid choice: 'nowhere'"),
+    (
+        "--engine trl --use_vllm --vllm_mode nowhere",
+        "--vllm_mode is 'nowhere'; expected one of None, 'colocate', ",
+    ),
 ]
 
 
@@ -116,9 +122,9 @@ def test_a_wrong_option_is_refused_before_anything_is_loaded(tmp_path, monkeypat
 def test_trl_uses_float32_weights_on_a_gpu(native, default, monkeypatch):
     monkeypatch.setattr(precision, "has_native_bf16", lambda device: native)
     engine, gpu = TrlEngine(), torch.device("cuda")
-    assert engine.precision(GRPOConfig(), gpu, 100_000_000) == default
-    assert engine.precision(GRPOConfig(fp16=True), gpu, 100_000_000) == "fp16"
-    assert OurEngine().precision(GRPOConfig(), gpu, 100_000_000) is None
+    assert engine.loading_precision(GRPOConfig(), gpu, 100_000_000) == default
+    assert engine.loading_precision(GRPOConfig(fp16=True), gpu, 100_000_000) == "fp16"
+    assert OurEngine().loading_precision(GRPOConfig(), gpu, 100_000_000) is None
 
 
 def test_vllm_options_reach_trl_or_are_refused(monkeypatch, checkpoint_name):
@@ -146,19 +152,19 @@ def test_the_file_of_our_own_run_trains_on_trl_with_a_table_of_differences(tmp_p
     file.write_text(json.dumps(saved), encoding="utf-8")
     arguments = ["--config", str(file), "--output_dir", str(tmp_path / "out")]
     assert train_command.read_options(arguments)["precision"] == "bf16"
-    settings_for_trl, changes = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
+    settings_for_trl, changed_settings = train_command.read_options_and_changes([*arguments, "--engine", "trl"])
     assert (
         "log_kl" not in settings_for_trl
         and settings_for_trl["precision"] == "fp32-master"
         and settings_for_trl["max_steps"] == 7
     )
-    config = train_command.make_task_and_config(settings_for_trl, 10**7, "cuda")[1]
+    config = train_command.make_task_and_config(settings_for_trl, 10**7, "cuda").config
     trl_settings.check_settings(config)
-    table = trl_settings.differences_table(config, changes)
+    table = trl_settings.differences_table(config, changed_settings)
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert rows["log_kl"].split(maxsplit=2)[1:] == ["true", "measured only with beta above 0"]
     assert rows["precision"].split(maxsplit=2)[1:] == ["bf16", "fp32-master: 16 bytes per parameter, not 6"]
     assert "14 updates, which are 7 steps" in rows["max_steps"] and "transformers' generate" in rows["sampler"]
     typed = train_command.read_options([*arguments, "--engine", "trl", "--precision", "bf16"])
     with pytest.raises(ValueError, match="precision is 'bf16', which only our optimizer has"):
-        trl_settings.check_settings(train_command.make_task_and_config(typed, 10**7, "cuda")[1])
+        trl_settings.check_settings(train_command.make_task_and_config(typed, 10**7, "cuda").config)

@@ -21,7 +21,7 @@ from grpo_lab.train.trl.entry import (
     TrlSetting,
     Unit,
 )
-from grpo_lab.train.trl.settings import adapt_saved_settings, check_settings
+from grpo_lab.train.trl.settings import Difference, adapt_settings_of_file, check_settings
 from grpo_lab.train.trl.table import (
     LOSSES_IN_TRL,
     ONLY_IN_OUR_LOOP,
@@ -73,7 +73,7 @@ def test_a_line_says_what_its_handling_needs():
         assert not entry.drop_reason or entry.refusal, name
         assert entry.unit is None or entry.handling is Handling.TRANSLATED, name
         assert entry.is_in_trl or entry.handling is not Handling.UNCHANGED, name
-        assert entry.is_default_taken <= (entry.default is not None), name
+        assert entry.gets_trl_default <= (entry.default is not None), name
 
 
 def test_the_table_has_the_names_and_defaults_of_trl(trl_fields):
@@ -81,7 +81,7 @@ def test_the_table_has_the_names_and_defaults_of_trl(trl_fields):
     for name, entry in TRL_SETTINGS.items():
         if entry.default is not None:
             assert trl_fields[name].default == entry.default, name
-        if entry.is_default_taken:
+        if entry.gets_trl_default:
             assert entry.default != SETTINGS[name].default, f"{name}: the default here is TRL's, and needs no line"
 
 
@@ -149,10 +149,10 @@ def test_a_loss_that_trl_lacks_and_one_of_the_user_are_refused(monkeypatch):
 
 def test_a_refused_setting_in_the_file_of_a_run_is_dropped_if_the_training_is_the_same_without_it():
     changed = {"log_kl": True, "max_nonfinite_steps": 7, "tool_timeout": 5.0}
-    settings, changes = adapt_saved_settings(changed, {})
-    assert settings == {"tool_timeout": 5.0} and changes.keys() == {"log_kl", "max_nonfinite_steps"}
-    assert changes["max_nonfinite_steps"] == (7, TRL_SETTINGS["max_nonfinite_steps"].drop_reason)
-    assert adapt_saved_settings(changed, changed) == (changed, {}), "what was typed stays, and is refused"
+    settings, dropped = adapt_settings_of_file(changed, {})
+    assert settings == {"tool_timeout": 5.0} and dropped.keys() == {"log_kl", "max_nonfinite_steps"}
+    assert dropped["max_nonfinite_steps"] == Difference(7, TRL_SETTINGS["max_nonfinite_steps"].drop_reason)
+    assert adapt_settings_of_file(changed, changed) == (changed, {}), "what was typed stays, and is refused"
     assert {*changed} <= {*settings_handled(Handling.REFUSED)}
 
 

@@ -7,10 +7,12 @@ makes the masks. Before each turn, the tokens so far are compared with those in 
 import copy
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 import torch
+from transformers.utils import get_json_schema
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.models import add_lora
@@ -66,51 +68,68 @@ def environment_reward(completions, environments, **kwargs):
     return [float(environment.count) for environment in environments]
 
 
+def make_trl_policy(tools: list[Callable]):
+    """Return a policy with TRL's template, in which each long line about the tools is a token: attention is short."""
+    _, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
+    messages, schemas = [{"role": "user", "content": ""}], [get_json_schema(tool) for tool in tools]
+    text = tokenizer.apply_chat_template(messages, tools=schemas, tokenize=False)
+    lines = tuple(line for line in text.splitlines() if len(line) > 20 and END not in line)
+    return make_tool_policy(template=templates.qwen2_5_chat_template, rare_tokens=lines)
+
+
 @pytest.fixture
 def policy(monkeypatch):
-    model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    sample_scripts(monkeypatch, SCRIPTS)
+    model, tokenizer = make_trl_policy([add, soon, writes_much, CountingEnvironment().step, CountingEnvironment().fail])
+    sample_scripts(monkeypatch, tokenizer, SCRIPTS)
     return model, tokenizer
 
 
-def in_trls_loop(monkeypatch, rollouts):
+def next_turn(rollout, row: int, position: int) -> tuple[list[int], list[int], int]:
+    """Return the tokens before the next turn of the policy in a row, the turn, and the position in the row after it.
+
+    position: The position up to which the row is replayed.
+    """
+    length = int(rollout.mask[row].sum())
+    ids, is_policy = rollout.completion_ids[row, :length].tolist(), rollout.policy_mask[row, :length].tolist()
+    start = next((t for t in range(position, length) if is_policy[t]), length)
+    end = next((t for t in range(start, length) if not is_policy[t]), length)
+    turn_numbers = rollout.turn_of_token[row, start:length].tolist()
+    end = min(end, start + sum(number == turn_numbers[0] for number in turn_numbers))
+    prompt = rollout.prompt_of_row[row]
+    prompt_ids = rollout.prompt_ids[prompt][rollout.prompt_mask[prompt]].tolist()
+    return prompt_ids + ids[:start], ids[start:end], end
+
+
+def replay_in_trl_loop(monkeypatch, rollouts):
     """Make TRL's trainer take each turn of the policy from our rollouts; return the list of its scored batches."""
     outputs, make = [], trl_run.make_trainer
 
     def make_replaying(*arguments):
         trainer = make(*arguments)
         score = trainer._generate_and_score_completions
-        state = {}
+        positions: list[int] = []  # position up to which each row is replayed; empty before the first turn
 
         def generate(prompt_ids, images, fields, num_generations, **_):
-            if not state.get("rows"):
-                state["rows"], state["rollout"] = range(len(prompt_ids)), rollouts[len(outputs)]
-                state["place"] = [0] * len(prompt_ids)
-            r, turns, waiting = state["rollout"], [], list(state["rows"])
+            rollout = rollouts[len(outputs)]
+            if not positions:
+                positions.extend([0] * len(prompt_ids))
+            waiting_rows, turns = list(range(len(positions))), []
             for prefix in prompt_ids:
-                for row in waiting:
-                    length, position = int(r.mask[row].sum()), state["place"][row]
-                    ids, policy = r.completion_ids[row, :length].tolist(), r.policy_mask[row, :length].tolist()
-                    while position < length and not policy[position]:
-                        position += 1
-                    row_prompt = r.prompt_ids[r.prompt_of_row[row]][r.prompt_mask[r.prompt_of_row[row]]].tolist()
-                    if prefix == row_prompt + ids[:position]:
+                for row in waiting_rows:
+                    tokens_before, turn, end = next_turn(rollout, row, positions[row])
+                    if prefix == tokens_before:
                         break
                 else:
                     raise AssertionError("TRL goes on from other tokens than we do")
-                waiting.remove(row)
-                end = next((t for t in range(position, length) if not policy[t]), length)
-                turn = r.turn_of_token[row, position:length].tolist()
-                end = min(end, position + sum(number == turn[0] for number in turn) if turn else position)
-                turns.append(ids[position:end])
-                state["place"][row] = end
+                waiting_rows.remove(row)
+                turns.append(turn)
+                positions[row] = end
             return turns, None
 
         def scored(inputs):
             output = score(inputs)
             outputs.append(output)
-            state.clear()
+            positions.clear()
             return output
 
         trainer._generate_single_turn, trainer._generate_and_score_completions = generate, scored
@@ -143,7 +162,7 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     with monkeypatch.context() as patch, record_updates() as our_updates:
         patch.setattr(collecting, "sample_rollout", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         ours = train(model, tokenizer, *arguments, **agent)
-    outputs = in_trls_loop(monkeypatch, rollouts)
+    outputs = replay_in_trl_loop(monkeypatch, rollouts)
     with record_updates() as their_updates:
         theirs = trl_run.train(policy, tokenizer, *arguments, **agent, lora=lora)
     assert tokenizer.response_template is None, "as it was"
@@ -209,9 +228,8 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
         connection.executemany("INSERT INTO things VALUES (?, ?)", [("chair", 45), ("lamp", 19)])
         connection.commit()
     tools = load_tools(["python", f"sqlite:{tmp_path / 'shop.db'}"])
-    model, tokenizer = make_tool_policy(template=templates.qwen2_5_chat_template)
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    sample_scripts(monkeypatch, PACKAGE_SCRIPTS)
+    model, tokenizer = make_trl_policy([*tools, calculator])
+    sample_scripts(monkeypatch, tokenizer, PACKAGE_SCRIPTS)
     policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rollout
     config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
     arguments = [ROWS, [messages_reward], config]
@@ -219,7 +237,7 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, record_updates() as expected:
         patch.setattr(collecting, "sample_rollout", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         (ours,) = train(model, tokenizer, *arguments, **agent)
-    (rollout,), outputs = rollouts, in_trls_loop(monkeypatch, rollouts)
+    (rollout,), outputs = rollouts, replay_in_trl_loop(monkeypatch, rollouts)
     with record_updates() as trl_updates:
         (theirs,) = trl_run.train(policy, tokenizer, *arguments, **agent)
     results = [[m["content"] for m in e.messages if m["role"] == "tool"] for e in rollout.episodes]

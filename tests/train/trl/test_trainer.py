@@ -68,7 +68,7 @@ def test_tools_and_environments_are_handed_on_and_an_environment_sees_our_row(ch
     config = replace(make_config(), precision="fp32")
     model, tokenizer = load_policy(checkpoint_name)
     environment = ToolEnvironment([multiply], Counter)
-    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment))
+    trl_trainer.make_trainer(RunInputs(model, tokenizer, rows, None, config, environment=environment), rows)
     assert handed_on["tools"] == [multiply] and handed_on["reward_funcs"] == []
     environment = handed_on["environment_factory"]()
     environment.reset(**handed_on["train_dataset"][2])
@@ -96,7 +96,7 @@ def test_an_environment_with_slots_sees_our_row():
 
     factory = trl_trainer.environments_for_trl(ToolEnvironment(environment_factory=Slotted), ROWS)
     environment = factory()
-    environment.reset(row=1)
+    environment.reset(row_number=1)
     assert environment.seen == ROWS[1]["prompt"]
 
 
@@ -127,7 +127,7 @@ def test_trl_engine_calls_rewards_as_our_loop_does():
 
     (function, second_function) = rewards_for_trl([strict, strict], rows)
     assert (function.__name__, second_function.__name__) == ("strict", "strict_2")
-    keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row": [1, 0]}
+    keywords = {"prompts": ["b", "a"], "completions": ["x", "y"], "completion_ids": [[1], [2]], "row_number": [1, 0]}
     assert function(**keywords, trainer_state=None, log_metric=lambda *metric: seen.append(metric)) == [None, 2.0]
     assert seen == [(["b", "a"], [{3}, (1, 2)]), ("rewards/strict/frac_none", 0.5)]
 
@@ -144,8 +144,8 @@ def alternating_reward(completions, **_):
 
 def test_trl_samples_neutrally_with_the_same_ends(tiny):
     config = GRPOConfig(**IN_PARTS, precision="fp32")
-    inputs = RunInputs(*tiny, TASKS["sums"].rows("train", 8), alternating_reward, config)
-    trainer = trl_run.make_trainer(inputs)
+    rows = TASKS["sums"].rows("train", 8)
+    trainer = trl_run.make_trainer(RunInputs(*tiny, rows, alternating_reward, config), rows)
     settings = trainer.generation_config
     assert settings.do_sample
     assert settings.max_new_tokens == config.max_completion_length

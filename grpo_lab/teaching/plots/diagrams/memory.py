@@ -24,7 +24,7 @@ LOOKS = {
     "KV cache": ("#F0E442", "\\\\"),  # the yellow of Okabe and Ito, which is too pale for lines but not for bars
     "sampling": ("#4D4D4D", ""),
 }
-PHASES = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
+TICK_LABELS = ("rollout", "log-probs", "first micro-batch", "each later one", "optimiser")
 OTHER = ("#7570B3", "")
 OPACITY = 0.55  # weak enough for text on the colours to be readable
 TEXT_BACKGROUND = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.5}  # hides a line behind the text
@@ -120,7 +120,7 @@ def memory_over_a_step(plans: Mapping[str, "MemoryPlan"], gpu_sizes: Sequence[fl
             ax.text(5.04, gpu_size, f"{gpu_size:g} GB GPU", va="center", fontsize=9)
         ax.vlines(range(1, 5), 0, top, color=GREY, linewidth=0.6, zorder=0)
         ax.set(xlim=(0, 5), ylim=(0, top), ylabel=f"{name}, GiB")
-        ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], PHASES)
+        ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], TICK_LABELS)
         ax.tick_params(labelbottom=True)  # on each panel, since matplotlib labels only the last of a shared axis
     _name_below(fig, patches, labelled)
     return fig

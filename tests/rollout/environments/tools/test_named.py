@@ -156,8 +156,7 @@ def game(workdir, monkeypatch):
     (workdir / "mine.jsonl").write_text(rows, encoding="utf-8")
     model, tokenizer = make_tool_policy()
     monkeypatch.setattr(grpo_lab.models, "load_policy", lambda name: (model, tokenizer))
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    sample_scripts(monkeypatch, [[call("add", a=1, b=2) + END, "\x1b3" + END]])
+    sample_scripts(monkeypatch, tokenizer, [[call("add", a=1, b=2) + END, "\x1b3" + END]])
     return ["--model", "model", "--environment", "my_game.py:Game", "--max_new_tokens", "200"]
 
 

@@ -113,8 +113,7 @@ def test_json_that_is_nested_without_end_is_an_error_that_the_policy_reads(turn,
 def test_a_bare_call_is_answered_after_the_ids_that_were_sampled(monkeypatch, policy):
     """The ids of the turn stay as they were sampled, without tags; the template writes the prompt and the reply."""
     model, tokenizer = policy
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    sample_scripts(monkeypatch, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])
+    sample_scripts(monkeypatch, tokenizer, [[ADD + END, "It is 3." + END], [f"I call {ADD}{END}"]])
     agent = ToolEnvironment([add])
     rollout = agent.sample(model, tokenizer, ROWS[:1], SamplingParams(2, 400))
     first, second = rollout.episodes

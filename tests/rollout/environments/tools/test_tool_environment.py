@@ -30,14 +30,12 @@ T = 400
 
 
 @pytest.fixture
-def policy(monkeypatch):
-    model, tokenizer = make_tool_policy()
-    monkeypatch.setattr(sample_scripts, "tokenizer", tokenizer, raising=False)
-    return model, tokenizer
+def policy():
+    return make_tool_policy()
 
 
 def play(monkeypatch, policy, scripts, agent, rows=ROWS[:1], length=T, **settings):
-    sample_scripts(monkeypatch, scripts)
+    sample_scripts(monkeypatch, policy[1], scripts)
     return agent.sample(*policy, rows, SamplingParams(len(scripts) // len(rows), length), **settings)
 
 

@@ -1,7 +1,7 @@
-"""The process in the sandbox: run the cells of a notebook, try its functions, and send the outcomes to the parent.
+"""The worker, a process in the sandbox: run the cells of a notebook, try its functions, and send the outcomes back.
 
-This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the parent computes
-the expected values afterwards. So the student's code can change only its own outcomes.
+This process holds no secrets. The package that it imports lacks the bodies of the exercises, and the grading
+computes the expected values afterwards, in its own process. So the student's code can change only its own outcomes.
 
 After an exercise has been tried, the library's version of its function replaces the student's. The following exercises
 call that one, so a mistake costs points only once.
@@ -9,7 +9,6 @@ call that one, so a mistake costs points only once.
 
 import gc
 import inspect
-import json
 import linecache
 import os
 import signal
@@ -19,9 +18,23 @@ from pathlib import Path
 
 from grpo_lab.base.cell_code import python_of_cell
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.grading.messages import (
+    UNDEFINED,
+    CellStep,
+    DoneStep,
+    ExerciseStep,
+    FailedCells,
+    LibrarySources,
+    NoOutcomes,
+    Request,
+    SeedOutcomes,
+    StepStarted,
+    WorkerMessage,
+    write_worker_message,
+)
+from grpo_lab.course.grading.submission import Cell
 
 MAX_ERROR_LENGTH = 2_000  # characters of the text of an error
-MISSING = "The notebook defines no function of this name."
 # A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.
 MAX_FILE_BYTES = 16_000_000
 MAX_OPEN_FILES = 64
@@ -30,29 +43,29 @@ MAX_OPEN_FILES = 64
 def main() -> None:
     """Run one notebook, and end the process with exit code 0 after all exercises. This function does not return."""
     channel = Channel()
-    request = channel.receive()
-    set_resource_limits(CPU=request["cpu_seconds"], FSIZE=MAX_FILE_BYTES, CORE=0, NOFILE=MAX_OPEN_FILES)
-    exercises = load_exercises(request["exercises"])
+    request = Request.from_line(channel.receive_line())
+    set_resource_limits(CPU=request.cpu_seconds, FSIZE=MAX_FILE_BYTES, CORE=0, NOFILE=MAX_OPEN_FILES)
+    exercises = load_exercises(request.exercises)
     disable_checks()
     gc.collect()
-    limit_memory(request["memory"])
+    limit_memory(request.memory_bytes)
     if hasattr(signal, "SIGINT"):
-        # The teacher's Ctrl-C is handled by the parent. A KeyboardInterrupt that a cell raises still ends the cell.
+        # The teacher's Ctrl-C is handled by the grading. A KeyboardInterrupt that a cell raises still ends the cell.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     restore_modules = save_modules()
-    namespace = run_cells(request["cells"], channel)
+    namespace = run_cells(request.cells, channel)
     restore_modules()  # a cell that replaces functions of a module must not change how exercises are tried
-    restore_library(request["library_sources"], exercises, namespace)
-    for name in request["untried"]:
-        channel.send({"exercise": name})
+    restore_library(request.library_sources, exercises, namespace)
+    for name in request.untried:
+        channel.send(StepStarted(ExerciseStep(name)))
         try_exercise(exercises[name], namespace.get(name), request, channel)
-        restore_library(channel.receive()["library_sources"], exercises, namespace)
-    channel.send({"done": ""})
+        restore_library(LibrarySources.from_line(channel.receive_line()).sources, exercises, namespace)
+    channel.send(StepStarted(DoneStep()))
     os._exit(0)  # ends the process even if a cell has started threads that are still running
 
 
 class Channel:
-    """The connection to the parent over standard input and output.
+    """The connection to the grading over standard input and output.
 
     Both are then redirected to the null device, so that the student's code can neither read nor write messages.
     """
@@ -63,12 +76,11 @@ class Channel:
         os.dup2(null_device, 0)
         os.dup2(null_device, 1)
 
-    def send(self, message: dict, content: bytes = b"") -> None:
-        self._out.write(json.dumps(message | {"bytes": len(content)}).encode() + b"\n" + content)
-        self._out.flush()
+    def send(self, message: WorkerMessage) -> None:
+        write_worker_message(self._out, message)
 
-    def receive(self) -> dict:
-        return json.loads(self._in.readline())
+    def receive_line(self) -> bytes:
+        return self._in.readline()
 
 
 def set_resource_limits(**limits: int) -> None:
@@ -98,7 +110,7 @@ def load_exercises(names: list[str]) -> dict[str, Exercise]:
     import numpy  # noqa: F401
     import torch
 
-    from grpo_lab.course.checking import outcome_bytes, run_student  # noqa: F401
+    from grpo_lab.course.checking import run_cases  # noqa: F401
     from grpo_lab.course.exercises import find_exercise
 
     torch.set_num_threads(1)
@@ -148,38 +160,38 @@ def restore_library(sources: dict[str, str], exercises: dict[str, Exercise], nam
         namespace[name] = exercises[name].function
 
 
-def try_exercise(exercise: Exercise, function, request: dict, channel: Channel) -> None:
+def try_exercise(exercise: Exercise, function: object, request: Request, channel: Channel) -> None:
     """Run a function on the inputs of each seed, and send the outcomes, or a sentence that explains their absence."""
     from grpo_lab.course.checking.outcome_bytes import to_bytes
-    from grpo_lab.course.checking.run_student import run_student
+    from grpo_lab.course.checking.run_cases import run_student
 
     if not callable(function):
-        channel.send({"fault": MISSING})
+        channel.send(NoOutcomes(UNDEFINED))
         return
     try:
-        for seed in request["seeds"]:
-            outcomes = run_student(function, exercise, seed, request["case_seconds"])
-            channel.send({"seed": seed}, to_bytes(outcomes))
+        for seed in request.seeds:
+            outcomes = run_student(function, exercise, seed, request.case_seconds)
+            channel.send(SeedOutcomes(seed, to_bytes(outcomes)))
     except BaseException as error:
-        channel.send({"fault": f"The check could not run it: {error_in_words(error)}"})
+        channel.send(NoOutcomes(f"The check could not run it: {error_in_words(error)}"))
 
 
-def run_cells(cells: list[dict], channel: Channel) -> dict:
+def run_cells(cells: list[Cell], channel: Channel) -> dict:
     """Run all cells, and return the namespace that they share. A cell that fails does not stop the others.
 
-    The numbers of the failed cells, with the reasons, are sent to the parent.
+    The numbers of the failed cells, with the reasons, are sent to the grading.
     """
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
-    failures: dict[str, str] = {}
+    reasons: dict[int, str] = {}
     defined_by_student: dict[str, object] = {}
     for cell in cells:
-        channel.send({"cell": cell["number"]})
+        channel.send(StepStarted(CellStep(cell.number)))
         try:
-            run_cell(cell["source"], f"<cell {cell['number']}>", namespace)
+            run_cell(cell, namespace)
         except BaseException as error:
-            failures[str(cell["number"])] = error_in_words(error)
+            reasons[cell.number] = error_in_words(error)
         defined_by_student |= {name: value for name, value in namespace.items() if not _is_from_library(value)}
-    channel.send({"failed": failures})
+    channel.send(FailedCells(reasons))
     # A later cell may import the library's function under the name of the student's. The student's still counts.
     for name, value in namespace.items():
         if _is_from_library(value) and name in defined_by_student:
@@ -196,13 +208,14 @@ def _is_from_library(value) -> bool:
     return type(module) is str and module.startswith("grpo_lab")
 
 
-def run_cell(source: str, name: str, namespace: dict) -> None:
-    """Run a cell in a namespace. `name` is the file name that tracebacks show."""
-    code = python_of_cell(source)
+def run_cell(cell: Cell, namespace: dict) -> None:
+    """Run a cell in a namespace. Tracebacks show its lines as those of a file "<cell 4>"."""
+    code = python_of_cell(cell.source)
     if code is None:
         return
-    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
-    exec(compile(code, name, "exec"), namespace)
+    file = f"<cell {cell.number}>"
+    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+    exec(compile(code, file, "exec"), namespace)
 
 
 def error_in_words(error: BaseException) -> str:

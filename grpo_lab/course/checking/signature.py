@@ -1,39 +1,12 @@
-"""Run a student's function on every case of an exercise, under a guard; `judge` takes the outcomes."""
+"""Compare the signature of a student's function with that of the reference."""
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 
 from grpo_lab.base.language import Phrase, fill
-from grpo_lab.course.checking.outcome import outcome_of
-from grpo_lab.course.checking.outcome_data import Outcome
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.guard import guarded
-from grpo_lab.course.verdict_words import Fault
 
-MAX_CASE_SECONDS = 3.0  # CPU time for one case
-
-
-def run_student(
-    function: Callable, exercise: Exercise, seed: int = 0, seconds: float = MAX_CASE_SECONDS
-) -> list[Outcome]:
-    """Run a function on each case in order, and return the outcomes. A fault ends the list early.
-
-    Args:
-        function: The student's function. A wrong signature is a fault, and then nothing runs.
-        seed: The seed from which the inputs are drawn.
-        seconds: The CPU time that each case may take.
-    """
-    if message := signature_fault(function, exercise):
-        return [Outcome(fault=Fault.SIGNATURE, message=message)]
-    outcomes: list[Outcome] = []
-    for index in range(len(exercise.cases)):
-        call = guarded(partial(outcome_of, function, exercise, index, seed), seconds)
-        outcomes.append(replace(call.result or Outcome(fault=call.fault or Fault.EXIT), printed=call.printed))
-        if outcomes[-1].fault:
-            break
-    return outcomes
+_VARIADIC_KEYWORD = "variadic keyword"  # the description of the kind of `**kwargs`
 
 
 def signature_fault(function: Callable, exercise: Exercise) -> str:
@@ -45,10 +18,10 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
     except (TypeError, ValueError):
         return fill("the arguments of {0} cannot be read", repr(function))
     reference_signature = inspect.signature(exercise.function)
-    actual, expected = _compared(student_signature), _compared(reference_signature)
-    if _VARIADIC in actual and _VARIADIC not in expected:
+    actual, expected = _parameters_for_caller(student_signature), _parameters_for_caller(reference_signature)
+    if _VARIADIC_KEYWORD in actual and _VARIADIC_KEYWORD not in expected:
         # The function's **settings take the keyword arguments that it does not name.
-        actual.remove(_VARIADIC)
+        actual.remove(_VARIADIC_KEYWORD)
         expected = [parameter for parameter in expected if parameter in actual or "keyword-only" not in parameter]
     if actual == expected:
         return ""
@@ -57,11 +30,11 @@ def signature_fault(function: Callable, exercise: Exercise) -> str:
         _without_annotations(student_signature),
         _without_annotations(reference_signature),
     )
-    difference = _difference(student_signature, reference_signature)
+    difference = _named_difference(student_signature, reference_signature)
     return Phrase(difference, "; ", takes) if difference else takes
 
 
-def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
+def _named_difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
     """Return a sentence on the first argument that differs; "" if the difference is in *args or **kwargs."""
     defined, needed = _named_parameters(actual), _named_parameters(expected)
     missing = [name for name in needed if name not in defined]
@@ -84,9 +57,6 @@ def _difference(actual: inspect.Signature, expected: inspect.Signature) -> str:
     return ""
 
 
-_VARIADIC = "variadic keyword"
-
-
 def _named_parameters(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
     """Return the parameters by name, without `*args` and `**kwargs`."""
     parameters = signature.parameters.items()
@@ -97,7 +67,7 @@ def _is_variadic(parameter: inspect.Parameter) -> bool:
     return parameter.kind.description.startswith("variadic")
 
 
-def _compared(signature: inspect.Signature) -> list:
+def _parameters_for_caller(signature: inspect.Signature) -> list:
     """Return the parameters as a caller sees them: of `*args` and `**kwargs` the kind, of the others all but the type.
 
     A default of True differs from 1, and False from 0.

@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_lab.course.verdict_words import Fault
+from grpo_lab.course.checking.status import Fault
 
 MAX_SHOWN_LENGTH = 1_500  # characters of the printed output that are kept
 MAX_PRINTED_LENGTH = 10_000_000  # characters after which a call counts as endless

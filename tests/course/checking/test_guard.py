@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from grpo_lab.course import check
-from grpo_lab.course.checking.run_student import run_student
-from grpo_lab.course.guard import MAX_SHOWN_LENGTH, guarded
+from grpo_lab.course.checking.guard import MAX_SHOWN_LENGTH, guarded
+from grpo_lab.course.checking.run_cases import run_student
 from tests.course.small_exercise import MEAN, scaled_mean
 
 
@@ -32,7 +32,7 @@ FAULTS = [
 def test_guard_stops_and_names_each_fault_without_an_effect_on_the_next_check(function, fault):
     """The limit is on CPU time, so that a busy machine stops no call early."""
     out, err = sys.stdout, sys.stderr
-    outcomes = run_student(function, MEAN, seconds=0.2 if fault == "endless" else 60.0)
+    outcomes = run_student(function, MEAN, case_seconds=0.2 if fault == "endless" else 60.0)
     assert [o.fault for o in outcomes] == [fault]
     assert (sys.stdout, sys.stderr) == (out, err)
     assert check(scaled_mean, MEAN).right

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from grpo_lab.rollout.forward import head_only, model_logprobs
+from grpo_lab.rollout.forward import model_head, model_logprobs
 from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.forward.head_only import HeadOnly, has_head_only
+from grpo_lab.rollout.forward.model_head import ModelHead, has_separable_head
 from grpo_lab.rollout.forward.model_logprobs import compute_logprobs
 from tests.support.architectures import ARCHITECTURES, make_architecture
 from tests.support.logprob_inputs import logprob_inputs
 from tests.support.peak import peak_of_live_tensors
 
-OTHERS = ("gemma2", "granite", "cohere2", "gpt2", "mamba", "qwen2 (windows)", "olmo2", "falcon")
+PLAIN = ("gemma2", "granite", "cohere2", "gpt2", "mamba", "qwen2 (windows)", "olmo2", "falcon")
 QUICK = ("gemma2", "granite", "gpt2")  # a cap, a scale, another family
 
 
@@ -19,8 +19,8 @@ def batch(T=7, vocabulary=24):
     return logprob_inputs((5, 2), (T, 2, 5), (0, 1, 1), vocabulary)
 
 
-def outcome(model, inputs, **settings):
-    """Log-probabilities, entropies if there are any, and the gradients of a function of both."""
+def values_and_gradients(model, inputs, **settings):
+    """Return log-probabilities, entropies if there are any, and the gradients of a function of both."""
     outputs = compute_logprobs(model, *inputs, **settings)
     values = [output[inputs.mask] for output in outputs if output is not None]
     mixture = sum((torch.linspace(-1, 1, len(value)).to(value) * value).sum() for value in values)
@@ -28,28 +28,28 @@ def outcome(model, inputs, **settings):
     return values, torch.autograd.grad(mixture, trained, materialize_grads=True)
 
 
-def spied(monkeypatch):
-    """Record the number of tokens of each chunk."""
+def record_chunk_sizes(monkeypatch):
+    """Return a list to which the number of tokens of each chunk is added."""
     sizes = []
-    plain = HeadOnly.logits
+    plain = ModelHead.logits
 
     def spy(head, hidden):
         sizes.append(hidden.shape[1])
         return plain(head, hidden)
 
-    monkeypatch.setattr(HeadOnly, "logits", spy)
+    monkeypatch.setattr(ModelHead, "logits", spy)
     return sizes
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in OTHERS])
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in PLAIN])
 @pytest.mark.parametrize("settings", [{"with_entropy": True, "temperature": 0.7}, {"with_entropy": False}], ids=str)
 def test_chunks_equal_all_logits_at_once_with_gradients_in_float64(name, settings, monkeypatch):
     model, inputs = make_architecture(name)[0].double(), batch()
-    assert not has_fast_path(model) and has_head_only(model)
-    expected = outcome(model, inputs, **settings)
+    assert not has_fast_path(model) and has_separable_head(model)
+    expected = values_and_gradients(model, inputs, **settings)
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 24 * 4)  # chunks of 4 tokens
-    sizes = spied(monkeypatch)
-    got = outcome(model, inputs, **settings)
+    sizes = record_chunk_sizes(monkeypatch)
+    got = values_and_gradients(model, inputs, **settings)
     forward, backward = sizes[:4], sizes[4:]
     assert forward == [4, 4, 4, 2] and sorted(backward) == sorted(forward)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
@@ -61,7 +61,7 @@ def test_tokens_that_the_policy_did_not_write_get_no_logits(monkeypatch):
     policy_mask[:, 1:3] = False
     expected = compute_logprobs(model, *inputs)[0]
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
-    sizes = spied(monkeypatch)
+    sizes = record_chunk_sizes(monkeypatch)
     got = compute_logprobs(model, *inputs, policy_mask=policy_mask)[0]
     assert sum(sizes) == int((policy_mask & inputs.mask).sum())
     torch.testing.assert_close(got, expected.where(policy_mask & inputs.mask, 0))
@@ -71,11 +71,11 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
     """With four times the tokens, the logits of the additional tokens would take five times the bound."""
     model = make_architecture("gpt2", vocab_size=2**15)[0]
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 4 * 2**15)
-    has_head_only(model)
+    has_separable_head(model)
 
     def peak(T):
         inputs = batch(T, vocabulary=2**15)
-        return peak_of_live_tensors(lambda: outcome(model, inputs))
+        return peak_of_live_tensors(lambda: values_and_gradients(model, inputs))
 
     logits_bytes = 4 * 2**15 * 3 * 36  # bytes of the logits of the additional tokens
     assert peak(48) - peak(12) < 0.2 * logits_bytes
@@ -84,7 +84,7 @@ def test_the_memory_of_logits_does_not_grow_with_the_tokens(monkeypatch):
 def test_a_model_whose_head_cannot_run_alone_makes_all_logits_with_one_warning(monkeypatch):
     """The forward pass of OPT calls a module inside its `base_model` instead of `base_model` itself."""
     model, inputs = make_architecture("opt")[0], batch()
-    monkeypatch.setattr(head_only, "_has_head_only", {})
+    monkeypatch.setattr(model_head, "_results_of_trials", {})
     expected = compute_logprobs(model, *inputs)[0]
     monkeypatch.setattr(model_logprobs, "LOGITS_AT_ONCE", 1)
     with pytest.warns(UserWarning, match="OPTForCausalLM makes the logits of all tokens at once") as warned:
@@ -100,7 +100,7 @@ def test_chunked_head_of_each_architecture_gives_its_own_logits(name, monkeypatc
     model, inputs = make_architecture(name)[0], batch()
     if has_fast_path(model):
         pytest.skip("its logits are made on the fast path")
-    if not has_head_only(model):
+    if not has_separable_head(model):
         pytest.skip("its head cannot run alone")
     with torch.no_grad():
         expected = compute_logprobs(model, *inputs)[0]

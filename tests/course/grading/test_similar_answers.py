@@ -8,13 +8,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from grpo_lab.course.exercises import all_exercises, find_exercise
-from grpo_lab.course.grading import similar as similar_module
+from grpo_lab.course.exercises import all_exercises, exercises_of_notebook, find_exercise
+from grpo_lab.course.grading import similar_answers as similar_module
+from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.class_page import class_page
-from grpo_lab.course.grading.downloads import Submission
-from grpo_lab.course.grading.grade import ClassGrades, GradedSubmission
-from grpo_lab.course.grading.notebook import Cell
-from grpo_lab.course.grading.similar import (
+from grpo_lab.course.grading.similar_answers import (
     answers_as_in_key,
     answers_in,
     library_answer,
@@ -23,7 +21,7 @@ from grpo_lab.course.grading.similar import (
     similar_answers,
     similar_pairs,
 )
-from grpo_lab.course.release import exercises_of_notebook
+from grpo_lab.course.grading.submission import Cell, Submission
 from grpo_lab.course.stub import solution_body, stub_source
 from grpo_lab.course.variant import ClassKey
 from tests.course.classroom import POINTS, page, run
@@ -101,9 +99,9 @@ def own(number: int) -> str:
 @pytest.mark.parametrize(("copies", "students"), [(2, 3), (2, 20), (4, 20), (5, 20)])
 def test_similar_answers_finds_every_pair_of_copies_and_no_other_pair(copies, students):
     originals = (own(number % 5) if number < 5 else "" for number in range(students - copies))
-    grading = class_of(*COPIES[:copies], *[COPIES[0]] * (copies - 4), *originals)
+    grades = class_of(*COPIES[:copies], *[COPIES[0]] * (copies - 4), *originals)
     pairs = itertools.combinations([chr(97 + i) for i in range(copies)], 2)
-    assert similar_answers(grading) == [(*pair, ["token_entropy"]) for pair in pairs]
+    assert similar_answers(grades) == [(*pair, ["token_entropy"]) for pair in pairs]
 
 
 @needs_copydetect
@@ -156,10 +154,10 @@ def test_similar_answers_names_pasted_library_source_and_no_short_or_independent
         assert pasted_answers(class_of(answer)) == ({"a": names} if names else {})
     assert pasted_answers(class_of(library["sequence_logprob"])) == {}, "one line says nothing"
     loss = find_exercise("policy_loss")
-    grading = ClassGrades(
-        "05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).students
+    grades = ClassGrades(
+        "05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).submissions
     )
-    assert pasted_answers(grading) == {"a": ["policy_loss"]}
+    assert pasted_answers(grades) == {"a": ["policy_loss"]}
     run(folder)
     text = page(folder, "class.html")
     assert "Answers as they stand in the library" in text
@@ -174,11 +172,11 @@ def test_similar_answers_names_a_copy_of_the_class_key_and_no_independent_answer
     renamed = re.sub(r"\brewards\b", "r", key)
     for answer, is_shown in ((key, True), (re.sub(" *#.*", "", key), True), (lesson, False), (renamed, False)):
         points = dict.fromkeys(exercises_of_notebook("02"), 0)
-        students = [replace(graded, points=points) for graded in class_of(answer).students]
-        grading = ClassGrades("02_baselines_and_advantages", 7, "none", students, "mark", variants)
-        assert answers_as_in_key(grading) == ({"a": [name]} if is_shown else {})
-        assert pasted_answers(grading) == {}, "of a variant the library has another function"
-        assert ("as they stand in the key of your class" in class_page(grading, ["a.html"])) == is_shown
+        submissions = [replace(graded, points=points) for graded in class_of(answer).submissions]
+        grades = ClassGrades("02_baselines_and_advantages", 7, "none", submissions, "mark", variants)
+        assert answers_as_in_key(grades) == ({"a": [name]} if is_shown else {})
+        assert pasted_answers(grades) == {}, "of a variant the library has another function"
+        assert ("as they stand in the key of your class" in class_page(grades, ["a.html"])) == is_shown
 
 
 def test_similar_answers_names_a_published_key_by_its_exercise():
@@ -189,13 +187,12 @@ def test_similar_answers_names_a_published_key_by_its_exercise():
         ("read_sequences", "07_r1_zero_on_a_laptop", read_row_by_row),
     ):
         source = inspect.getsource(key).replace(key.__name__, name) if key else f"def {name}():\n    return 0"
-        grading = ClassGrades(number, 7, "none", class_of(source).students)
-        assert pasted_answers(grading) == ({"a": [name]} if key else {})
+        grades = ClassGrades(number, 7, "none", class_of(source).submissions)
+        assert pasted_answers(grades) == ({"a": [name]} if key else {})
 
 
 def test_a_stub_with_one_added_line_does_not_count_as_library_source():
     for name in ("clipped_surrogate", "aggregate", "policy_loss"):
         head = stub_source(find_exercise(name)).rpartition("    raise ")[0]
-        assert (
-            pasted_answers(ClassGrades("05_grpo_objective", 7, "none", class_of(f"{head}    return 0").students)) == {}
-        )
+        submissions = class_of(f"{head}    return 0").submissions
+        assert pasted_answers(ClassGrades("05_grpo_objective", 7, "none", submissions)) == {}

@@ -1,4 +1,4 @@
-"""The outcome of a function on an input, as plain data.
+"""Results of a student's function as plain data, within limits.
 
 Plain data are numbers, texts, detached tensors, and lists and dictionaries of them. A dataclass becomes the dictionary
 of its fields. Any other object becomes the name of its class: a student's object could define `__eq__` and claim to
@@ -6,13 +6,11 @@ equal anything.
 """
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from grpo_lab.course.verdict_words import Fault
 
 MAX_DEPTH = 20  # levels of nested lists and dictionaries in a result
 MAX_NODES = 10_000  # parts of a result, at all levels
@@ -33,35 +31,6 @@ class OtherObject:
     kind: str
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a function on one case.
-
-    Attributes:
-        value: The result; None if the exercise compares observations.
-        gradients: The gradients of the result by argument; None for an argument that no gradient reaches.
-        has_gradient: Whether the result carries a gradient.
-        changed_arguments: The arguments that were changed in place, with their new values.
-        observed: What `Exercise.observations` returned; None if the exercise compares the result.
-        error: The type of the exception that was raised; "" if there was none.
-        message: The text of the exception.
-        trace: The lines of the student's own code on the way to the exception.
-        fault: The reason why the function was not run, was stopped, or did not reach this case.
-        printed: The beginning of what the function printed.
-    """
-
-    value: Any = None
-    gradients: dict[str, Any] = field(default_factory=dict)
-    has_gradient: bool = False
-    changed_arguments: dict[str, Any] = field(default_factory=dict)
-    observed: dict[str, Any] | None = None
-    error: str = ""
-    message: str = ""
-    trace: str = ""
-    fault: Fault = Fault.NONE
-    printed: str = ""
-
-
 def tensors_in(tree: Any) -> list[Tensor]:
     """Return the tensors in nested lists, tuples and dictionaries, in order."""
     if isinstance(tree, Tensor):
@@ -73,19 +42,33 @@ def tensors_in(tree: Any) -> list[Tensor]:
     return []
 
 
+@dataclass
+class _Budget:
+    """The size that the parts of a result that are still to be read may have together.
+
+    Attributes:
+        nodes: Number of parts.
+        tensor_bytes: Bytes of all tensors.
+        text_length: Characters of all texts.
+    """
+
+    nodes: int
+    tensor_bytes: int
+    text_length: int
+
+
 def as_plain_data(tree: Any) -> Any:
     """Return a result as plain data that shares no memory with the original.
 
     Raises:
         TooLarge: If the result exceeds one of the limits of this module.
     """
-    budget = {"nodes": MAX_NODES, "bytes": MAX_TENSOR_BYTES, "texts": MAX_TOTAL_TEXT_LENGTH}
-    return _plain(tree, budget, 0)
+    return _plain(tree, _Budget(MAX_NODES, MAX_TENSOR_BYTES, MAX_TOTAL_TEXT_LENGTH), 0)
 
 
-def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
-    budget["nodes"] -= 1
-    if depth > MAX_DEPTH or budget["nodes"] < 0:
+def _plain(tree: Any, budget: _Budget, depth: int) -> Any:
+    budget.nodes -= 1
+    if depth > MAX_DEPTH or budget.nodes < 0:
         raise TooLarge(f"the result is nested deeper than {MAX_DEPTH} or has more than {MAX_NODES} parts")
     if isinstance(tree, Tensor):
         return _plain_tensor(tree, budget)
@@ -111,20 +94,20 @@ def _plain(tree: Any, budget: dict[str, int], depth: int) -> Any:
     return OtherObject(type(tree).__name__)
 
 
-def _charge_text(text: str, budget: dict[str, int]) -> str:
+def _charge_text(text: str, budget: _Budget) -> str:
     """Return the text, and subtract its length from the budget."""
-    budget["texts"] -= len(text)
-    if budget["texts"] < 0:
+    budget.text_length -= len(text)
+    if budget.text_length < 0:
         raise TooLarge(f"the texts of the result have more than {MAX_TOTAL_TEXT_LENGTH} characters")
     return text
 
 
-def _plain_tensor(tensor: Tensor, budget: dict[str, int]) -> Tensor | OtherObject:
+def _plain_tensor(tensor: Tensor, budget: _Budget) -> Tensor | OtherObject:
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         return OtherObject(f"{type(tensor).__name__} ({tensor.layout})")
     if tensor.is_complex() or tensor.device.type == "meta":
         return OtherObject(f"tensor of {tensor.dtype} on the device {str(tensor.device)!r}")
-    budget["bytes"] -= tensor.numel() * tensor.element_size()
-    if budget["bytes"] < 0:
+    budget.tensor_bytes -= tensor.numel() * tensor.element_size()
+    if budget.tensor_bytes < 0:
         raise TooLarge(f"the tensors of the result have more than {MAX_TENSOR_BYTES} bytes")
     return tensor.detach().cpu().clone().contiguous()

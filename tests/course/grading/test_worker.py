@@ -1,16 +1,17 @@
 """The cells of a submission run in one namespace, in which the student's functions count."""
 
-from grpo_lab.course.grading.runner import Channel, run_cells
+from grpo_lab.course.grading.submission import Cell
+from grpo_lab.course.grading.worker import Channel, run_cells
 
 
 class NoChannel(Channel):
     def __init__(self): ...
 
-    def send(self, message, content=b""): ...
+    def send(self, message): ...
 
 
 def names_of(*sources):
-    return run_cells([{"number": n, "source": source} for n, source in enumerate(sources)], NoChannel())
+    return run_cells([Cell(n, source) for n, source in enumerate(sources)], NoChannel())
 
 
 def test_importing_a_written_function_keeps_the_students_version():

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from grpo_lab.course.checking import outcome_data
+from grpo_lab.course.checking import plain_data
 from grpo_lab.course.checking.compare import equal_data
-from grpo_lab.course.checking.outcome_data import OtherObject, TooLarge, as_plain_data
+from grpo_lab.course.checking.plain_data import OtherObject, TooLarge, as_plain_data
 
 
 @dataclass
@@ -19,11 +19,11 @@ class Pair:
 def test_results_that_are_too_large_are_refused_and_long_keys_are_cut(monkeypatch):
     deep: list = []
     deep.append(deep)
-    for endless in (deep, [0] * 20_000, ["x" * outcome_data.MAX_TEXT_LENGTH] * 100):
+    for endless in (deep, [0] * 20_000, ["x" * plain_data.MAX_TEXT_LENGTH] * 100):
         with pytest.raises(TooLarge):
             as_plain_data(endless)
-    assert list(as_plain_data({"K" * 100_000: 1})) == ["K" * outcome_data.MAX_KEY_LENGTH]
-    monkeypatch.setattr(outcome_data, "MAX_TENSOR_BYTES", 100)
+    assert list(as_plain_data({"K" * 100_000: 1})) == ["K" * plain_data.MAX_KEY_LENGTH]
+    monkeypatch.setattr(plain_data, "MAX_TENSOR_BYTES", 100)
     with pytest.raises(TooLarge):
         as_plain_data(torch.zeros(100))
 

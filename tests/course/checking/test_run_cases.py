@@ -3,7 +3,7 @@
 import torch
 
 from grpo_lab.course.checking.compare import equal_outcomes
-from grpo_lab.course.checking.outcome import outcome_of
+from grpo_lab.course.checking.run_cases import outcome_of
 from tests.course.small_exercise import MEAN
 
 

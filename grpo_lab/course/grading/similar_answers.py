@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from grpo_lab.base.cell_code import Function, functions_of_cell
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.grade import ClassGrades
+from grpo_lab.course.grading.class_grades import ClassGrades
+from grpo_lab.course.grading.submission import Cell
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 MIN_NODES = 25  # an answer whose syntax tree has no more nodes is not compared: short answers are equal by chance
@@ -38,25 +39,51 @@ MIN_PASTED_SHARE = 0.95  # the share of words in common from which an answer is 
 PUBLISHED_ANSWERS = Path(__file__).parents[3] / "tests" / "course" / "right_answers"
 
 
-def similar_answers(grading: ClassGrades) -> list[tuple[str, str, list[str]]] | None:
+class Answer(NamedTuple):
+    """The statements of a function below its docstring and the given checks, in the forms that are compared.
+
+    In all of them, a number is replaced by its hash, since it may be long, and a text by "".
+
+    Attributes:
+        shape: The syntax tree as text, in which names are replaced by numbers.
+        words: The names, keywords and constants, in order.
+        num_nodes: Number of nodes of the syntax tree.
+        text: The code.
+    """
+
+    shape: str
+    words: list[str]
+    num_nodes: int
+    text: str
+
+
+class SimilarPair(NamedTuple):
+    """Two students, and the names of the exercises in which their answers are alike."""
+
+    first: str
+    second: str
+    exercises: list[str]
+
+
+def similar_answers(grades: ClassGrades) -> list[SimilarPair] | None:
     """Return pairs of students with the exercises in which their answers are alike; None without copydetect.
 
     Passages that the library or a published key has, or more than a quarter of the class, do not count.
     """
     if find_spec("copydetect") is None:
         return None
-    submissions = [graded.submission for graded in grading.handed_in]
+    submissions = [graded.submission for graded in grades.handed_in]
     answers = {
-        submission.student: _answers_of_student(submission.cells, grading.exercises) for submission in submissions
+        submission.student: _answers_of_student(submission.cells, grades.exercises) for submission in submissions
     }
-    pairs: dict[tuple[str, str], list[str]] = {}
-    for name, exercise in grading.exercises.items():
+    pairs: dict[tuple[str, str], list[str]] = {}  # the names of exercises by pair of students
+    for name, exercise in grades.exercises.items():
         texts = {student: answers_of[name].text for student, answers_of in answers.items() if name in answers_of}
         published = [answer.text for answer in (library_answer(exercise), *published_answers(exercise))]
         for pair in similar_pairs(texts, published, len(answers)):
             pairs.setdefault(pair, []).append(name)
-    as_list = [(*pair, names) for pair, names in pairs.items()]
-    return sorted(as_list, key=lambda pair: (-len(pair[2]), pair))
+    similar = [SimilarPair(*pair, names) for pair, names in pairs.items()]
+    return sorted(similar, key=lambda pair: (-len(pair.exercises), pair))
 
 
 def similar_pairs(texts: dict[str, str], published: list[str], class_size: int) -> list[tuple[str, str]]:
@@ -100,7 +127,7 @@ def _share_in_common(first, second) -> float:
     return min(compare_files(first, second)[1])
 
 
-def pasted_answers(grading: ClassGrades) -> dict[str, list[str]]:
+def pasted_answers(grades: ClassGrades) -> dict[str, list[str]]:
     """Return the exercises, by student, for which the answer is nearly the library's source or a published key.
 
     A long answer is also recognised with other names. Exercises with a formula of the class are left out; they are
@@ -110,10 +137,11 @@ def pasted_answers(grading: ClassGrades) -> dict[str, list[str]]:
     def is_published(exercise: Exercise, answer: Answer) -> bool:
         return any(_is_pasted(answer, source) for source in (library_answer(exercise), *published_answers(exercise)))
 
-    return _matching_exercises(grading, is_published, of_variants=False)
+    lesson_exercises = {name: exercise for name, exercise in grades.exercises.items() if not exercise.is_variant}
+    return _matching_exercises(grades, lesson_exercises, is_published)
 
 
-def answers_as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
+def answers_as_in_key(grades: ClassGrades) -> dict[str, list[str]]:
     """Return the exercises with a formula of the class, by student, for which the answer is the key word for word.
 
     The key differs from the lesson's function in one line. So an answer that is only nearly the key may be the lesson's
@@ -123,35 +151,32 @@ def answers_as_in_key(grading: ClassGrades) -> dict[str, list[str]]:
     def is_key(exercise: Exercise, answer: Answer) -> bool:
         return answer.words == library_answer(exercise).words
 
-    return _matching_exercises(grading, is_key, of_variants=True)
+    return _matching_exercises(grades, grades.variants, is_key)
 
 
 def _matching_exercises(
-    grading: ClassGrades, matches: Callable[[Exercise, "Answer"], bool], of_variants: bool
+    grades: ClassGrades, exercises: dict[str, Exercise], matches: Callable[[Exercise, Answer], bool]
 ) -> dict[str, list[str]]:
-    """Return the exercises, by student, for which the answer matches.
+    """Return the names of those of these exercises, by student, for which the answer matches.
 
-    Args:
-        matches: A function that decides it for an exercise and an answer.
-        of_variants: Whether to take the exercises with a formula of the class, or those with the lesson's formula.
+    matches: A function that decides it for an exercise and an answer.
     """
-    exercises = {name: exercise for name, exercise in grading.exercises.items() if exercise.is_variant == of_variants}
     exercises_of_student = {}
-    for graded in grading.handed_in:
+    for graded in grades.handed_in:
         answers = _answers_of_student(graded.submission.cells, exercises)
         if names := [name for name in exercises if name in answers and matches(exercises[name], answers[name])]:
             exercises_of_student[graded.submission.student] = names
     return exercises_of_student
 
 
-def _is_pasted(answer: "Answer", source: "Answer") -> bool:
+def _is_pasted(answer: Answer, source: Answer) -> bool:
     if answer.num_nodes > LONG_ANSWER_NODES and answer.shape == source.shape:
         return True
     matcher = SequenceMatcher(None, answer.words, source.words, autojunk=False)
     return matcher.real_quick_ratio() >= MIN_PASTED_SHARE and matcher.ratio() >= MIN_PASTED_SHARE
 
 
-def _answers_of_student(cells, exercises: dict[str, Exercise]) -> dict[str, "Answer"]:
+def _answers_of_student(cells: list[Cell], exercises: dict[str, Exercise]) -> dict[str, Answer]:
     """Return a student's answers by exercise, without short ones.
 
     Repair exercises are left out, because nearly all of an answer was in the stub.
@@ -161,24 +186,6 @@ def _answers_of_student(cells, exercises: dict[str, Exercise]) -> dict[str, "Ans
     for cell in cells:
         answers |= answers_in(cell.source, compared)
     return {name: answer for name, answer in answers.items() if answer.num_nodes > MIN_NODES}
-
-
-class Answer(NamedTuple):
-    """The statements of a function below its docstring and the given checks, in the forms that are compared.
-
-    In all of them, a number is replaced by its hash, since it may be long, and a text by "".
-
-    Attributes:
-        shape: The syntax tree as text, in which names are replaced by numbers.
-        words: The names, keywords and constants, in order.
-        num_nodes: Number of nodes of the syntax tree.
-        text: The code.
-    """
-
-    shape: str
-    words: list[str]
-    num_nodes: int
-    text: str
 
 
 def answers_in(source: str, exercises: Container[str]) -> dict[str, Answer]:

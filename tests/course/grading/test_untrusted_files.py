@@ -3,8 +3,8 @@
 import io
 import zipfile
 
-from grpo_lab.course.grading import untrusted
-from grpo_lab.course.grading.untrusted import MAX_DEPTH
+from grpo_lab.course.grading import untrusted_files
+from grpo_lab.course.grading.untrusted_files import MAX_DEPTH
 from tests.course.platform_downloads import has_answer, notebook, submissions_in, write_files, zipped
 from tests.course.submission_notebooks import file_name
 
@@ -27,7 +27,7 @@ def test_archives_are_read_like_folders(tmp_path):
 
 
 def test_submissions_with_too_deep_or_too_many_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(untrusted, "MAX_FILES", 50)
+    monkeypatch.setattr(untrusted_files, "MAX_FILES", 50)
     write_files(tmp_path, {f"deep/{'d/' * MAX_DEPTH}01.ipynb": notebook(), "many/01.ipynb": notebook()})
     write_files(tmp_path, {f"many/{index:02d}.txt": b"" for index in range(60)})
     people = submissions_in(tmp_path)

@@ -12,6 +12,7 @@ trial finds a difference.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -21,42 +22,43 @@ from torch.utils.checkpoint import checkpoint
 from grpo_lab.rollout.forward.modes import evaluation_mode
 
 TRIAL_TOKENS = 5
-_has_head_only: dict[tuple, bool] = {}  # results of the trial: (class of the model, configuration) to True or False
+_results_of_trials: dict[tuple, bool] = {}  # keys: (class of the model, configuration)
 
 
-def has_head_only(model) -> bool:
+def has_separable_head(model) -> bool:
     """Return True if the model's logits at a token depend only on the last hidden state of its layers at this token.
 
     If they do not, the first call warns: the logits of all tokens will be in memory at once.
     """
     kind = (type(model), model.config.to_json_string())
-    if kind not in _has_head_only:
-        _has_head_only[kind] = _try_out(model)
-        if not _has_head_only[kind]:
+    if kind not in _results_of_trials:
+        _results_of_trials[kind] = _try_head(model)
+        if not _results_of_trials[kind]:
             problem = f"{type(model).__name__} makes the logits of all tokens at once; its head cannot run alone"
             warnings.warn(problem, stacklevel=2)
-    return _has_head_only[kind]
+    return _results_of_trials[kind]
 
 
 @torch.no_grad()
-def _try_out(model) -> bool:
+def _try_head(model) -> bool:
+    """Return True if hidden states in reverse order give the model's logits in reverse order by its head alone."""
     if model.base_model is model:
         return False
     ids = torch.arange(TRIAL_TOKENS, device=model.device)[None] % model.get_input_embeddings().weight.shape[0]
     with evaluation_mode(model):
         expected = model(ids, use_cache=False).logits
         output = model.base_model(ids, use_cache=False)
-        reversed_logits = HeadOnly(model, output).logits(output[0].flip(1))
+        reversed_logits = ModelHead(model, output).logits(output[0].flip(1))
     if reversed_logits.shape != expected.shape:
         return False
     return torch.allclose(reversed_logits.flip(1), expected, rtol=1e-4, atol=1e-4)
 
 
-class HeadOnly:
+class ModelHead:
     """The part of a model after its layers, which turns hidden states into logits.
 
     Args:
-        model: A model for which `has_head_only` is True.
+        model: A model for which `has_separable_head` is True.
         output: Any output of `model.base_model`, the layers; its hidden states are replaced at each call.
     """
 
@@ -73,7 +75,7 @@ class HeadOnly:
 
     def in_chunks(
         self, function: Callable, hidden: Float[Tensor, "N D"], ids: Int[Tensor, " N"], chunk: int
-    ) -> tuple[Float[Tensor, " N"] | None, ...]:
+    ) -> tuple[Any, ...]:
         """Apply `function(logits, ids)` to one chunk of tokens at a time.
 
         The backward pass computes the logits of each chunk again.
@@ -86,7 +88,7 @@ class HeadOnly:
             chunk: Number of tokens of a chunk.
 
         Returns:
-            The tuple of `function` for all tokens; tensors have the shape (N,).
+            The tuple of `function` for all tokens; tensors have the shape (1, N).
         """
 
         def apply_to_chunk(hidden, ids):
@@ -95,7 +97,7 @@ class HeadOnly:
         chunks = zip(hidden.split(chunk), ids.split(chunk), strict=True)
         results = [checkpoint(apply_to_chunk, *pair, use_reentrant=False, preserve_rng_state=False) for pair in chunks]
         values_of_chunks = zip(*results, strict=True)
-        return tuple(None if values[0] is None else torch.cat(values, dim=1)[0] for values in values_of_chunks)
+        return tuple(None if values[0] is None else torch.cat(values, dim=1) for values in values_of_chunks)
 
 
 @contextmanager

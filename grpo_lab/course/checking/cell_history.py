@@ -70,6 +70,19 @@ class Mismatch:
     failed_count: int | None = None
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The run of a cell that defined a function.
+
+    Attributes:
+        count: The number of the run; None while the cell runs.
+        failed_count: The number of a later run that failed to define the function's name; None if there is none.
+    """
+
+    count: int | None
+    failed_count: int | None
+
+
 class CellHistory:
     """A record of the runs of cells, by the names of the functions that the cells define.
 
@@ -106,26 +119,22 @@ class CellHistory:
         mismatches = map(self._mismatch, self._reachable(function))
         return next((mismatch for mismatch in mismatches if mismatch), None)
 
-    def origin(self, function: Any) -> tuple[int | None, int | None] | None:
-        """Return the numbers of the run that defined the function and of a later run that failed to define its name.
-
-        The first number is None while the cell runs; the second is None if no later run failed. For a function that no
-        cell defined, the result is None.
-        """
+    def origin(self, function: Any) -> Origin | None:
+        """Return the run that defined the function; None for a function that no cell defined."""
         definition = self._definition(function)
         if definition is None:
             return None
         name, run = definition
         last_run = self.last_runs.get(name, run)
-        return run.count, last_run.count if last_run.has_failed and last_run is not run else None
+        return Origin(run.count, last_run.count if last_run.has_failed and last_run is not run else None)
 
-    def current(self, name: str) -> Any:
+    def object_named(self, name: str) -> Any:
         """Return the object in memory that has this name; None if there is none, and outside IPython."""
         return self._shell.user_ns.get(name) if self._shell is not None else None
 
     def text(self, name: str) -> str | None:
         """Return the normalised text of the function in memory that has this name; None if it cannot be read."""
-        function = self.current(name)
+        function = self.object_named(name)
         definition = self._definition(function)
         if definition is None:
             return _text_of(function)

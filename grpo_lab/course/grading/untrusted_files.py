@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
 
@@ -68,26 +69,33 @@ def walk(entry: Path) -> Iterator[File]:
                 entries = sorted((path / name for name in os.listdir(path)), key=lambda p: p.name, reverse=True)
                 pending += [(child, (*parts, child.name)) for child in entries]
             elif stat.S_ISREG(status.st_mode) and path.suffix.lower() == ".zip":
-                yield from files_in_archive((path,), parts)
+                yield from files_in_archive(Archive(path), parts)
             else:
                 yield File(parts, partial(_file_content, path), _reason_unreadable(status))
         except OSError as error:
             yield File(parts, problem=f"it cannot be looked into ({error.strerror})")
 
 
-def files_in_archive(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
+class Archive(NamedTuple):
+    """A zip archive, which may lie in another one, as in a platform's download of a class.
+
+    Attributes:
+        path: The path of the archive, or of the one that it lies in.
+        inner: The entry of the archive in the one that it lies in; None if it lies in none.
+    """
+
+    path: Path
+    inner: zipfile.ZipInfo | None = None
+
+
+def files_in_archive(archive: Archive, parts: tuple[str, ...]) -> Iterator[File]:
     """Yield the files of a zip archive. The name of the archive, without its ending, counts as a folder.
 
-    Args:
-        location: The path of the archive. If it lies in another archive, as in a platform's download of a class, the
-            path of the outer one and the `ZipInfo` of the inner one.
-        parts: The names on the way to the archive, and its own name.
+    parts: The names on the way to the archive, and its own name.
     """
     try:
-        if len(location) > 2:
-            raise InputError("an archive in an archive in an archive is not looked into")
-        with zipfile.ZipFile(_archive_source(*location)) as archive:
-            members = archive.infolist()
+        with zipfile.ZipFile(_zip_source(archive)) as zip_file:
+            members = zip_file.infolist()
     except Exception as error:  # the format has many ways to be broken
         problem = str(error) if isinstance(error, InputError) else "it cannot be read as a zip archive"
         yield File(parts, problem=problem)
@@ -97,34 +105,37 @@ def files_in_archive(location: tuple, parts: tuple[str, ...]) -> Iterator[File]:
         names = tuple(name for name in member.filename.replace("\\", "/").split("/") if name not in ("", ".", ".."))
         if not names or member.is_dir() or any(is_ignored(name) for name in names):
             continue
-        if names[-1].lower().endswith(".zip"):
-            yield from files_in_archive((*location, member), (*parts, *names))
+        if not names[-1].lower().endswith(".zip"):
+            yield File((*parts, *names), partial(_member_content, archive, member, MAX_NOTEBOOK_BYTES))
+        elif archive.inner is None:
+            yield from files_in_archive(Archive(archive.path, member), (*parts, *names))
         else:
-            yield File((*parts, *names), partial(_member_content, MAX_NOTEBOOK_BYTES, member, *location))
+            yield File((*parts, *names), problem="an archive in an archive in an archive is not looked into")
     if len(members) > MAX_MEMBERS:
         yield File((*parts, "…"), problem=f"there are more than {MAX_MEMBERS:,} files; the rest was not looked at")
 
 
 @lru_cache(maxsize=1)  # the files of an inner archive are read one after the other, so it is read once
-def _archive_source(path: Path, *member: zipfile.ZipInfo) -> Path | io.BytesIO:
+def _zip_source(archive: Archive) -> Path | io.BytesIO:
     """Return an archive in a form that `ZipFile` takes: its path, or the content of an inner archive."""
-    return io.BytesIO(_member_content(MAX_ARCHIVE_BYTES, *member, path)) if member else path
+    if archive.inner is None:
+        return archive.path
+    return io.BytesIO(_member_content(Archive(archive.path), archive.inner, MAX_ARCHIVE_BYTES))
 
 
-def _member_content(max_bytes: int, member: zipfile.ZipInfo, *location) -> bytes:
+def _member_content(archive: Archive, member: zipfile.ZipInfo, max_bytes: int) -> bytes:
     """Read a file of an archive.
 
     This is called for one file at a time, because the archives of a class may be larger than the memory.
 
     Args:
+        member: The entry of the file in the archive.
         max_bytes: The size above which the file is refused.
-        member: The entry of the file in its archive.
-        location: The location of the archive, as in `files_in_archive`.
     """
     if member.file_size > max_bytes:
         raise InputError(_too_large(member.file_size, max_bytes))
     try:
-        with zipfile.ZipFile(_archive_source(*location)) as archive, archive.open(member) as file:
+        with zipfile.ZipFile(_zip_source(archive)) as zip_file, zip_file.open(member) as file:
             content = file.read(max_bytes + 1)
     except Exception as error:  # zlib raises errors of its own, and a missing password is a RuntimeError
         raise InputError(f"it cannot be read from its archive ({type(error).__name__})") from None

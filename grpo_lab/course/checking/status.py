@@ -1,10 +1,10 @@
-"""The words that verdicts consist of. They are stored as text in the file of grades, and shown by other words."""
+"""The status of an answer, and the reasons why an answer is not judged by its numbers."""
 
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How far an answer is."""
+    """How far an answer is. The values are stored in the file of grades."""
 
     RIGHT = "right"
     PARTLY = "partly"  # the values are right, and something else is not
@@ -14,7 +14,7 @@ class Status(StrEnum):
 
 
 class Fault(StrEnum):
-    """The reason why an answer is not judged by its numbers."""
+    """The reason why an answer is not judged by its numbers. The values are stored in the file of grades."""
 
     NONE = ""
     # The function was not run, or was stopped.
@@ -33,12 +33,3 @@ class Fault(StrEnum):
     LIBRARY = "library"  # the library's own function, or a call of it
     STALE = "stale"  # the function in memory is not the one on the page
     STOPPED = "stopped"  # in a grading: there are no outcomes to judge
-
-
-class PartKind(StrEnum):
-    """The content of a part of a verdict."""
-
-    SENTENCES = "say"
-    VALUES = "values"  # lines in fixed width under a title
-    EXPECTED = "expected"  # the same with expected values, which a student's page of a grading leaves out
-    EQUATION = "equation"

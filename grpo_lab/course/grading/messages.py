@@ -1,0 +1,190 @@
+"""The messages between the grading and a worker, the process in the sandbox that runs one notebook.
+
+    grading -> worker    a `Request`; after each exercise that was tried, `LibrarySources`
+    worker -> grading    a `StepStarted` before each step; then `FailedCells` after all cells, and for each exercise
+                         `SeedOutcomes` for each seed, or `NoOutcomes`
+
+A message is a line of JSON. Outcomes are bytes that follow their line. The student's code may forge the messages of a
+worker, so they are read within limits, and nothing in them is executed.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES
+from grpo_lab.course.grading.submission import Cell
+
+MAX_LINE_BYTES = 1_000_000  # longest line from a worker
+MAX_REASON_LENGTH = 1_000  # characters of a reason from a worker; the rest is cut off
+UNDEFINED = "The notebook defines no function of this name."  # the reason of `NoOutcomes` for such an exercise
+
+
+@dataclass(frozen=True)
+class Request:
+    """The first message to a worker: what it runs, and its limits.
+
+    Attributes:
+        cells: The cells to run.
+        exercises: The names of all exercises of the assignment, in order.
+        untried: The names of the exercises to try, in order.
+        seeds: The seeds from which the inputs are drawn.
+        library_sources: The sources of the library's functions for the exercises before the first untried one, by name.
+        case_seconds: The CPU time that each case may take.
+        cpu_seconds: The CPU time that the worker may take.
+        memory_bytes: The memory that the worker may take, besides what it has before the first cell.
+    """
+
+    cells: list[Cell]
+    exercises: list[str]
+    untried: list[str]
+    seeds: list[int]
+    library_sources: dict[str, str]
+    case_seconds: float
+    cpu_seconds: int
+    memory_bytes: int
+
+    def to_line(self) -> bytes:
+        return _line(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "Request":
+        entries = json.loads(line)
+        return cls(**entries | {"cells": [Cell(**cell) for cell in entries["cells"]]})
+
+
+@dataclass(frozen=True)
+class LibrarySources:
+    """The sources of the library's functions for the exercises before the next one, by name."""
+
+    sources: dict[str, str]
+
+    def to_line(self) -> bytes:
+        return _line(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "LibrarySources":
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True)
+class CellStep:
+    """The step of a worker that runs the cell of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class ExerciseStep:
+    """The step of a worker that tries the exercise of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class DoneStep:
+    """The last step of a worker, in which nothing remains to be done."""
+
+
+Step = CellStep | ExerciseStep | DoneStep
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    """The worker begins a step."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class FailedCells:
+    """The reasons why cells failed, by the number of the cell."""
+
+    reasons: dict[int, str]
+
+
+@dataclass(frozen=True)
+class SeedOutcomes:
+    """The outcomes of the current exercise on the inputs of one seed, as `outcome_bytes.to_bytes` writes them."""
+
+    seed: int
+    content: bytes
+
+
+@dataclass(frozen=True)
+class NoOutcomes:
+    """The current exercise has no outcomes, for a reason that is a sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ForgedMessage:
+    """A message that no worker sends by itself."""
+
+
+WorkerMessage = StepStarted | FailedCells | SeedOutcomes | NoOutcomes | ForgedMessage
+
+
+def write_worker_message(stream: BinaryIO, message: WorkerMessage) -> None:
+    content = message.content if isinstance(message, SeedOutcomes) else b""
+    stream.write(_line(_entries(message) | {"bytes": len(content)}) + content)
+    stream.flush()
+
+
+def read_worker_message(stream: BinaryIO) -> WorkerMessage | None:
+    """Read one message of a worker; return None at the end of the stream.
+
+    Raises:
+        ValueError: If the line is not a message.
+        RecursionError: If the JSON is nested too deeply.
+    """
+    line = stream.readline(MAX_LINE_BYTES)
+    if not line:
+        return None
+    entries = json.loads(line)
+    if not isinstance(entries, dict):
+        raise ValueError("a dictionary was expected")
+    size = entries.get("bytes", 0)
+    content = stream.read(size) if type(size) is int and 0 < size <= MAX_CONTENT_BYTES else b""
+    return _message(entries, content)
+
+
+def _entries(message: WorkerMessage) -> dict[str, Any]:
+    match message:
+        case StepStarted(CellStep(number)):
+            return {"cell": number}
+        case StepStarted(ExerciseStep(name)):
+            return {"exercise": name}
+        case StepStarted(DoneStep()):
+            return {"done": ""}
+        case FailedCells(reasons):
+            return {"failed": reasons}
+        case SeedOutcomes(seed):
+            return {"seed": seed}
+        case NoOutcomes(reason):
+            return {"fault": reason}
+    raise TypeError(f"a worker sends no {type(message).__name__}")
+
+
+def _message(entries: dict[str, Any], content: bytes) -> WorkerMessage:
+    """Return the message with these entries; a forged entry of another type is converted, cut off or left out."""
+    match entries:
+        case {"cell": number}:
+            return StepStarted(CellStep(number))
+        case {"exercise": name}:
+            return StepStarted(ExerciseStep(name))
+        case {"done": _}:
+            return StepStarted(DoneStep())
+        case {"failed": dict(reasons)}:
+            numbers = [key for key in reasons if key.isdecimal() and len(key) < 10]
+            return FailedCells({int(number): str(reasons[number])[:MAX_REASON_LENGTH] for number in numbers})
+        case {"fault": reason}:
+            return NoOutcomes(str(reason)[:MAX_REASON_LENGTH])
+        case {"seed": seed}:
+            return SeedOutcomes(seed, content)
+    return ForgedMessage()
+
+
+def _line(entries: dict[str, Any]) -> bytes:
+    return json.dumps(entries).encode() + b"\n"
