@@ -166,14 +166,14 @@ def _load_chat(args: Namespace, problem: _Problem | None) -> "_Chat":
 
 def _check_environment(environment, args: Namespace, row: dict | None) -> None:
     """Raise InputError if the chat template has no tools, or if the environment cannot begin with the row."""
-    from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
+    from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
 
     if row is None or args.prompt:
         messages = [{"role": "user", "content": args.prompt or "?"}]
     else:
         messages = row["prompt"]
     prompt = as_text(messages) if args.chat_template == "none" else messages
-    model_config, tokenizer = open_config_and_tokenizer(args.model)
+    model_config, tokenizer = load_config_and_tokenizer(args.model)
     rows = [(row or {}) | {"prompt": prompt}]
     environment.check(ModelWithoutWeights(model_config), tokenizer, rows, args.max_new_tokens, _row_name(row))
 

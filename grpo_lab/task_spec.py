@@ -97,9 +97,9 @@ class TaskSpec:
             check_reward_columns(list(self.reward_names), rows)
         else:
             # All splits are checked, so that a fault in the held-out problems is reported before the training.
-            for name, rows_of_split in user_data.rows_by_split.items():
-                if rows_of_split:
-                    check_reward_columns(list(self.reward_names), rows_of_split, user_data.locations_by_split[name])
+            for name in SPLITS:
+                if rows_of_split := user_data.rows(name):
+                    check_reward_columns(list(self.reward_names), rows_of_split, user_data.locations(name))
         rows = self.with_system(rows)
         if not self.has_plain_prompts:
             return rows
@@ -122,7 +122,7 @@ class TaskSpec:
             prompt_line = f"system prompt: {system_text}"
         lines = [f"task {self.task.name}: reward = {rewards}; {prompt_line}"]
         if user_data := self.task.user_data:
-            train, test = (len(user_data.rows_by_split[split]) for split in SPLITS)
+            train, test = (len(user_data.rows(split)) for split in SPLITS)
             lines += [f"problems to train on: {train:,}, held out: {test:,}", *user_data.notes]
         knows_only_sums = self.for_tiny_model and self.task.tiny_completion_length is None
         if knows_only_sums and (unknown := sum(not _is_sum(row) for row in rows)):

@@ -181,7 +181,7 @@ def test_agents_page_wraps_a_game_of_another_package(workdir, policy, monkeypatc
     agent = ToolEnvironment(environment_factory=importlib.import_module("my_textarena").Mastermind)
     rows = [{"prompt": [{"role": "user", "content": "Play."}], "seed": 1}]
     agent.sample(*policy, rows, SamplingParams(1, 50))
-    secret = " ".join(map(str, agent._threads[0].environment.game.state.game_state["secret_code"]))
+    secret = " ".join(map(str, agent._threads[0].environment_object.game.state.game_state["secret_code"]))
     wrong = " ".join(reversed(secret.split()))
     games = [[wrong, secret, secret], ["1 1 1 1"] * 2, [wrong]]
     sample_scripts(

@@ -111,7 +111,17 @@ def test_the_parts_of_the_course_import_one_way():
 
 
 # In reading order, too.
-ROLLOUT = ("inputs", "rollout", "model_config", "forward", "prompting", "decoding", "sample", "environments")
+ROLLOUT = (
+    "inputs",
+    "rollout",
+    "model_config",
+    "forward",
+    "completion_texts",
+    "prompting",
+    "decoding",
+    "sample",
+    "environments",
+)
 # Here the last file is read first: the loop calls all others.
 TRAINER = (
     "optim",

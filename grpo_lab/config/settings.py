@@ -336,7 +336,7 @@ class GRPOConfig(LossSettings, RunSettings):
         return keywords | {name: getattr(self, name) for name in LOSSES[self.loss_type].reads}
 
     def sampling_params(self) -> SamplingParams:
-        """Return the settings of the sampler, which an environment and `sample_rows` take."""
+        """Return the settings of the sampler, which an environment and `sample_rollout` take."""
         return SamplingParams(
             self.num_generations,
             self.max_completion_length,

@@ -124,7 +124,7 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
         max_completion_length: Maximum number of tokens of a completion.
     """
     from grpo_lab.models import load_policy, one_thread_if_tiny
-    from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
+    from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
     from grpo_lab.rollout.prompting.prompts import end_token_ids
     from grpo_lab.rollout.prompting.quirks import find_prompt_quirks
     from grpo_lab.trainer.run.checks import check_reward_arguments
@@ -132,7 +132,7 @@ def _load_checked(model: str, task_spec: TaskSpec, rows: Rows, environment, max_
     has_instances = environment is not None and environment.has_instances
     check_reward_arguments(task_spec.reward_funcs, rows[0], has_instances)
     if environment is not None:
-        model_config, tokenizer = open_config_and_tokenizer(model)
+        model_config, tokenizer = load_config_and_tokenizer(model)
         environment.check(ModelWithoutWeights(model_config), tokenizer, rows, max_completion_length, "task")
     policy, tokenizer = load_policy(model)
     one_thread_if_tiny(policy)

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = vars(_parser().parse_args(arguments))
     model, task, budget, precision = (options.pop(name) for name in ("model", "task", "budget", "precision"))
     check_positive("budget", budget)
-    folder = None if model in SHAPES else base_model_folder(model, "cuda")[0]
+    folder = None if model in SHAPES else base_model_folder(model, "cuda")
     model_config = shape_config(model) if folder is None else load_component(AutoConfig, folder)
     num_parameters = shape_of(model_config).parameters
     has_tiny_model = is_tiny(num_parameters)

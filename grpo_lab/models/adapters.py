@@ -127,7 +127,7 @@ def load_adapter_weights(folder: Path, model) -> None:
     set_peft_model_state_dict(model, saved)
 
 
-def base_of(adapter: Path) -> str:
+def base_model_name(adapter: Path) -> str:
     """Return the name of the base model of the adapter in a folder.
 
     Raises:

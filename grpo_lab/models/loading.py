@@ -74,10 +74,10 @@ def load_policy(
     chosen_device = pick_device(device)
     if precision is not None:
         check_choice("precision", precision, PRECISIONS)
-    folder, reason, adapter = model_and_adapter_folders(name, chosen_device.type)
+    folder, adapter, reason = model_and_adapter_folders(name, chosen_device.type)
     # The configuration is checked first: the tokenizer reads it as well, and would be reported as damaged in its place.
     load_component(AutoConfig, folder)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_padding_tokenizer(folder)
     chosen_precision = pick_precision(chosen_device, _parameters_in(folder), precision)
     model = _load_model(folder, chosen_precision.weights, chosen_device)
     # An adapter records the hub id, which is valid on every machine, or the folder as the name of its base model.
@@ -117,7 +117,7 @@ def load_component(auto_class: Any, folder: Path, **settings: Any) -> Any:
     if pointer := next((file for file in sorted(folder.glob("*")) if _is_lfs_pointer(file)), None):
         problem = f"whose {pointer.name} is a pointer of Git LFS"
         raise _unusable_folder(folder, problem, "`git lfs pull` fetches the file itself")
-    if method := quantisation(folder):
+    if method := quantisation_method(folder):
         remedy = "take the model that it was made from, since quantised weights cannot be trained"
         raise _unusable_folder(folder, f"whose weights are quantised ({method})", remedy)
     try:
@@ -134,9 +134,9 @@ def load_component(auto_class: Any, folder: Path, **settings: Any) -> Any:
         raise _unusable_folder(folder, f"which holds no model that transformers can load by itself {detail}") from error
 
 
-def quantisation(folder: Path) -> str | None:
+def quantisation_method(folder: Path) -> str | None:
     """Return the method by which the weights in a folder are quantised, such as "gptq"; None if they are not."""
-    entry = _quantisation_in(_settings_in(folder / "config.json"))
+    entry = _quantisation_entry(_settings_in(folder / "config.json"))
     other_files = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
     entry = entry or next(filter(None, (_settings_in(folder / name) for name in other_files)), None)
     if entry:
@@ -174,13 +174,13 @@ def _dtypes_in(file: Path) -> set[str]:
     return set()
 
 
-def _quantisation_in(config: Any) -> Any:
+def _quantisation_entry(config: Any) -> Any:
     """Return the entry on quantisation in a configuration, or in the configuration of a part that it contains."""
     if not isinstance(config, dict):
         return None
     names = ("quantization_config", "compression_config", "quantization")  # MLX writes the last one
     top_level_entry = next(filter(None, map(config.get, names)), None)
-    return top_level_entry or next(filter(None, map(_quantisation_in, config.values())), None)
+    return top_level_entry or next(filter(None, map(_quantisation_entry, config.values())), None)
 
 
 def _parameters_in(folder: Path) -> int:
@@ -255,17 +255,17 @@ def without_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Open the tokenizer in a folder, with padding on the left; one without an end token is refused."""
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in a folder, with padding on the left; one without an end token is refused."""
     tokenizer = load_component(AutoTokenizer, folder, padding_side="left")
     if tokenizer.eos_token_id is None:
         raise _unusable_folder(folder, "whose tokenizer has no end token (eos_token)", "no completion could end")
     return tokenizer
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in a folder as `open_tokenizer` does; without a padding token, it pads with its end token."""
-    tokenizer = open_tokenizer(folder)
+def load_padding_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in a folder as `load_tokenizer` does; without a padding token, it pads with its end token."""
+    tokenizer = load_tokenizer(folder)
     if tokenizer.pad_token_id is None:
         # Harmless, because completions are masked by the position of their end token and never by its id.
         tokenizer.pad_token = tokenizer.eos_token

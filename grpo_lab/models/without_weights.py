@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from grpo_lab.models.folders import base_model_folder
-from grpo_lab.models.loading import load_component, open_tokenizer
+from grpo_lab.models.loading import load_component, load_tokenizer
 
 
 class ModelWithoutWeights(NamedTuple):
@@ -14,14 +14,14 @@ class ModelWithoutWeights(NamedTuple):
     config: Any
 
 
-def open_config_and_tokenizer(
+def load_config_and_tokenizer(
     name: str, device_type: str | None = None
 ) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
-    """Open the configuration and the tokenizer of a model.
+    """Load the configuration and the tokenizer of a model.
 
     Args:
         name: Name or folder of the model, as `load_policy` takes it.
         device_type: "cpu" or "cuda", for which "auto" chooses a model; None takes the device of this machine.
     """
-    folder, _ = base_model_folder(name, device_type)
-    return load_component(AutoConfig, folder), open_tokenizer(folder)
+    folder = base_model_folder(name, device_type)
+    return load_component(AutoConfig, folder), load_tokenizer(folder)

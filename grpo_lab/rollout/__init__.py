@@ -1,8 +1,8 @@
 """Sampling completions, and computing their log-probabilities again; the two must agree.
 
-`sample.py` goes from prompts to a `Rollout`. In the folders: `prompting/` turns prompts into token ids, `decoding/`
-draws tokens, `forward/` computes log-probabilities, and `environments/` samples episodes in which an environment or
-tools reply.
+`sample.py` goes from prompts to a `Rollout`, and `completion_texts.py` decodes its completions for the rewards. In the
+folders: `prompting/` turns prompts into token ids, `decoding/` draws tokens, `forward/` computes log-probabilities, and
+`environments/` samples episodes in which an environment or tools reply.
 
 `# [name]` at the end of a line is an address used by the exercises and mutation tests (formulas/lines.py).
 """

@@ -16,6 +16,10 @@ class EncodedPrompts(NamedTuple):
     def to(self, device: torch.device | str) -> "EncodedPrompts":
         return EncodedPrompts(self.ids.to(device), self.mask.to(device))
 
+    def unpadded_ids(self) -> list[list[int]]:
+        """Return the token ids of each prompt, without padding."""
+        return [ids[is_token].tolist() for ids, is_token in zip(self.ids, self.mask, strict=True)]
+
 
 class LogprobInputs(NamedTuple):
     """B completions with the P prompts that they answer, in the order of the arguments of `compute_logprobs`."""

@@ -41,7 +41,7 @@ class Rollout:
     logp: Float[Tensor, "B T"]  # log-probabilities recorded while sampling; 0 where `policy_mask` is False
     entropy: Float[Tensor, "B T"]  # entropies recorded while sampling; 0 where `policy_mask` is False
     truncated: Bool[Tensor, " B"]  # True for a row that a limit of tokens or of turns cut off
-    texts: list[str]  # the completions as the rewards see them (`text_for_rewards`)
+    texts: list[str]  # the completions as the rewards see them (`CompletionTexts`)
     policy_mask: Bool[Tensor, "B T"]  # True at tokens of the policy; `mask` is True at the environment's tokens, too
     turn_of_token: Int[Tensor, "B T"]  # index of the turn that a token belongs or replies to; -1 at padding
     episodes: list[Episode] | None  # one per row; None without an environment
@@ -80,12 +80,13 @@ class Rollout:
 
     def __getitem__(self, rows: slice | Int[Tensor, " R"] | Bool[Tensor, " B"]) -> "Rollout":
         indices = torch.arange(len(self.texts))[rows if isinstance(rows, slice) else rows.cpu()].tolist()
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in PROMPT_FIELDS}
-        selected: dict[str, Any] = {
-            name: [value[index] for index in indices] if isinstance(value, list) else value[rows]
-            for name, value in values.items()
-            if value is not None
-        }
+        selected: dict[str, Any] = {}
+        for name in (row_field.name for row_field in fields(self) if row_field.name not in PROMPT_FIELDS):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                selected[name] = [value[index] for index in indices]
+            elif value is not None:
+                selected[name] = value[rows]
         return replace(self, **selected)
 
     def episode_per_row(self) -> list[Episode]:

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.logprobs import completion_mask
+from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
 from grpo_lab.rollout.decoding.sampling_request import SamplingRequest
 from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.rollout.prompting.prompt_checks import check_context_length
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids, pad_token_id
-from grpo_lab.rollout.prompting.tags import TagKeepingTokenizer, thought_prefixes, with_thought_prefix
 from grpo_lab.rollout.rollout import Rollout
 
 
@@ -68,19 +68,19 @@ def sample_completions(
 
 @torch.no_grad()
 def sample_prompts(model, tokenizer, prompts: list, sampling: SamplingParams) -> Rollout:
-    """Sample completions of each prompt, as `sample_completions` describes, with settings that are one value."""
+    """Sample completions of each prompt, as `sample_completions` does, with the settings in one object."""
     encoded = encode_prompts(tokenizer, prompts)
     request = make_sampling_request(model, tokenizer, encoded, sampling)
     with evaluation_mode(model):
         samples = sample_sequences(model, request)
     eos_token_ids = list(request.eos_token_ids)
     prompt_length = request.prompts.ids.shape[1]
+    completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
     completion_ids, mask, truncated, texts = read_sequences(
-        samples.sequences, prompt_length, eos_token_ids, TagKeepingTokenizer(tokenizer, eos_token_ids)
+        samples.sequences, prompt_length, eos_token_ids, completion_texts.tokenizer
     )
     # The rewards also see the opening <think> tag if the prompt ends with it.
-    prefixes = thought_prefixes(tokenizer, encoded)
-    texts = [with_thought_prefix(text, prefixes[row // sampling.num_generations]) for row, text in enumerate(texts)]
+    texts = [completion_texts.with_prefix(row, text) for row, text in enumerate(texts)]
     return Rollout.without_environment(
         prompt_ids=request.prompts.ids,
         prompt_mask=request.prompts.mask,

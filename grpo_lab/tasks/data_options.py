@@ -107,7 +107,7 @@ class DataOptions:
     def prompt_of(self, record: dict, location: str) -> Any:
         """Return the prompt of a record, which is a column, or the template with the values of columns in it.
 
-        location: The place of the record in its file, for error messages.
+        location: The location of the record in its file, for error messages.
         """
         if self.prompt_template is None:
             return record[self.prompt_name]

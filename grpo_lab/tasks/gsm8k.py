@@ -8,14 +8,15 @@ from pathlib import Path
 
 from grpo_lab.base.checks import InputError, InputFileError, check_at_least, check_choice
 from grpo_lab.base.modelscope import modelscope_folder
-from grpo_lab.tasks.records import parquet_records
-from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages, json_lines
+from grpo_lab.tasks.file_lines import json_lines
+from grpo_lab.tasks.records import HUB_ID_PATTERN, parquet_records
+from grpo_lab.tasks.rows import SPLITS, THINK_SYSTEM_PROMPT, Row, chat_messages
 
 GSM8K_HUB_ID = "openai/gsm8k"
 MODELSCOPE_IDS = ("AI-ModelScope/gsm8k", "modelscope/gsm8k", GSM8K_HUB_ID)
-CONFIG = "main"
-FILE_SUFFIXES = (".jsonl", ".parquet")
-_FINAL = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
+CONFIG = "main"  # the configuration of the data set, and the name of its folder
+GSM8K_SUFFIXES = (".jsonl", ".parquet")  # suffixes of the files, in the order in which they are searched for
+_FINAL_NUMBER = re.compile(r"####\s*(?P<number>-?\$?[\d,]*\.?\d+)\s*$")
 
 
 # A problem that is not in GSM8K, with its answer. For small models, a worked example shows the format better than an
@@ -42,19 +43,24 @@ def gsm8k_problems(split: str = "train", n: int | None = None, source: str | os.
         check_at_least("n", n, 1)
     files = _files(_local_folder(source, split), split)
     records = (
-        (f"{file.name}, row {i}", record) for file in files for i, record in enumerate(_records_of_file(file), 1)
+        (f"{file.name}, row {number}", record)
+        for file in files
+        for number, record in enumerate(_records_of_file(file), start=1)
     )
-    rows = [_row(record, origin) for origin, record in itertools.islice(records, n)]
+    rows = [_row(record, location) for location, record in itertools.islice(records, n)]
     if n is not None and len(rows) < n:
         raise InputError("n", n, f"{os.fspath(source)!r} has {len(rows)} problems in the split {split!r}")
     return rows
 
 
-def _row(record: object, origin: str) -> Row:
+def _row(record: object, location: str) -> Row:
+    if isinstance(record, InputError):
+        raise record
     question, solution = (record.get("question"), record.get("answer")) if isinstance(record, dict) else (None, None)
-    if not (isinstance(question, str) and isinstance(solution, str) and (final_number := _FINAL.search(solution))):
+    final_number = _FINAL_NUMBER.search(solution) if isinstance(solution, str) else None
+    if not isinstance(question, str) or final_number is None:
         expected = "expected an object with the texts question and answer, which ends in '#### <number>'"
-        raise InputError(f"source: {origin}", record, expected, problem=f"is {record!r:.200}")
+        raise InputError(f"source: {location}", record, expected, problem=f"is {record!r:.200}")
     answer = re.sub(r"[,$]", "", final_number["number"])
     return {"prompt": chat_messages(question, THINK_SYSTEM_PROMPT, WORKED_EXAMPLE), "answer": answer}
 
@@ -69,7 +75,7 @@ def _local_folder(source: str | os.PathLike, split: str) -> Path:
         folders = filter(None, (modelscope_folder(hub_id, "datasets") for hub_id in MODELSCOPE_IDS))
         if folder := next((folder for folder in folders if _files_in(folder, split)), None):
             return folder
-    if path.exists() or name.endswith(FILE_SUFFIXES) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+    if path.exists() or name.endswith(GSM8K_SUFFIXES) or not HUB_ID_PATTERN.fullmatch(name):
         return path
     from huggingface_hub import snapshot_download  # imported here, since only a download needs it
 
@@ -81,7 +87,7 @@ def _local_folder(source: str | os.PathLike, split: str) -> Path:
 
 
 def _files(folder: Path, split: str) -> list[Path]:
-    """Return all files of a split from the first folder, and with the first suffix, that has any."""
+    """Return the files of a split in a folder; raise InputFileError if there are none."""
     if files := _files_in(folder, split):
         return files
     verb = "holds" if folder.exists() else "is not there, so it has"
@@ -90,14 +96,17 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 
 def _files_in(folder: Path, split: str) -> list[Path]:
+    """Return all files of a split from the first folder, and with the first suffix, that has any."""
     for directory in (folder, folder / CONFIG):
-        for kind in FILE_SUFFIXES:
-            if files := [f for f in sorted(directory.glob(f"{split}*{kind}")) if re.match(rf"{split}(\W|$)", f.stem)]:
+        for suffix in GSM8K_SUFFIXES:
+            candidates = sorted(directory.glob(f"{split}*{suffix}"))
+            if files := [file for file in candidates if re.match(rf"{split}(\W|$)", file.stem)]:
                 return files
     return []
 
 
 def _records_of_file(file: Path) -> Iterable[object]:
+    """Return the records of a file; an InputError stands in place of one that is not JSON."""
     return parquet_records(file) if file.suffix == ".parquet" else (record for _, record in json_lines(file))
 
 

@@ -10,7 +10,7 @@ import io
 import json
 import random
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -21,13 +21,22 @@ GYM_PREFIX = "gym:"
 TEST_SHARE = 0.25
 DEFAULT_COUNTS = {"train": 1000, "test": 200}  # small, since some problems take milliseconds to make
 PROBLEMS_PER_SEED = 5000  # some generators make all of them before the first is read
-MAX_MISSES = 1000  # repeated problems in succession after which a generator counts as exhausted
+MAX_MISSES = 1000  # misses in succession after which a generator counts as exhausted
+MISSES_PER_FAILURE = 50  # misses that a problem counts as which the generator fails to make, since failures are slow
 EXCLUDED_GENERATORS = (
     # The first runs programs that write files into the working folder; the second reads files.
     "codeio", "composite",
     # These iterate over sets of strings, whose order depends on Python's hash seed, so problems differ by process.
     "isomorphic_strings", "knight_swap", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder",
 )  # fmt: skip
+
+
+class Generator(NamedTuple):
+    """A generator of reasoning-gym with its options."""
+
+    name: str
+    options: str  # the options as JSON
+    problems: Any  # the dataset of reasoning-gym, in which indexing makes a problem
 
 
 def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[Row]:
@@ -48,14 +57,15 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
     check_choice("split", split, SPLITS)
     generator_seed = random.Random(f"gym/{seed}").randrange(2**31)
     name, options, problems = make_generator(generator, generator_seed)
-    rows, misses = {}, 0
+    rows: dict[str, Row] = {}  # {question: row}
+    misses = 0
     for index in range(PROBLEMS_PER_SEED):
         misses += 1
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # the generator `bf` prints dots
                 problem = problems[index]
         except Exception:  # a generator raises if it finds no problem for its options
-            misses += MAX_MISSES // 20
+            misses += MISSES_PER_FAILURE
         else:
             question = problem["question"]
             if question not in rows and split_of("gym", question, test_share=TEST_SHARE) == split:
@@ -70,11 +80,8 @@ def gym_problems(split: str, n: int | None, seed: int, generator: str) -> list[R
 
 
 @lru_cache(maxsize=8)
-def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
-    """Return a generator's name, its options as JSON, and its dataset, in which indexing makes a problem.
-
-    generator: The name of a generator, with its options after a colon.
-    """
+def make_generator(generator: str, seed: int = 0) -> Generator:
+    """Make a generator from its name, with its options after a colon."""
     name, _, options = generator.partition(":")
     if name not in generator_names():
         expected = f"expected {GYM_PREFIX}NAME with a name from reasoning-gym's GALLERY.md"
@@ -87,7 +94,7 @@ def make_generator(generator: str, seed: int = 0) -> tuple[str, str, Any]:
     except Exception as error:  # invalid YAML, an unknown option or one of a wrong type, or a failed assertion
         refusal = f"reasoning-gym refuses it ({type(error).__name__}: {error!s:.200})"
         raise InputError("task", GYM_PREFIX + generator, refusal) from error
-    return name, json.dumps(user_options | fixed_options), problems
+    return Generator(name, json.dumps(user_options | fixed_options), problems)
 
 
 def generator_names() -> list[str]:

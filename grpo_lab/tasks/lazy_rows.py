@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}
+Row = dict  # {"prompt": list[dict[str, str]], "answer": str, ...}; rows.py describes it
 
 
 class LazyRows(Sequence):
@@ -78,7 +78,7 @@ class Column(Sequence):
 
 
 class Locations(Sequence):
-    """A sequence of places of rows, such as "mine.csv, line 7".
+    """A sequence of the locations of rows, such as "mine.csv, line 7".
 
     The number at the end is stored for each row, the text before it once for each run of rows that share it.
     """
@@ -95,7 +95,7 @@ class Locations(Sequence):
         return f"{self._texts[bisect_right(self._starts, index) - 1]} {self._numbers[index]}"
 
     def append(self, location: str) -> None:
-        """Append the place of a row, which has to end with a space and a number."""
+        """Append the location of a row, which has to end with a space and a number."""
         text, _, number = location.rpartition(" ")
         if not self._texts or self._texts[-1] != text:
             self._texts.append(text)
@@ -104,7 +104,7 @@ class Locations(Sequence):
 
 
 class Table:
-    """Rows with the same columns, stored by column, and the place of each row in its file."""
+    """Rows with the same columns, stored by column, and the location of each row in its file."""
 
     def __init__(self):
         self.columns: dict[str, Column] = {}

@@ -1,4 +1,4 @@
-"""Reading records of a file, a folder or a hub data set, each with its place for error messages.
+"""Reading the records of a file, a folder or a hub data set, each with its location for error messages.
 
 Text files are read with Python's modules csv and json, so that an error can name the line and "007" stays "007".
 Parquet files are read with pyarrow, and hub data sets with `datasets`. Code that comes with data is never run.
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from grpo_lab.base.checks import InputError, InputFileError, InputPackageError
-from grpo_lab.tasks.rows import checked_json, decoded_lines, parsed_lines
+from grpo_lab.tasks.file_lines import checked_json, json_lines, text_lines
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FILE_SUFFIXES = (".jsonl", ".json", *SEPARATORS, ".parquet")
 HUB_ID_PATTERN = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 READERS = ("arrow", "cache", "csv", "json", "parquet", "text")  # the readers of `datasets` for plain data
 INSTALL = 'pip install "grpo-lab[data]"'
-# The place of a record, such as "mine.csv, line 7", and the record, or an InputError if it cannot be read.
-Record = tuple[str, Any]
+# The location of a record, such as "mine.csv, line 7", and the record, or an InputError if it cannot be read.
+LocatedRecord = tuple[str, Any]
 
 
-def file_records(file: Path) -> Iterator[Record]:
-    """Return the records of a file that has one of the `FILE_SUFFIXES`, each with its place.
+def file_records(file: Path) -> Iterator[LocatedRecord]:
+    """Return the records of a file that has one of the `FILE_SUFFIXES`, each with its location.
 
     In a correct file every record is a dict. In place of a record that cannot be read, an InputError is yielded, or
     raised if reading cannot continue after it.
@@ -35,7 +35,7 @@ def file_records(file: Path) -> Iterator[Record]:
         return _csv_records(file)
     if file.suffix == ".json" and _is_list(file):
         return _json_list(file)
-    return ((f"{file.name}, line {number}", value) for number, value in parsed_lines(file))
+    return ((f"{file.name}, line {number}", value) for number, value in json_lines(file))
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -81,7 +81,7 @@ def parquet_records(file: Path) -> Iterator[dict]:
         raise InputError(file.name, file, "restore it, or download it again", problem=message) from error
 
 
-def hub_records(name: str, config: str | None, split: str) -> Iterator[Record]:
+def hub_records(name: str, config: str | None, split: str) -> Iterator[LocatedRecord]:
     """Return the rows of one split of a data set on the Hugging Face hub, or of its copy in the cache of `datasets`.
 
     Only readers of plain data are used. A data set with a script or with pickled objects is refused.
@@ -101,8 +101,8 @@ def hub_records(name: str, config: str | None, split: str) -> Iterator[Record]:
     except Exception as error:  # the hub, its HTTP client and Arrow raise errors of several classes
         # The message includes the library's error, which lists the configurations and splits, names a script, or asks
         # to log in.
-        where = f"split {split!r}" + (f" of the configuration {config!r}" if config else "")
-        message = f"is {name!r}, no folder here, and on the hub its {where} could not be loaded"
+        split_of_config = f"split {split!r}" + (f" of the configuration {config!r}" if config else "")
+        message = f"is {name!r}, no folder here, and on the hub its {split_of_config} could not be loaded"
         expected = "the name must be OWNER/NAME, and --dataset_config and --dataset_split must be among those it has"
         message += f" ({type(error).__name__}: {' '.join(str(error).split())[:400]})"
         raise InputFileError("task", name, expected, problem=message) from error
@@ -121,35 +121,20 @@ def check_column_names(name: str, columns: Iterable[str]) -> None:
         raise InputError(name, columns, "expected another name for each", problem=problem)
 
 
-def _numbered(name: str, values: Iterable[Any]) -> Iterator[Record]:
+def _numbered(name: str, values: Iterable[Any]) -> Iterator[LocatedRecord]:
     return ((f"{name}, row {number}", value) for number, value in enumerate(values, 1))
 
 
-def _csv_records(file: Path) -> Iterator[Record]:
+def _csv_records(file: Path) -> Iterator[LocatedRecord]:
     """Yield a dict of strings for each line; a line that is not UTF-8 or has too few or many values is an error."""
     separator = SEPARATORS[file.suffix]
-    decoding_errors: list[InputError] = []
-    lines = csv.reader(_decodable_lines(file, decoding_errors), delimiter=separator, strict=True)
     names: list[str] | None = None
-    start = 1
-    while True:
-        where = f"{file.name}, line {start}"
-        try:
-            values = next(lines)
-        except StopIteration:
-            values = None
-        except csv.Error as error:
-            raise InputError(where, problem=f"is not a line of CSV separated by {separator!r}: {error}") from error
-        if decoding_errors and names is None:
-            raise decoding_errors[0]
-        yield from ((error.argument, error) for error in decoding_errors)
-        decoding_errors.clear()
-        if values is None:
-            return
-        start = lines.line_num + 1
-        if not values:
-            continue
-        if names is None:
+    for location, values in _csv_lines(file):
+        if isinstance(values, InputError):
+            if names is None:
+                raise values
+            yield location, values
+        elif names is None:
             names = values
             _check_separator(file, names)
             check_column_names(file.name, filter(None, names))
@@ -157,9 +142,33 @@ def _csv_records(file: Path) -> Iterator[Record]:
             problem = f"has {len(values)} values" if len(values) > 1 else f"has one value, {values[0][:60]!r}"
             expected = f"expected {len(names)}, for {', '.join(filter(None, names))}; a value with {separator!r} or an "
             expected += "end of line in it must be in quotes"
-            yield where, InputError(where, values, expected, problem=problem)
+            yield location, InputError(location, values, expected, problem=problem)
         else:  # a column without a name, the index that pandas writes, is left out
-            yield where, {name: value for name, value in zip(names, values, strict=True) if name}
+            yield location, {name: value for name, value in zip(names, values, strict=True) if name}
+
+
+def _csv_lines(file: Path) -> Iterator[tuple[str, list[str] | InputError]]:
+    """Yield the location and the values of each line that is not empty; an InputError for a line that is not UTF-8.
+
+    A line of CSV may have values with ends of lines in them; its location is that of its beginning.
+    """
+    separator = SEPARATORS[file.suffix]
+    decoding_errors: list[InputError] = []
+    reader = csv.reader(_decodable_lines(file, decoding_errors), delimiter=separator, strict=True)
+    is_at_end = False
+    while not is_at_end:
+        location = f"{file.name}, line {reader.line_num + 1}"
+        values: list[str] = []
+        try:
+            values = next(reader)
+        except StopIteration:
+            is_at_end = True
+        except csv.Error as error:
+            raise InputError(location, problem=f"is not a line of CSV separated by {separator!r}: {error}") from error
+        yield from ((error.argument, error) for error in decoding_errors)
+        decoding_errors.clear()
+        if values:
+            yield location, values
 
 
 def _check_separator(file: Path, names: list[str]) -> None:
@@ -174,7 +183,7 @@ def _check_separator(file: Path, names: list[str]) -> None:
 
 def _decodable_lines(file: Path, decoding_errors: list[InputError]) -> Iterator[str]:
     """Yield the lines of a file in UTF-8 with their ends; append an error to the list for any other line."""
-    for _, line in decoded_lines(file):
+    for _, line in text_lines(file):
         if isinstance(line, InputError):
             decoding_errors.append(line)
             yield "\n"  # an empty line in its place, so that the CSV reader counts lines correctly
@@ -188,15 +197,16 @@ def _is_list(file: Path) -> bool:
         return content.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
-def _json_list(file: Path) -> Iterator[Record]:
+def _json_list(file: Path) -> Iterator[LocatedRecord]:
+    """Yield the values of a JSON file that is a list."""
     problem = "is not JSON in UTF-8: "
     try:
         values = json.loads(file.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise InputError(f"{file.name}{line}", problem=f"{problem}{getattr(error, 'msg', error)}") from error
-    for where, value in _numbered(file.name, values):
+    for location, value in _numbered(file.name, values):
         try:
-            yield where, checked_json(value)
+            yield location, checked_json(value)
         except ValueError as error:
-            yield where, InputError(where, problem=f"{problem}{error}")
+            yield location, InputError(location, problem=f"{problem}{error}")

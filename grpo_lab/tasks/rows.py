@@ -1,4 +1,4 @@
-"""Rows of tasks: their form, their splits, their system prompts, and reading them from files of JSON lines.
+"""Rows of tasks: their form, their splits, and the messages and system prompts of their prompts.
 
 A row is a plain dict. `prompt` is a list of chat messages, or a text if the model gets it without a chat template.
 `answer` is the expected text, and every further key is a column that reward functions receive as a keyword argument. A
@@ -6,11 +6,9 @@ hash of the problem decides its split, so for any seeds and numbers of problems 
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.tasks.lazy_rows import LazyRows, Row, Table
@@ -40,8 +38,8 @@ THINK_SYSTEM_PROMPT_ZH = (
     "请解答下面的问题。先在<think>和</think>之间一步一步地思考，"
     "再在<answer>和</answer>之间给出最后的答案，请只输出数字，不带单位；除不尽时写成分数，例如2/3。"
 )
-_THINK_TAGS = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 THINK_SYSTEM_PROMPTS = {"en": THINK_SYSTEM_PROMPT, "zh": THINK_SYSTEM_PROMPT_ZH}
+_THINK_TAGS = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
 
 def split_of(*key: object, test_share: float = TEST_SHARE) -> str:
@@ -130,48 +128,3 @@ def check_problem_count(n: int, split: str, limits: dict[str, int]) -> None:
     check_choice("split", split, SPLITS)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= limits[split]:
         raise InputError("n", n, f"it must be a whole number from 1 to {limits[split]} for the split {split!r}")
-
-
-def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the number of each line in a file of JSON lines, from 1, and its value; empty lines are skipped."""
-    for number, value in parsed_lines(file):
-        if isinstance(value, InputError):
-            raise value
-        yield number, value
-
-
-def parsed_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Yield what `json_lines` yields, with an InputError in place of the value if a line is not JSON."""
-    for number, line in decoded_lines(file):
-        if isinstance(line, InputError):
-            yield number, line
-        elif text := line.strip():
-            try:
-                yield number, checked_json(json.loads(text))
-            except (ValueError, RecursionError) as error:
-                yield number, _not_json(file, number, error, line.encode("utf-8", "replace"))
-
-
-def decoded_lines(file: Path) -> Iterator[tuple[int, str | InputError]]:
-    """Yield the number of each line and the line with its end, or an InputError in its place if it is not UTF-8."""
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except ValueError as error:
-                yield number, _not_json(file, number, error, line)
-
-
-def checked_json(value: Any) -> Any:
-    """Return the value; raise ValueError if it is not JSON: a NaN, or an unpaired surrogate such as "\\ud83d"."""
-    json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
-    return value
-
-
-def _not_json(file: Path, number: int, error: Exception, line: bytes) -> InputError:
-    form = "UTF-8" if file.suffix in (".csv", ".tsv") else "JSON in UTF-8"
-    refusal = InputError(
-        f"{file.name}, line {number}", problem=f"is not {form}: {getattr(error, 'msg', error)}, {line[:60]!r}"
-    )
-    refusal.__cause__ = error
-    return refusal

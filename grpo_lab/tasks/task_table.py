@@ -157,8 +157,8 @@ def find_task(name: str, **options: str | None) -> Task:
     """
     data_options, path = DataOptions(**options), Path(name).expanduser()
     base, colon, source = name.partition(":")
-    is_ours = name in TASKS or (colon and base in ("gsm8k", GYM_PREFIX.rstrip(":")))
-    if not is_ours and (path.suffix in FILE_SUFFIXES or path.is_dir()):
+    is_package_task = name in TASKS or (colon and base in ("gsm8k", GYM_PREFIX.rstrip(":")))
+    if not is_package_task and (path.suffix in FILE_SUFFIXES or path.is_dir()):
         if not path.exists():
             raise InputFileError("task", name, f"there is no such file in {Path.cwd()}")
         return user_task(path, data_options)
@@ -169,7 +169,7 @@ def find_task(name: str, **options: str | None) -> Task:
         return TASKS[name]
     if base == "gsm8k" and source:
         return replace(TASKS["gsm8k"], name=name, problems=partial(_gsm8k_rows, source=source))
-    if is_ours and base != "gsm8k":
+    if is_package_task and base != "gsm8k":
         make_generator(source)
         problems = partial(gym_problems, generator=source)
         return Task(name, "", problems, ("gym",), None, max_completion_length=256, prompt_length=256)

@@ -19,37 +19,47 @@ from grpo_lab.base.checks import InputError, combine_errors
 from grpo_lab.tasks.data_options import DEFAULT_DATA_OPTIONS, EXAMPLE_RECORD, DataOptions
 from grpo_lab.tasks.lazy_rows import LazyRows, Table
 from grpo_lab.tasks.problem_index import ProblemIndex
-from grpo_lab.tasks.records import Record
+from grpo_lab.tasks.records import LocatedRecord
 from grpo_lab.tasks.rows import Row, as_text, row_with_messages
 from grpo_lab.tasks.user_sources import RESERVED, Source, hub_source, local_source
 
 ROLES = ("system", "user", "assistant", "tool")
 MAX_COLLECTED_ERRORS = 100  # errors that are stored; further ones are only counted
-RowsBySplit = dict[str, tuple[Table, Sequence[int]]]  # for each split, a table and the indices of the rows in it
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """The rows of one split: those of a table with these indices."""
+
+    table: Table
+    indices: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.indices)
 
 
 @dataclass(frozen=True)
 class UserData:
     """The problems of the user's own data without repetitions.
 
-    rows_by_split: The rows of each split.
-    locations_by_split: The file and line of each row, by split.
+    splits: The problems to train on, "train", and those that are held out, "test".
     notes: Lines for the user on rows, columns and files that were left out.
     language: The language of most problems, "zh" or "en".
     """
 
-    rows_by_split: dict[str, LazyRows]
-    locations_by_split: dict[str, Sequence[str]]
+    splits: dict[str, SplitRows]
     notes: list[str]
     language: str
 
     def rows(self, split: str) -> LazyRows:
         """Return the rows of a split in the order of the data; each access makes a new row."""
-        return self.rows_by_split[split]
+        split_rows = self.splits[split]
+        return LazyRows(split_rows.indices, partial(row_with_messages, split_rows.table))
 
     def locations(self, split: str) -> list[str]:
-        """Return the file and line of each row, such as "mine.jsonl, line 7"."""
-        return [*self.locations_by_split[split]]
+        """Return the file and line of each row of a split, such as "mine.jsonl, line 7"."""
+        split_rows = self.splits[split]
+        return [split_rows.table.locations[index] for index in split_rows.indices]
 
 
 def read_user_data(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIONS) -> UserData:
@@ -62,58 +72,40 @@ def read_user_data(source: Path | str, options: DataOptions = DEFAULT_DATA_OPTIO
     options: The columns, splits and template to read.
 
     Raises:
-        InputError: with the place and the column of each error in the data, in one message.
+        InputError: with the location and the column of each error in the data, in one message.
     """
     data = hub_source(source, options) if isinstance(source, str) else local_source(source, options)
     table = _read_table(data, data.train, options)
     problems = ProblemIndex(table)
     data.notes += problems.checked_notes()
     if data.held_out is None:
-        split = _hashed_split(problems)
+        splits = {name: SplitRows(table, indices) for name, indices in problems.indices_by_split().items()}
     else:
-        split = _split_of_source(data, data.held_out, problems, options)
-    if not split["train"][1]:
+        splits = _splits_of_source(data, data.held_out, problems, options)
+    if not splits["train"]:
         raise InputError(
             data.name, problem="has no problem to train on; expected at least one, and better some hundreds"
         )
-    if not split["test"][1]:
+    if not splits["test"]:
         data.notes.append(
             f"{data.name} has no held-out problem, since a hash of the problem picks about one in ten; {data.advice}"
         )
-    return UserData(
-        {name: LazyRows(indices, partial(row_with_messages, table)) for name, (table, indices) in split.items()},
-        {name: _Locations(indices, table.locations) for name, (table, indices) in split.items()},
-        data.notes,
-        _language(split.values()),
-    )
+    return UserData(splits, data.notes, _language(splits.values()))
 
 
-class _Locations(Sequence):
-    """A sequence of the locations of the rows with these indices, each made on access."""
-
-    def __init__(self, indices: Sequence[int], locations: Sequence[str]):
-        self._indices, self._locations = indices, locations
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def __getitem__(self, index: int) -> str:  # type: ignore[override]
-        return self._locations[self._indices[index]]
-
-
-def _language(selected: Iterable[tuple[Table, Sequence[int]]]) -> str:
+def _language(splits: Iterable[SplitRows]) -> str:
     """Return "zh" if more than half of the prompts have Chinese characters, else "en"."""
     has_chinese = re.compile("[\u4e00-\u9fff]").search
     num_chinese = num_prompts = 0
-    for table, indices in selected:
-        prompts = table.columns["prompt"]
-        num_chinese += sum(1 for index in indices if has_chinese(as_text(prompts[index])))
-        num_prompts += len(indices)
+    for split_rows in splits:
+        prompts = split_rows.table.columns["prompt"]
+        num_chinese += sum(1 for index in split_rows.indices if has_chinese(as_text(prompts[index])))
+        num_prompts += len(split_rows)
     return "zh" if 2 * num_chinese > num_prompts else "en"
 
 
 def _read_table(
-    data: Source, records: Iterator[Record], options: DataOptions, first: tuple[str, Row] | None = None
+    data: Source, records: Iterator[LocatedRecord], options: DataOptions, first: tuple[str, Row] | None = None
 ) -> Table:
     """Read records into a table, after checking that all of them have the same columns.
 
@@ -153,16 +145,12 @@ def _check_same_columns(location: str, row: Row, first_location: str, first_row:
         raise InputError(location, names, expected, problem=f"has the columns {names}")
 
 
-def _hashed_split(problems: ProblemIndex) -> RowsBySplit:
-    return {split: (problems.table, indices) for split, indices in problems.rows_by_split().items()}
-
-
-def _split_of_source(
-    data: Source, records: Iterator[Record], problems: ProblemIndex, options: DataOptions
-) -> RowsBySplit:
+def _splits_of_source(
+    data: Source, held_out_records: Iterator[LocatedRecord], problems: ProblemIndex, options: DataOptions
+) -> dict[str, SplitRows]:
     """Return the training problems and those of the held-out records; raise InputError for a problem in both."""
     table = problems.table
-    held_out_table = _read_table(data, records, options, (table.locations[0], table.row(0)))
+    held_out_table = _read_table(data, held_out_records, options, (table.locations[0], table.row(0)))
     held_out = ProblemIndex(held_out_table)
     data.notes += held_out.checked_notes()
     errors = []
@@ -175,8 +163,8 @@ def _split_of_source(
     if errors:
         raise combine_errors(errors)
     return {
-        "train": (table, array("q", problems.first_rows.values())),
-        "test": (held_out_table, array("q", held_out.first_rows.values())),
+        "train": SplitRows(table, array("q", problems.first_rows.values())),
+        "test": SplitRows(held_out_table, array("q", held_out.first_rows.values())),
     }
 
 

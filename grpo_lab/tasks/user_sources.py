@@ -8,7 +8,7 @@ from pathlib import Path
 from grpo_lab.base.checks import InputError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.tasks.data_options import DataOptions
-from grpo_lab.tasks.records import Record, file_records, files_in, hub_records
+from grpo_lab.tasks.records import LocatedRecord, file_records, files_in, hub_records
 
 # Names of columns that are refused, since reward functions get other arguments with these names. "gym" names a
 # generator to run, which a file may not do.
@@ -30,8 +30,8 @@ class Source:
 
     name: str
     suffix: str
-    train: Iterator[Record]
-    held_out: Iterator[Record] | None
+    train: Iterator[LocatedRecord]
+    held_out: Iterator[LocatedRecord] | None
     advice: str
     notes: list[str]
 
@@ -63,19 +63,19 @@ def local_source(path: Path, options: DataOptions) -> Source:
     """Return a file or a folder as a source; a test file in the folder or beside the file has its held-out records."""
     if path.is_dir():
         files, held_out_files, notes = _files_of_folder(path, options)
-        usual_place = f"a file test{files[0].suffix} in it"
+        held_out_name = f"a file test{files[0].suffix} in it"
     else:
         options.check_unused("a file has none", ("dataset_config", "dataset_split", "dataset_test_split"))
         held_out_file = path.with_name(f"{path.name.removesuffix(path.suffix)}.test{path.suffix}")
         files = [path]
         held_out_files = [held_out_file] if held_out_file.is_file() else []
         notes = []
-        usual_place = f"a file {held_out_file.name} beside it"
+        held_out_name = f"a file {held_out_file.name} beside it"
     train, held_out = _records(files), _records(held_out_files) if held_out_files else None
-    return Source(path.name, files[0].suffix, train, held_out, f"others in {usual_place} would be held out", notes)
+    return Source(path.name, files[0].suffix, train, held_out, f"others in {held_out_name} would be held out", notes)
 
 
-def _records(files: list[Path]) -> Iterator[Record]:
+def _records(files: list[Path]) -> Iterator[LocatedRecord]:
     return (record for file in files for record in file_records(file))
 
 

@@ -15,7 +15,7 @@ MAX_WORD_PROBLEMS = {"train": 3600, "test": 360}
 
 @dataclass(frozen=True)
 class WordProblem:
-    """A story with places for its numbers, and its solution.
+    """A story with gaps for its numbers, and its solution.
 
     story: The story in English, with a {} for each number.
     chinese: The story in Chinese, with the numbers in the same order.

@@ -90,7 +90,7 @@ def _closing_lines(history: list[dict], plan: RunPlan) -> Iterator[str]:
         if "eval/reward" in last:
             yield rewards_in_words(last, "eval/")
     yield f"saved to {plan.config.output_dir}"
-    if task.user_data is None or task.user_data.rows_by_split["test"]:
+    if task.user_data is None or task.user_data.rows("test"):
         problems = "held-out" if task.has_held_out else "the same"
         yield f"measure it on {problems} problems: {_evaluation_command(plan)}"
 

@@ -13,7 +13,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rollout import Rollout
-from grpo_lab.rollout.environments.environment import Environment, sample_rows
+from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.trainer.clock import Clock
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.metrics import merge_metrics, reward_metrics, rollout_metrics
@@ -50,7 +50,7 @@ def collect(
     with clock("time/rollout"), autocast(model, config):
         record_turns = ADVANTAGES[config.advantage].per_turn
         sampling_params = config.sampling_params()
-        rollout = sample_rows(model, tokenizer, data_rows, sampling_params, environment, record_turns=record_turns)
+        rollout = sample_rollout(model, tokenizer, data_rows, sampling_params, environment, record_turns=record_turns)
     log = RewardLog(trainer_state)
     with clock("time/reward"):
         rewards = reward_rollout(rollout, data_rows, reward_funcs, config.reward_weights, log)

@@ -21,7 +21,7 @@ from grpo_lab.objective import token_mean
 from grpo_lab.rewards.functions import reward_func_list
 from grpo_lab.rewards.logs import RewardLog
 from grpo_lab.rewards.scoring import Rewards
-from grpo_lab.rollout.environments.environment import Environment, sample_rows
+from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.experience_logprobs import logprobs_without_gradient
@@ -80,7 +80,7 @@ def sample_and_reward(
     with bar, restored_random_state(seed):
         for data_rows in in_parts(rows, max(1, batch_size // num_generations)):
             with precision_context:
-                rollout = sample_rows(model, tokenizer, data_rows, sampling_params, environment)
+                rollout = sample_rollout(model, tokenizer, data_rows, sampling_params, environment)
             rewards = reward_rollout(rollout, data_rows, reward_funcs, reward_weights, log)
             verdicts = rewards if without_penalty is None else reward_rollout(rollout, data_rows, without_penalty)
             part = ScoredCompletions(

@@ -27,7 +27,7 @@ from grpo_lab.config import GRPOConfig
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.models import load_policy
 from grpo_lab.rewards import accuracy_reward
-from grpo_lab.rollout.environments.environment import sample_rows
+from grpo_lab.rollout.environments.environment import sample_rollout
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.tasks import addition_problems
 from grpo_lab.tasks.calculator import STOP_STRINGS, calculate
@@ -85,7 +85,7 @@ def measure(model, tokenizer, config: GRPOConfig, share_wrong: float | None) -> 
     rows, environment = problems("test", HELD_OUT, seed=1), calculator(share_wrong, seed=1)
     with torch.random.fork_rng(devices=[]):  # training continues with its own random numbers
         torch.manual_seed(1)
-        rollout = sample_rows(model, tokenizer, rows, SamplingParams(1, config.max_completion_length), environment)
+        rollout = sample_rollout(model, tokenizer, rows, SamplingParams(1, config.max_completion_length), environment)
     _, right, _ = reward_rollout(rollout, rows, accuracy_reward)
     calls = [re.findall(r"([0-9]+)=([0-9]+)", text) for text in rollout.texts]
     answers = [re.findall("<answer>([0-9]+)", text) for text in rollout.texts]
@@ -123,7 +123,7 @@ def run(arm: str, seed: int, steps: int, rate: float) -> dict:
             updates.append({name: metrics[name] for name in ("rewards/accuracy_reward/mean", "entropy", "grad_norm")})
             training.record(step, metrics)
     measures.append(measure(model, tokenizer, config, change["share_wrong"]))
-    texts = sample_rows(model, tokenizer, problems("test", 3, seed=1), SamplingParams(1, 128), environment).texts
+    texts = sample_rollout(model, tokenizer, problems("test", 3, seed=1), SamplingParams(1, 128), environment).texts
     end = {"with a right calculator": 0.0, "with a wrong calculator": 1.0, "without one": None}
     end = {name: measure(model, tokenizer, config, share) for name, share in end.items()}
     columns = {name: [rounded(point[name], 3) for point in measures] for name in measures[0]}

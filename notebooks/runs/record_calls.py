@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--completions", type=int, default=96)
     args = parser.parse_args(arguments)
     file = prepare_recording(args, "calls.json")
-    qwen = AutoTokenizer.from_pretrained(base_model_folder("qwen")[0])
+    qwen = AutoTokenizer.from_pretrained(base_model_folder("qwen"))
     qwen3 = (files("trl") / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
     record = {
         "machine": describe_machine("cpu"),

@@ -32,13 +32,13 @@ def mask_of_the_loss(monkeypatch):
 
 
 def mask_of_the_rollout(monkeypatch):
-    sample_rows = collecting.sample_rows
+    sample_rollout = collecting.sample_rollout
 
     def all_tokens(*arguments, **keywords):
-        rollout = sample_rows(*arguments, **keywords)
+        rollout = sample_rollout(*arguments, **keywords)
         return replace(rollout, policy_mask=rollout.mask)
 
-    monkeypatch.setattr(collecting, "sample_rows", all_tokens)
+    monkeypatch.setattr(collecting, "sample_rollout", all_tokens)
 
 
 @pytest.mark.parametrize("forget", [None, mask_of_the_loss, mask_of_the_rollout])

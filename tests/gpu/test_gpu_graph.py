@@ -13,10 +13,6 @@ from tests.support.small_policy import make_policy
 pytestmark = pytest.mark.gpu
 
 
-def static(policy, *arguments, **settings):
-    return sample(*policy, *arguments, **settings)
-
-
 def policy_on_gpu(**settings):
     model, tokenizer = make_policy(**settings)
     return model.cuda(), tokenizer
@@ -26,15 +22,15 @@ def policy_on_gpu(**settings):
 def test_a_graph_draws_the_very_numbers_of_the_plain_step(settings, monkeypatch):
     """With every setting: whatever a warper calls has to be allowed in a capture."""
     policy = policy_on_gpu(pad_is_end=True)
-    captured = [static(policy, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
+    captured = [sample(*policy, length=length, generations=20, **settings) for length in (1, 6, 17, 40)]
     monkeypatch.setattr(graph_decoder, "_capture", lambda step, device: step)
     for rollout, length in zip(captured, (1, 6, 17, 40), strict=True):
-        assert_same_rollouts(rollout, static(policy, length=length, generations=20, **settings))
+        assert_same_rollouts(rollout, sample(*policy, length=length, generations=20, **settings))
 
 
 def test_capturing_draws_no_random_numbers():
     policy = policy_on_gpu()
-    assert_same_rollouts(static(policy), static(policy), tolerance=1e-12)
+    assert_same_rollouts(sample(*policy), sample(*policy), tolerance=1e-12)
     torch.manual_seed(7)
     before = torch.cuda.get_rng_state()
     graph_decoder.GraphDecoder(policy[0], DecoderSpec(4, 64, SamplingParams(1, 8), (0,), 0))
@@ -43,7 +39,7 @@ def test_capturing_draws_no_random_numbers():
 
 def test_frequencies_of_captured_draws_are_the_model_s_probabilities():
     model, tokenizer = policy = policy_on_gpu()
-    drawn = static(policy, ["ab+"], length=1, generations=8000).completion_ids[:, 0]
+    drawn = sample(*policy, ["ab+"], length=1, generations=8000).completion_ids[:, 0]
     ids = torch.tensor([tokenizer("ab+")["input_ids"]], device="cuda")
     with torch.no_grad():
         expected = model(ids).logits[0, -1].double().softmax(-1) * len(drawn)
@@ -56,6 +52,6 @@ def test_repeated_rollouts_reserve_no_further_gpu_memory():
     policy = model, make_tokenizer(model.config.vocab_size)
     reserved = []
     for _ in range(4):
-        static(policy, ["t1 t2"], length=500, generations=64)  # 64 MiB of keys and values
+        sample(*policy, ["t1 t2"], length=500, generations=64)  # 64 MiB of keys and values
         reserved.append(torch.cuda.memory_reserved())
     assert max(reserved[1:]) <= reserved[0] + 8 * 2**20  # after the first, libraries have set themselves up

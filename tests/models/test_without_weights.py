@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.models.without_weights import ModelWithoutWeights, open_config_and_tokenizer
+from grpo_lab.models.without_weights import ModelWithoutWeights, load_config_and_tokenizer
 from grpo_lab.rollout.environments.tools import ToolEnvironment
 from tests.support.tool_policy import ROWS, add, make_tool_policy
 
@@ -12,7 +12,7 @@ def test_configuration_and_tokenizer_are_enough_to_check_an_environment(tmp_path
     model, tokenizer = make_tool_policy()
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    config, opened_tokenizer = open_config_and_tokenizer(str(tmp_path), "cpu")
+    config, opened_tokenizer = load_config_and_tokenizer(str(tmp_path), "cpu")
     assert config.hidden_size == model.config.hidden_size and config.vocab_size == len(tokenizer)
     assert opened_tokenizer.chat_template == tokenizer.chat_template and opened_tokenizer.padding_side == "left"
     environment, stand_in = ToolEnvironment([add]), ModelWithoutWeights(config)
@@ -27,4 +27,4 @@ def test_a_tokenizer_without_an_end_token_is_refused(tmp_path):
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="whose tokenizer has no end token"):
-        open_config_and_tokenizer(str(tmp_path), "cpu")
+        load_config_and_tokenizer(str(tmp_path), "cpu")

@@ -1,9 +1,11 @@
 """Every mutant of an anchored line of mathematics is killed, and the mutation test itself works."""
 
 import ast
+import builtins
 import os
 import re
 import subprocess
+import symtable
 import sys
 
 import pytest
@@ -54,6 +56,29 @@ def test_lists_of_mutants_fit_the_source(mutants_of_lines):
     for mutant in (*mutants, *mutants_of_lines):  # a mutant of a line is made from a syntax tree, so it can be parsed
         assert any((ROOT / test).exists() for test in mutant.tests), f"no test file for {mutant.path}"
         assert mutant.mutated != mutant.original
+
+
+def undefined_names(source: str) -> set[str]:
+    """Return the names that the source of a module reads and never binds."""
+    module = symtable.symtable(source, "module", "exec")
+    bound = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    bound |= {table.get_name() for table in module.get_children()} | {*vars(builtins), "__file__", "__name__"}
+    names, tables = set(), [module]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        names |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+    return names - bound
+
+
+def test_planted_lines_read_and_bind_the_names_of_the_module():
+    """A mutant with a name that does not exist fails whatever is tested, and so says nothing about the tests."""
+    undefined = {
+        (mutant.name, mutant.path): undefined_names(mutant.mutated) - undefined_names(mutant.original)
+        for mutant in errata_mutants()
+        if mutant.name != "always-fast: return True"  # the name that it does not bind is read behind the return
+    }
+    assert {mutant: names for mutant, names in undefined.items() if names} == {}
 
 
 def test_modules_and_test_files_of_first_test_files_exist():

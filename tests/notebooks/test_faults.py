@@ -8,7 +8,7 @@ import pytest
 
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.diagnose import RULES, diagnose
-from grpo_lab.rollout.environments.environment import sample_rows
+from grpo_lab.rollout.environments.environment import sample_rollout
 from tests.support.scripts import load_script
 
 recorder = load_script("notebooks/runs/record_faults.py")
@@ -111,18 +111,18 @@ def test_each_patch_changes_something_that_exists(name, engine, tiny, monkeypatc
 def test_hidden_settings_of_the_sampler_are_those_it_draws_with(tiny):
     rows = fault_tasks.problems("guess", "test", 0)[:2]
     with fault_patches.sample_with(top_k=1)("ours", tiny[0]):
-        first, second = sample_rows(*tiny, rows, SamplingParams(2, 4)).completion_ids.view(2, 2, -1).unbind(1)
+        first, second = sample_rollout(*tiny, rows, SamplingParams(2, 4)).completion_ids.view(2, 2, -1).unbind(1)
     assert first.equal(second)
 
 
 def test_stale_sampler_draws_from_the_weights_it_began_with(tiny):
     model, rows = copy.deepcopy(tiny[0]), fault_tasks.problems("guess", "test", 0)[:2]
     greedy = SamplingParams(2, 4, top_k=1)
-    expected = sample_rows(*tiny, rows, greedy).completion_ids
+    expected = sample_rollout(*tiny, rows, greedy).completion_ids
     with fault_patches.stale_sampler("ours", model):
         for parameter in model.parameters():
             parameter.detach().fill_(float("nan"))
-        assert sample_rows(model, tiny[1], rows, greedy).completion_ids.equal(expected)
+        assert sample_rollout(model, tiny[1], rows, greedy).completion_ids.equal(expected)
 
 
 @pytest.mark.slow

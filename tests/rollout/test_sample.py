@@ -131,7 +131,7 @@ def test_each_prompt_and_each_completion_is_decoded_once(tag, monkeypatch):
 
     monkeypatch.setattr(type(tokenizer), "decode", spy)
     rollout = sample(model, tokenizer, ["a", "bc"], generations=3)
-    assert decoded == [*rollout.texts, "a", "bc"]
+    assert decoded == ["a", "bc", *rollout.texts]
 
 
 def test_every_end_token_of_the_checkpoint_ends_a_completion():
@@ -169,3 +169,33 @@ def test_sampling_reaches_every_token_of_the_vocabulary(cache, tiny):
         torch.manual_seed(0)
         rollout = sample_completions(*tiny, ["1+2="], 400, 1, temperature=1e3, cache_implementation=cache)
     assert len(rollout.completion_ids.unique()) > 100
+
+
+def test_sample_completions_refuses_wrong_settings_by_name():
+    wrong = [("num_generations", 0), ("max_completion_length", 0), ("top_k", -1), ("repetition_penalty", 0.0)]
+    wrong += [("temperature", 0.0), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5)]
+    policy = make_policy()
+    for name, value in wrong:
+        arguments = {"num_generations": 2, "max_completion_length": 3} | {name: value}
+        with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
+            sample_completions(*policy, ["a"], **arguments)
+    with pytest.raises(ValueError, match="cache_implementation is 'paged'; expected one of None, 'dynamic'"):
+        sample(*policy, cache_implementation="paged")
+
+
+WRONG_PROMPTS = [
+    ([], "prompts is empty"),
+    ([["a"]], r"prompts\[0\] is \['a'\]; expected a string or a non-empty list of messages"),
+    (["a", ""], r"prompts\[1\] is '', which has no token"),
+    (["a", [{"content": "b"}]], r"prompts\[1\]\[0\]\['role'\] is missing; expected a text"),
+    ([[{"role": "user", "content": [{"type": "text"}]}]], r"\['content'\] is \[\{'type': 'text'\}\]; expected a"),
+    (["a", "b" * 122], r"prompts\[1\] has 122 tokens and max_completion_length is 7; together .* be at most 128"),
+]
+
+
+def test_sample_completions_refuses_wrong_prompts_by_name(monkeypatch):
+    model, tokenizer = make_policy()
+    monkeypatch.setattr(model, "forward", None)  # fails if anything is computed before the error
+    for prompts, message in WRONG_PROMPTS:
+        with pytest.raises(ValueError, match=message):
+            sample(model, tokenizer, prompts, length=7)

@@ -27,8 +27,12 @@ def test_gym_rows_repeat_and_splits_are_disjoint(name):
     assert len({question_of(row) for row in train[0]}) == 20
     trained, held_out = ({question_of(row) for rows in of_split for row in rows} for of_split in (train, test))
     assert not trained & held_out
-    own = [make_generator(name.removeprefix(GYM_PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]]
-    problems_of_rows = [problems[row["gym"]["index"]] for (*_, problems), row in zip(own, train[0], strict=True)]
+    generators = [
+        make_generator(name.removeprefix(GYM_PREFIX), json.loads(row["gym"]["options"])["seed"]) for row in train[0]
+    ]
+    problems_of_rows = [
+        generator.problems[row["gym"]["index"]] for generator, row in zip(generators, train[0], strict=True)
+    ]
     assert [problem["question"] for problem in problems_of_rows] == [question_of(row) for row in train[0]]
     assert gym_reward([f"<answer>{row['answer']}</answer>" for row in test[0]], [row["gym"] for row in test[0]]) == (
         [1.0] * 20
@@ -64,7 +68,7 @@ def test_gym_task_names_are_refused_with_a_reason():
 
     assert not {*EXCLUDED_GENERATORS} & {*generator_names()}
     assert {*EXCLUDED_GENERATORS} < {*reasoning_gym.factory.DATASETS}
-    problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20")[2]
+    problems = make_generator("countdown:operators=['+', '-'],shuffle=false, max_value=20").problems
     assert problems.config.operators == ["+", "-"]
     assert problems.config.shuffle is False
 

@@ -89,7 +89,7 @@ def test_read_user_data_takes_columns_under_other_names_and_a_prompt_template(tm
     assert (named["answer"], named["solution"]) == ("I", "I"), "rewards find it under both names"
     assert row(prompt_template="{{{hint}}} {question}\n")["prompt"][0]["content"] == "{3} Who?\n"
     task = find_task(str(file), prompt_column="question", answer_column="solution")
-    assert [row["answer"] for split in task.user_data.rows_by_split for row in task.user_data.rows(split)] == ["I"]
+    assert [row["answer"] for split in task.user_data.splits for row in task.user_data.rows(split)] == ["I"]
 
 
 def test_a_folder_is_one_data_set_whose_names_say_what_is_held_out(tmp_path):

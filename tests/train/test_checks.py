@@ -89,13 +89,13 @@ def test_a_run_and_a_dry_run_make_every_check(owner, name, arguments, monkeypatc
 
 def test_a_dry_run_opens_the_configuration_and_the_tokenizer_once(arguments, monkeypatch, capsys):
     """The plan that is fitted to memory is another one, and shares them."""
-    opened, really_open = [], without_weights.open_config_and_tokenizer
+    opened, really_load = [], without_weights.load_config_and_tokenizer
 
     def spy(*arguments):
         opened.append(arguments)
-        return really_open(*arguments)
+        return really_load(*arguments)
 
-    monkeypatch.setattr(without_weights, "open_config_and_tokenizer", spy)
+    monkeypatch.setattr(without_weights, "load_config_and_tokenizer", spy)
     monkeypatch.setattr("grpo_lab.config.defaults.TINY_BELOW", 1)  # the settings of a tiny model are not fitted
     plain = [*(argument for argument in arguments if argument != "--use_peft"), "--max_completion_length", "60"]
     assert train_command.main([*plain, "--dry_run"]) == 0, capsys.readouterr().out

@@ -1,8 +1,8 @@
 """The plain decoder, which draws token by token with a key-value cache.
 
 `Decoder` is the loop of every sampler but `generate`: read the last token of each row, draw the next token, record its
-log-probability. Each row stays a row of the batch until all rows have ended, and attention reads all columns of the
-cache; a mask hides the columns that are not written yet. `CpuDecoder` (cpu_decoder.py) draws from the same
+log-probability. No row leaves before all rows have ended, and attention reads all columns of the cache; a mask hides
+the columns that are not written yet. `CpuDecoder` (cpu_decoder.py) draws from the same
 distributions with less work, and `GraphDecoder` (graph_decoder.py) repeats the step as a CUDA graph.
 """
 
@@ -15,34 +15,34 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import functional_call
-from transformers import Cache
 
 from grpo_lab.base.checks import RunError
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.logprobs import completion_mask
 from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies, decoding_mode
-from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, entropy_of, warp
-from grpo_lab.rollout.decoding.turns import NOT_FORCED, EpisodeTokens
+from grpo_lab.rollout.decoding.episode_tokens import NOT_FORCED, EpisodeTokens
+from grpo_lab.rollout.decoding.sampling_request import NOT_FINITE, Samples, SamplingRequest, entropy_of, warp
+from grpo_lab.rollout.forward.packing import PromptCache
 from grpo_lab.rollout.inputs import EncodedPrompts
 
 
 @dataclass(frozen=True)
 class DecoderSpec:
-    """The sizes of a decoder, its sampling parameters, and the tokens that end and pad a completion."""
+    """All that a decoder's memory and its step are made for; requests with the same spec can share one decoder."""
 
     num_prompts: int  # P
     num_columns: int  # number of columns of the cache, enough for the longest prompt and its completion
     sampling: SamplingParams
     eos_token_ids: tuple[int, ...]
     pad_token_id: int
-    num_rollout_rows: int | None = None  # rows of the whole rollout, if the decoder draws a part; None: it draws all
+    num_rollout_rows: int | None = None  # number of rows of the rollout, if the decoder draws a part of it; else None
 
 
 class Decoder:
     """Draws G completions of each of P prompts, one token of every row at a time; B = P*G rows.
 
-    The batch of the model holds M prefixes. A prefix is all that a row has read so far. Here each row has a prefix of
-    its own; in a subclass, rows that have drawn the same tokens may share one.
+    The model reads the last tokens of M prefixes at a time. A prefix is a prompt and the tokens drawn after it so far.
+    Here each row has a prefix of its own; in a subclass, rows that have drawn the same tokens may share one.
 
     Args:
         model: A model of the fast paths (`has_fast_path`).
@@ -51,7 +51,7 @@ class Decoder:
             without an environment.
     """
 
-    shares_prefixes = False  # True if the G rows of a prompt begin as one row of the batch
+    shares_prefixes = False  # True if the G rows of a prompt begin with one prefix
 
     def __init__(self, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None = None):
         num_rows = spec.num_prompts * spec.sampling.num_generations
@@ -76,12 +76,12 @@ class Decoder:
         self.entropy = zeros(num_rows, spec.num_columns, dtype=torch.float32)
         self.forced = None if episode_tokens is None else zeros(num_rows) + NOT_FORCED  # the next token of a reply
 
-        # The rows of the batch, one entry per row; a subclass drops rows that have ended:
-        self.rows = torch.arange(num_rows, device=model.device)  # row numbers
+        # The rows that are drawn, one entry per row; a subclass drops rows that have ended:
+        self.rows = torch.arange(num_rows, device=model.device)  # their numbers
         self.done = zeros(num_rows, dtype=torch.bool)
         self.prefix_index = self.rows // rows_per_prefix  # index of the row's prefix
 
-        # The batch of the model, one entry per prefix:
+        # What the model reads, one entry per prefix:
         self.representative_row = self.rows[::rows_per_prefix]  # number of one row that has this prefix
         self.token = zeros(num_prefixes, 1)  # last token of the prefix, which the next step reads
         self.position = zeros(num_prefixes, 1)  # position of that token
@@ -96,26 +96,35 @@ class Decoder:
         return InPlaceCache(self.model, num_prefixes, num_columns, self.write_column)
 
     @classmethod
+    def spec_for(cls, request: SamplingRequest) -> DecoderSpec:
+        """Return the spec of a decoder that can draw the completions of a request."""
+        num_prompts, prompt_length = request.prompts.ids.shape
+        return DecoderSpec(
+            num_prompts,
+            cls.columns_for(prompt_length, request.sampling.max_completion_length),
+            request.sampling,
+            request.eos_token_ids,
+            request.pad_token_id,
+            request.num_rollout_rows,
+        )
+
+    @classmethod
     def columns_for(cls, prompt_length: int, completion_length: int) -> int:
         """Return the number of columns of the cache for prompts and completions of at most these lengths."""
         return prompt_length + completion_length
 
     @classmethod
-    def for_rollout(
-        cls, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None
-    ) -> AbstractContextManager["Decoder"]:
-        """Return a context that provides a decoder for a rollout, or for a part of one; a subclass may keep it."""
-        return nullcontext(cls(model, spec, episode_tokens))
+    def for_request(cls, model, request: SamplingRequest) -> AbstractContextManager["Decoder"]:
+        """Return a context that provides a decoder for a request; a subclass may keep it for the next one."""
+        return nullcontext(cls(model, cls.spec_for(request), request.episode_tokens))
 
     @classmethod
     def end_rollout(cls) -> None:
         """Say that all parts of a rollout are drawn; a subclass may then free the decoder that it has kept."""
 
     @torch.no_grad()
-    def begin_part(
-        self, prompts: EncodedPrompts, prompt_cache: tuple[Cache, Int[Tensor, "P L"]] | None, first_row: int = 0
-    ) -> None:
-        """Begin a rollout, or a part of one, with these prompts.
+    def begin(self, prompts: EncodedPrompts, prompt_cache: PromptCache | None, first_row: int = 0) -> None:
+        """Begin with these prompts; call `run` afterwards.
 
         Args:
             prompts: The prompts, P of them.
@@ -142,7 +151,7 @@ class Decoder:
 
     @torch.no_grad()
     def reuse(self, episode_tokens: EpisodeTokens | None = None) -> None:
-        """Prepare another rollout in the same memory with the model's current weights; call `begin_part` afterwards."""
+        """Prepare for another request in the same memory with the model's current weights; call `begin` afterwards."""
         self.episode_tokens = episode_tokens
         for name, weight in self.autocast_weights.items():
             weight.copy_(self.model.get_parameter(name))
@@ -190,8 +199,8 @@ class Decoder:
     def draw(self, log_pi: Float[Tensor, "M V"], pi: Float[Tensor, "M V"]) -> Int[Tensor, " B"]:
         """Draw the next token of every row from the distribution after its prefix.
 
-        This class always draws a whole rollout. A part (`num_rollout_rows`) is asked for on a GPU alone; `CpuDecoder`
-        can draw one too, so that a test without a GPU compares the parts with the whole.
+        This class always draws a whole rollout. Parts (`num_rollout_rows`) are needed on a GPU only; `CpuDecoder` can
+        draw them, too, so that a test without a GPU compares the parts with the whole.
         """
         if pi.isnan().any():
             raise RunError(NOT_FINITE)
@@ -214,9 +223,9 @@ class Decoder:
             checked_logp = self.logp[:, prompt_length:end_column]
         else:
             end_column = prompt_length + steps
-            _, _, is_policy, _ = self.episode_tokens.tensors(0, self.logp.device)
+            policy_mask = self.episode_tokens.tensors(0, self.logp.device).policy_mask
             # The policy may give a token of the environment any probability, even zero.
-            checked_logp = self.logp[:, prompt_length:end_column][is_policy]
+            checked_logp = self.logp[:, prompt_length:end_column][policy_mask]
         if not checked_logp.isfinite().all():
             raise RunError(NOT_FINITE)
         return Samples(
@@ -227,7 +236,7 @@ class Decoder:
         )
 
     def _logits(self) -> Float[Tensor, "M V"]:
-        keywords: dict[str, Any] = {"attention_mask": self._mask(), "position_ids": self.position}
+        keywords: dict[str, Any] = {"attention_mask": self._attention_mask(), "position_ids": self.position}
         keywords |= {"past_key_values": self.cache, "use_cache": True}
         with decoding_mode(self.model):
             logits = self._forward(keywords)
@@ -239,10 +248,10 @@ class Decoder:
         out = functional_call(self.model, self.autocast_weights, (self.token,), keywords, tie_weights=False)
         return out.logits[:, -1]
 
-    def _mask(self) -> Float[Tensor, "M 1 R S"]:
+    def _attention_mask(self) -> Float[Tensor, "M 1 R S"]:
         """Return the attention mask of one step, 0 or minus infinity, computed once for all layers."""
         config = self.model.config
         heads_per_key = config.num_attention_heads // config.num_key_value_heads
-        visible = self.visible[:, None, None, : self.cache.num_columns].expand(-1, -1, heads_per_key, -1)
+        visible = self.visible[:, None, None, : self.cache.num_read_columns].expand(-1, -1, heads_per_key, -1)
         mask = torch.zeros(visible.shape, dtype=self.cache.dtype, device=visible.device)
         return mask.masked_fill_(~visible, -torch.inf)

@@ -61,7 +61,8 @@ def fewest_parts(num_prompts: int, num_generations: int, row_bytes: int, noise_b
     return num_prompts
 
 
-def has_room(device: torch.device, size: int) -> bool:
-    """Return True if a GPU has room for `size` bytes in addition to torch's peak memory so far, with a margin."""
-    needed = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * size + GIB
-    return needed <= torch.cuda.mem_get_info(device)[1]
+def has_room(device: torch.device, num_bytes: int) -> bool:
+    """Return True if a GPU has room for so many bytes in addition to torch's peak memory so far, with a margin."""
+    needed_bytes = torch.cuda.max_memory_reserved(device) + FREE_MEMORY_FACTOR * num_bytes + GIB
+    _, total_bytes = torch.cuda.mem_get_info(device)
+    return needed_bytes <= total_bytes

@@ -7,7 +7,7 @@ no value on the host. Such a step can be captured as a CUDA graph, which a singl
 Attention reads all columns of the cache, since lengths must not change; a mask hides the columns that are not written
 yet. Tokens are drawn by an exponential race instead of `torch.multinomial`, which synchronises host and GPU. Rows that
 have ended go on drawing, and nobody reads what they draw. This costs little: the weights are read in any case, and only
-the columns of such a row are read in addition.
+the cache of such a row is read in addition.
 
 A capture takes longer than sampling many short answers. Within a run (`shared_decoder`), the decoder with its graph is
 kept for later rollouts, as long as they have the same sizes and the GPU has room for it in addition to everything else.
@@ -22,9 +22,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grpo_lab.rollout.decoding.decoder import Decoder, DecoderSpec
+from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens
 from grpo_lab.rollout.decoding.gpu_memory import CAPTURED_LOGITS, has_room
-from grpo_lab.rollout.decoding.sampling_request import Samples
-from grpo_lab.rollout.decoding.turns import EpisodeTokens
+from grpo_lab.rollout.decoding.sampling_request import Samples, SamplingRequest
 from grpo_lab.rollout.forward.attention import attention_dtype
 
 COLUMN_MULTIPLE = 64  # the cache has a multiple of this number of columns: then kernels take a mask without a copy
@@ -44,15 +44,13 @@ class GraphDecoder(Decoder):
         return fixed_columns(prompt_length, completion_length)
 
     @classmethod
-    def for_rollout(
-        cls, model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None
-    ) -> AbstractContextManager["GraphDecoder"]:
-        return borrow_decoder(model, spec, episode_tokens)
+    def for_request(cls, model, request: SamplingRequest) -> AbstractContextManager["GraphDecoder"]:
+        return borrow_decoder(model, cls.spec_for(request), request.episode_tokens)
 
     @classmethod
     def end_rollout(cls) -> None:
-        if _decoder_pools:
-            _decoder_pools[-1].end_rollout()
+        if _decoder_slots:
+            _decoder_slots[-1].end_rollout()
 
     def run(self, max_steps: int) -> int:
         check_every = STEPS_PER_CHECK if self.episode_tokens is None else 1
@@ -75,7 +73,7 @@ class GraphDecoder(Decoder):
         return exponential_race(log_pi, noise)
 
     def read_samples(self, prompt_length: int, steps: int) -> Samples:
-        """Return copies of what `run` has drawn, since the next rollout overwrites the decoder's tensors."""
+        """Return copies of what `run` has drawn, since the next request overwrites the decoder's tensors."""
         samples = super().read_samples(prompt_length, steps)
         return Samples(samples.sequences.clone(), samples.logp.clone(), samples.entropy.clone(), samples.steps)
 
@@ -96,8 +94,8 @@ class GraphDecoder(Decoder):
         return sum(tensor.nbytes for tensor in kept_tensors) + logits_bytes
 
 
-class DecoderPool:
-    """Keeps the last decoder for the next one, if that has the same sizes and reads the same weights."""
+class DecoderSlot:
+    """Keeps the last decoder for the next request, if that has the same spec and the model the same weights."""
 
     def __init__(self):
         self.key: tuple | None = None
@@ -136,43 +134,43 @@ class DecoderPool:
                 torch.cuda.empty_cache()  # memory that a graph has reserved is of no use to other tensors
 
 
-_decoder_pools: list[DecoderPool] = []  # one per open `shared_decoder`, the innermost last
+_decoder_slots: list[DecoderSlot] = []  # one per open `shared_decoder`, the innermost last
 
 
 @contextmanager
 def shared_decoder() -> Iterator[None]:
     """Share one decoder, with its captured step, among the rollouts inside this context."""
-    _decoder_pools.append(DecoderPool())
+    _decoder_slots.append(DecoderSlot())
     try:
         yield
     finally:
-        _decoder_pools.pop().drop()
+        _decoder_slots.pop().drop()
 
 
 def reusable_bytes() -> int:
-    """Return the bytes of GPU memory that a kept decoder holds, which the next rollout reuses or frees; 0 without one.
+    """Return the bytes of the decoder that the innermost open `shared_decoder` keeps; 0 if there is none.
 
-    This is the decoder that the innermost open `shared_decoder` keeps.
+    The next rollout reuses or frees them.
     """
-    decoder = _decoder_pools[-1].decoder if _decoder_pools else None
+    decoder = _decoder_slots[-1].decoder if _decoder_slots else None
     return 0 if decoder is None else decoder.nbytes
 
 
 @contextmanager
 def borrow_decoder(model, spec: DecoderSpec, episode_tokens: EpisodeTokens | None) -> Iterator[GraphDecoder]:
-    """Provide a decoder for a rollout or a part of one: the last decoder if it fits, else a new one.
+    """Provide a decoder for one request: the last decoder if it fits, else a new one.
 
-    The next rollout or part overwrites the tensors of the decoder, so `read_samples` copies them. Outside
-    `shared_decoder` the decoder is dropped at the end.
+    The next request overwrites the tensors of the decoder, so `read_samples` copies them. Outside `shared_decoder` the
+    decoder is dropped at the end.
     """
-    pool = _decoder_pools[-1] if _decoder_pools else DecoderPool()
+    slot = _decoder_slots[-1] if _decoder_slots else DecoderSlot()
     try:
-        yield pool.decoder_for(model, spec, episode_tokens)
+        yield slot.decoder_for(model, spec, episode_tokens)
     except BaseException:
-        pool.drop()
+        slot.drop()
         raise
-    if not _decoder_pools:
-        pool.drop()
+    if not _decoder_slots:
+        slot.drop()
 
 
 def exponential_race(log_pi: Float[Tensor, "B V"], noise: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:

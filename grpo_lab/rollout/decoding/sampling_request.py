@@ -14,7 +14,7 @@ from transformers.generation import (
 )
 
 from grpo_lab.config.sampling_params import SamplingParams
-from grpo_lab.rollout.decoding.turns import EpisodeTokens
+from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens
 from grpo_lab.rollout.inputs import EncodedPrompts
 
 NOT_FINITE = (
@@ -25,7 +25,7 @@ NOT_FINITE = (
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """A request to draw G completions of each of P prompts."""
+    """A request to draw G completions of each of P prompts: those of a rollout, or of a part of it."""
 
     prompts: EncodedPrompts
     sampling: SamplingParams
@@ -33,6 +33,10 @@ class SamplingRequest:
     pad_token_id: int  # fills a row after its end
     # Supplies the environment's tokens, and says which rows have ended. None without an environment.
     episode_tokens: EpisodeTokens | None = None
+    # The place of a part in its rollout. A part draws the random numbers of all rows of the rollout, so that the split
+    # changes no completion.
+    first_row: int = 0  # number of its first row in the rollout
+    num_rollout_rows: int | None = None  # number of rows of the rollout; None if the request is not a part
 
     @property
     def num_rows(self) -> int:
@@ -42,8 +46,17 @@ class SamplingRequest:
     def in_parts(self, num_parts: int) -> list["SamplingRequest"]:
         """Split the request into `num_parts` requests for equally many consecutive prompts; `num_parts` divides P."""
         assert len(self.prompts.ids) % num_parts == 0, f"{num_parts} parts of {len(self.prompts.ids)} prompts"
+        rows_per_part = self.num_rows // num_parts
         prompts = zip(self.prompts.ids.chunk(num_parts), self.prompts.mask.chunk(num_parts), strict=True)
-        return [replace(self, prompts=EncodedPrompts(ids, mask)) for ids, mask in prompts]
+        return [
+            replace(
+                self,
+                prompts=EncodedPrompts(ids, mask),
+                first_row=part_index * rows_per_part,
+                num_rollout_rows=self.num_rows,
+            )
+            for part_index, (ids, mask) in enumerate(prompts)
+        ]
 
 
 class Samples(NamedTuple):

@@ -85,7 +85,7 @@ def check_is_environment(environment: Any) -> None:
     raise InputTypeError("environment", environment, expected, problem=f"is {environment!r:.80}")
 
 
-def sample_rows(
+def sample_rollout(
     model,
     tokenizer,
     rows: list[dict],

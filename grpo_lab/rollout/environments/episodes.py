@@ -1,7 +1,7 @@
-"""Sampling episodes: the policy writes, an environment replies within the completion, and the policy goes on.
+"""Sampling episodes as token ids: the policy writes, the environment replies within the completion, the policy goes on.
 
-The environment gets text, but training uses token ids: sampled ids are never decoded and encoded again, and a reply is
-encoded alone. Texts are left to `text_environment.py`, messages and tools to `tools/`.
+Training uses the ids that were sampled: they are never decoded and encoded again, and a reply is encoded alone. What
+the environment reads is left to others: texts to `text_environment.py`, messages and calls of tools to `tools/`.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ import torch
 
 from grpo_lab.base.checks import check_at_least
 from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.rollout.completion_texts import CompletionTexts
 from grpo_lab.rollout.decoding.dispatch import sample_sequences
+from grpo_lab.rollout.decoding.episode_tokens import EpisodeTokens, StopStrings, Turn
 from grpo_lab.rollout.decoding.sampling_request import Samples
-from grpo_lab.rollout.decoding.turns import EpisodeTokens, StopStrings, Turn
 from grpo_lab.rollout.forward.modes import evaluation_mode
 from grpo_lab.rollout.inputs import EncodedPrompts
-from grpo_lab.rollout.prompting.tags import texts_for_rewards
 from grpo_lab.rollout.rollout import Episode, Rollout
 from grpo_lab.rollout.sample import make_sampling_request
 
 
 @torch.no_grad()
-def sample_turns(
+def sample_encoded_episodes(
     model,
     tokenizer,
     encoded: EncodedPrompts,
@@ -40,7 +40,8 @@ def sample_turns(
         sampling: The settings of the sampler.
         reply: A function that gets the turns that have just ended, and returns for each of them the ids to append, or
             None if its episode has ended. `turn.row` is the index of the episode.
-        stop_strings, max_turns: The arguments of `sample_episodes`.
+        stop_strings: A turn ends as soon as its text contains one of these strings.
+        max_turns: Maximum number of turns of the policy; None sets no limit.
     """
     request = make_sampling_request(model, tokenizer, encoded, sampling)
     if max_turns is not None:
@@ -51,7 +52,8 @@ def sample_turns(
     episode_tokens = EpisodeTokens(request.num_rows, length, eos_token_ids, stop, reply, max_turns)
     with evaluation_mode(model):
         samples = sample_sequences(model, replace(request, episode_tokens=episode_tokens))
-    texts = texts_for_rewards(tokenizer, episode_tokens.ids, encoded, eos_token_ids)
+    completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
+    texts = [completion_texts.text(row, ids) for row, ids in enumerate(episode_tokens.ids)]
     return _rollout_of_episodes(request.prompts, episode_tokens, samples, texts, request.pad_token_id)
 
 

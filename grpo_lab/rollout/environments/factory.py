@@ -39,6 +39,7 @@ def make_environment(
     check_is_environment(environment)
     limit = max_tool_calling_iterations
     if task is not None and task.respond is not None:
+        # The option of the commands for `environment_factory` is --environment.
         for name, value in (
             ("tools", tools or None), ("environment", environment_factory), ("environment", environment)
         ):  # fmt: skip

@@ -6,12 +6,12 @@ from typing import Any
 
 from grpo_lab.base.checks import InputError, InputTypeError, RunError
 from grpo_lab.config.sampling_params import SamplingParams
-from grpo_lab.rollout.decoding.turns import Turn
+from grpo_lab.rollout.completion_texts import CompletionTexts
+from grpo_lab.rollout.decoding.episode_tokens import Turn
 from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.environments.episodes import encode_reply, sample_turns
+from grpo_lab.rollout.environments.episodes import encode_reply, sample_encoded_episodes
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.prompts import encode_prompts, end_token_ids
-from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefixes
 from grpo_lab.rollout.rollout import Rollout
 from grpo_lab.tasks import Rows
 
@@ -20,12 +20,12 @@ from grpo_lab.tasks import Rows
 class TextEnvironment(Environment):
     """An environment that replies by one function from texts to texts, called when a stop string ends a turn.
 
-    respond, stop_strings, max_turns: The arguments of `sample_episodes`.
+    `sample_episodes` describes the fields, which are its arguments.
     """
 
-    respond: Callable[[list[str]], Sequence[str | None]]
-    stop_strings: Sequence[str] = ()
-    max_turns: int | None = None
+    respond: Callable[[list[str]], Sequence[str | None]]  # function from the texts of episodes to the replies
+    stop_strings: Sequence[str] = ()  # a turn ends as soon as its text contains one of these strings
+    max_turns: int | None = None  # maximum number of turns of the policy; None sets no limit
 
     def with_max_tool_calling_iterations(self, limit: int) -> "TextEnvironment":
         """Return the environment with this maximum number of turns to which it replies; one more turn may follow."""
@@ -38,23 +38,19 @@ class TextEnvironment(Environment):
 
         record_turns: No effect, since a text environment has neither a reward nor a state to record.
         """
-        texts = self.stop_strings
-        if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
-            raise InputTypeError("stop_strings", texts, "expected a list of texts, none of them empty")
-        tags = tag_tokens(tokenizer, end_token_ids(model, tokenizer))
+        strings = self.stop_strings
+        if isinstance(strings, str) or not all(isinstance(string, str) and string for string in strings):
+            raise InputTypeError("stop_strings", strings, "expected a list of texts, none of them empty")
         encoded = encode_prompts(tokenizer, [row["prompt"] for row in rows])
-        prefixes = thought_prefixes(tokenizer, encoded)
+        eos_token_ids = end_token_ids(model, tokenizer)
+        completion_texts = CompletionTexts(tokenizer, encoded, sampling.num_generations, eos_token_ids)
 
         def reply(turns: list[Turn]) -> list[list[int] | None]:
-            texts = [
-                text_for_rewards(
-                    tokenizer, turn.earlier_ids + turn.ids, tags, prefixes[turn.row // sampling.num_generations]
-                )
-                for turn in turns
-            ]
-            return [None if text is None else encode_reply(tokenizer, text) for text in _replies(self.respond, texts)]
+            texts = [completion_texts.text(turn.row, turn.earlier_ids + turn.ids) for turn in turns]
+            replies = _checked_replies(self.respond, texts)
+            return [None if text is None else encode_reply(tokenizer, text) for text in replies]
 
-        return sample_turns(
+        return sample_encoded_episodes(
             model, tokenizer, encoded, sampling, reply, stop_strings=self.stop_strings, max_turns=self.max_turns
         )
 
@@ -115,7 +111,7 @@ def sample_episodes(
     )
 
 
-def _replies(respond: Callable, texts: list[str]) -> list[str | None]:
+def _checked_replies(respond: Callable, texts: list[str]) -> list[str | None]:
     """Call `respond` and check the replies that it returns.
 
     Raises:

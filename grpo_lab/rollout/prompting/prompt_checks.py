@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.rollout.model_config import context_length
@@ -77,11 +77,12 @@ def _indices_to_check(tokenizer, prompts: list, max_prompt_length: int, tools: l
         yield from range(len(prompts))
         return
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    chat_texts = apply_template_together(tokenizer, chats, tools) if chats else None
-    no_texts: list[str | None] = [None] * len(chats)
-    remaining_texts = iter(chat_texts or no_texts)
+    chat_texts: Sequence[str | None] | None = apply_template_together(tokenizer, chats, tools) if chats else []
+    if chat_texts is None:  # all chats have to be checked individually
+        chat_texts = [None] * len(chats)
+    remaining_chat_texts = iter(chat_texts)
     for index, prompt in enumerate(prompts):
         is_chat = not isinstance(prompt, str)
-        text = next(remaining_texts) if is_chat else prompt
+        text = next(remaining_chat_texts) if is_chat else prompt
         if text is None or not _surely_fits(text, max_prompt_length) or (is_chat and not is_complete(prompt, text)):
             yield index

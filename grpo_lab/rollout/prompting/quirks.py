@@ -1,15 +1,15 @@
 """Quirks of a tokenizer and its chat template, found on the prompts of a run before its first step.
 
-`templates.py` and `tags.py` repair most quirks, and a line describes each. A template that leaves out the question is
-an error.
+`templates.py` and `rollout/completion_texts.py` repair most quirks, and a line describes each. A template that leaves
+out the question is an error.
 """
 
 from collections.abc import Iterable
 from datetime import timedelta
 
 from grpo_lab.base.checks import InputError
+from grpo_lab.rollout.completion_texts import opening_tag, tag_tokens, thought_prefix
 from grpo_lab.rollout.prompting.prompts import encode_prompt
-from grpo_lab.rollout.prompting.tags import opening_tag, tag_tokens, thought_prefix
 from grpo_lab.rollout.prompting.templates import (
     TEMPLATE_DATE,
     apply_template,
@@ -20,6 +20,7 @@ from grpo_lab.rollout.prompting.templates import (
 )
 
 MAX_EXAMINED_PROMPTS = 8  # the first prompt of each order of roles is examined
+NUM_REPEATS = 4  # number of times that a prompt is rendered again, to find a template that draws random numbers
 # The quirks that are repaired in the prompts, and that an engine which renders prompts itself would not repair.
 PROMPT_QUIRKS = ("system", "thoughts", "appended_eos")
 
@@ -92,11 +93,12 @@ def _chat_quirks(tokenizer, prompt: list[dict]) -> dict[str, str]:
     if loses_thoughts(prompt, template_text):
         remedy = "they are kept in the prompts" if not loses_thoughts(prompt, text) else "the model does not get them"
         quirks["thoughts"] = f"the chat template strips the thoughts of earlier answers: {remedy}"
-    contents = [m["content"] for m in prompt if m["role"] != "system" and "<think>" not in m["content"]]
+    contents = [message["content"] for message in prompt if message["role"] != "system"]
+    contents = [content for content in contents if "<think>" not in content]
     lost_content = next((content for content in contents if not contains(text, content)), None)
     if lost_content:
         quirks["message"] = f"the chat template changes or drops a message, {lost_content!r:.60}"
-    if any(apply_template(tokenizer, prompt) != template_text for _ in range(4)):
+    if any(apply_template(tokenizer, prompt) != template_text for _ in range(NUM_REPEATS)):
         quirks["chance"] = "the chat template writes a different prompt each time, so a resumed run has other prompts"
     elif template_text != apply_template(
         tokenizer, prompt, date=TEMPLATE_DATE + timedelta(days=400, hours=5, minutes=7, seconds=9)

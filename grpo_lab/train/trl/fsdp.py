@@ -11,7 +11,7 @@ from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import load_policy
 from grpo_lab.models.adapters import has_adapter
 from grpo_lab.models.folders import base_model_folder
-from grpo_lab.models.loading import load_component, load_tokenizer, make_savable
+from grpo_lab.models.loading import load_component, load_padding_tokenizer, make_savable
 from grpo_lab.train.processes import is_main_process
 
 
@@ -28,7 +28,7 @@ def load_in_first_process(name: str, precision: str):
 
     if is_main_process():
         return load_policy(name, "cpu", precision)
-    folder = base_model_folder(name, "cpu")[0]
+    folder = base_model_folder(name, "cpu")
     config = load_component(AutoConfig, folder)
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=PRECISIONS[precision].weights)
@@ -40,7 +40,7 @@ def load_in_first_process(name: str, precision: str):
         model.generation_config = GenerationConfig.from_pretrained(folder)
         make_savable(model)
     set_origin(model, precision=precision)
-    return model.eval(), load_tokenizer(folder)
+    return model.eval(), load_padding_tokenizer(folder)
 
 
 class GatheredModel:

@@ -8,8 +8,8 @@ from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.rewards import reward_names, score_completions
 from grpo_lab.rewards.concurrent import is_async
 from grpo_lab.rewards.functions import reward_func_list
+from grpo_lab.rollout.completion_texts import TagKeepingTokenizer, thought_prefix, with_thought_prefix
 from grpo_lab.rollout.prompting.prompts import encode_prompt
-from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
 from grpo_lab.tasks import Rows
 from grpo_lab.trainer.run.reports import none_if_nan
 
@@ -73,16 +73,16 @@ class TagRestorer:
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
-        self.tags = tag_tokens(tokenizer, [tokenizer.eos_token_id])
+        self.tag_keeping_tokenizer = TagKeepingTokenizer(tokenizer, [tokenizer.eos_token_id])
 
     def __call__(self, completions: list, completion_ids: list, rows: list[dict]) -> list:
         """Return the completions with their tags; `rows` holds the row of each completion."""
         tokenizer = self.tokenizer
         prefixes = [thought_prefix(tokenizer, encode_prompt(tokenizer, row["prompt"])) for row in rows]
-        if not (self.tags or any(prefixes)):
+        if not (self.tag_keeping_tokenizer.tags or any(prefixes)):
             return completions
-        pairs = zip(completion_ids, prefixes, strict=True)
-        texts = [text_for_rewards(tokenizer, ids, self.tags, prefix) for ids, prefix in pairs]
+        decoded = [self.tag_keeping_tokenizer.decode(ids, skip_special_tokens=True) for ids in completion_ids]
+        texts = [with_thought_prefix(text, prefix) for text, prefix in zip(decoded, prefixes, strict=True)]
         if completions and isinstance(completions[0], str):
             return texts
         return [[{"role": "assistant", "content": text}] for text in texts]

@@ -24,7 +24,7 @@ from grpo_lab.models.adapters import lora_config
 from grpo_lab.models.frozen import disable_dropout
 from grpo_lab.rollout.environments.environment import Environment
 from grpo_lab.rollout.environments.factory import make_environment
-from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat
 from grpo_lab.rollout.prompting.prompts import end_token_ids
 from grpo_lab.rollout.prompting.quirks import PROMPT_QUIRKS, find_prompt_quirks
 from grpo_lab.tasks import Rows
@@ -191,7 +191,7 @@ def response_template_of_our_loop(tokenizer, environment: Environment | None) ->
     """Give the tokenizer the response template by which our own loop parses tool calls, inside the `with` block."""
     old_template = getattr(tokenizer, "response_template", None)
     if environment is not None and environment.schemas:
-        tokenizer.response_template = Dialogue(tokenizer, environment.schemas).response_template
+        tokenizer.response_template = ToolCallFormat(tokenizer, environment.schemas).response_template
     try:
         yield
     finally:

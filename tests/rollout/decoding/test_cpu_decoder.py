@@ -1,4 +1,4 @@
-"""Decoding a large model on a CPU, in blocks of the vocabulary and with prefixes that keep their place: same draws."""
+"""Drawing with one random number per row; and a large model, in blocks and with prefixes that keep their place."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def as_large(monkeypatch):
     for (name, modules), value in zip(MODULES.items(), (4, 5, 3), strict=True):
         for module in modules:
             monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(cpu_decoder, "LARGE_ROW_BYTES", 0)
+    monkeypatch.setattr(cpu_decoder, "LARGE_PREFIX_BYTES", 0)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -30,9 +30,11 @@ def test_decoding_as_for_a_large_model_draws_the_same_completions_and_logprobs(s
     model, tokenizer = make_policy()
     small = sample(model, tokenizer, length=12, **settings)
     request.getfixturevalue("as_large")
-    calls, select_rows = [], PreallocatedCache.select_rows
+    calls, continue_prefixes = [], PreallocatedCache.continue_prefixes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PreallocatedCache, "select_rows", lambda *arguments: (calls.append(1), select_rows(*arguments)))
+        patch.setattr(
+            PreallocatedCache, "continue_prefixes", lambda *arguments: (calls.append(1), continue_prefixes(*arguments))
+        )
         large = sample(model, tokenizer, length=12, **settings)
     assert calls and torch.equal(small.completion_ids, large.completion_ids) and small.texts == large.texts
     assert torch.equal(small.mask, large.mask)
@@ -93,7 +95,7 @@ def test_a_rare_token_of_a_large_vocabulary_comes_as_often_as_its_probability():
 
 
 @given(st.integers(1, 9), st.data())
-def test_preallocated_rows_keep_their_place_and_are_not_read_after_being_written(before, data):
+def test_preallocated_prefixes_keep_their_place_and_are_not_read_after_being_written(before, data):
     parent = torch.tensor(sorted(data.draw(st.lists(st.integers(0, before - 1), min_size=1, max_size=12))))
     order = order_keeping_parents(parent)
     placed = parent[order]
@@ -110,17 +112,40 @@ def test_a_preallocated_cache_equals_a_copied_one_in_planned_memory():
     planned = 2 * model.config.num_hidden_layers * 12 * copied.keys[0][0].nbytes
     assert sum(memory.nbytes for tensors in preallocated._memory for memory in tensors) == planned
     generator = torch.Generator().manual_seed(0)
-    rows = 3
+    num_prefixes = 3
     for column in range(8):
-        preallocated.num_columns = copied.num_columns = column + 1
+        preallocated.num_read_columns = copied.num_read_columns = column + 1
         write_column.fill_(column)
-        shape = (rows, *copied.keys[0].shape[1:2], 1, copied.keys[0].shape[3])
+        shape = (num_prefixes, *copied.keys[0].shape[1:2], 1, copied.keys[0].shape[3])
         for layer in range(model.config.num_hidden_layers):
             new = torch.randn(2, *shape, generator=generator)
             for ours, theirs in zip(preallocated.update(*new, layer), copied.update(*new, layer), strict=True):
                 assert torch.equal(ours, theirs)
-        parent = torch.randint(rows, (max(1, min(12, rows + column - 2)),), generator=generator).sort().values
+        num_children = max(1, min(12, num_prefixes + column - 2))
+        parent = torch.randint(num_prefixes, (num_children,), generator=generator).sort().values
         selected = parent[order_keeping_parents(parent)]
-        rows = len(selected)
-        preallocated.select_rows(selected)
-        copied.select_rows(selected)
+        num_prefixes = len(selected)
+        preallocated.continue_prefixes(selected)
+        copied.continue_prefixes(selected)
+
+
+@given(st.lists(st.floats(-60, 0) | st.just(-torch.inf), min_size=1, max_size=6), st.floats(0, 1, exclude_max=True))
+def test_inverse_cdf_picks_the_first_token_above_u(logits, u):
+    if max(logits) == -torch.inf:
+        logits[0] = 0.0
+    log_pi = torch.tensor([logits]).log_softmax(-1)
+    certain = torch.full_like(log_pi, -torch.inf).index_fill_(1, torch.tensor(len(logits) - 1), 0)
+    distribution_index = torch.tensor([1, 0, 2])
+    three_u = torch.full((3,), u, dtype=torch.float64)
+    last, token, _ = inverse_cdf(torch.cat([log_pi, certain, log_pi]).exp(), three_u, distribution_index)
+    assert last == len(logits) - 1, "each row from its own"
+    pi = log_pi[0].exp().double()
+    assert pi[token] > 0, "what cannot come does not"
+    assert pi[:token].sum() <= u * pi.sum() + 1e-12 and pi[: token + 1].sum() > u * pi.sum() - 1e-12
+
+
+def test_a_rare_token_comes_as_often_as_its_probability():
+    """A probability of 2^-30 is smaller than the steps of a random float32."""
+    log_pi = torch.tensor([[1 - 2**-30, 2**-30]], dtype=torch.float64).log()
+    near = torch.tensor([1 - 2**-30 - 2**-40, 1 - 2**-30 + 2**-40], dtype=torch.float64)
+    assert inverse_cdf(log_pi.exp(), near, torch.zeros(2, dtype=torch.long)).tolist() == [0, 1]

@@ -1,30 +1,19 @@
 """Our decoders draw the tokens of `generate`, record the recomputed log-probabilities, and restore the model."""
 
-import math
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.base.checks import RunError
-from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding import decoder as decoder_module
-from grpo_lab.rollout.decoding import dispatch
 from grpo_lab.rollout.decoding.cache import InPlaceCache, autocast_copies
 from grpo_lab.rollout.decoding.cpu_decoder import CpuDecoder, inverse_cdf
 from grpo_lab.rollout.decoding.dispatch import DECODERS
-from grpo_lab.rollout.decoding.gpu_memory import fewest_parts, free_gpu_bytes, parts_that_fit
-from grpo_lab.rollout.decoding.graph_decoder import exponential_race, fixed_columns
-from grpo_lab.rollout.decoding.sampling_request import SamplingRequest, entropy_of
-from grpo_lab.rollout.forward.fast_paths import has_fast_path
-from grpo_lab.rollout.inputs import EncodedPrompts
+from grpo_lab.rollout.decoding.graph_decoder import exponential_race
+from grpo_lab.rollout.decoding.sampling_request import entropy_of
 from tests.support.few_fast import few_fast
 from tests.support.sampling import PROMPTS, SETTINGS, assert_same_rollouts, logprobs_of, sample
 from tests.support.small_policy import make_exact, make_policy
-
-WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 
 
 def sample_by_both(model, tokenizer, *arguments, **settings):
@@ -44,42 +33,6 @@ def sample_by_both(model, tokenizer, *arguments, **settings):
 def draw_by_race(decoder, log_pi, pi):
     noise = log_pi.new_empty(len(decoder.sequences), log_pi.shape[1]).exponential_()
     return exponential_race(log_pi[decoder.prefix_index], noise[decoder.rows])
-
-
-@given(st.lists(st.tuples(st.floats(-30, 0), st.floats(1e-6, 30)), min_size=1, max_size=6))
-def test_exponential_race_is_the_gumbel_maximum(pairs):
-    log_pi, noise = torch.tensor(pairs, dtype=torch.float64)[None].unbind(-1)
-    times = [noise[0, v].item() / log_pi[0, v].exp().item() for v in range(len(pairs))]
-    winner = exponential_race(log_pi, noise).item()
-    assert times[winner] <= min(times) * (1 + 1e-12)
-    gumbel = log_pi - noise.log()
-    assert gumbel[0, winner] >= gumbel.max() - 1e-9
-
-
-@given(st.lists(st.floats(-60, 0) | st.just(-torch.inf), min_size=1, max_size=6), st.floats(0, 1, exclude_max=True))
-def test_inverse_cdf_picks_the_first_token_above_u(logits, u):
-    if max(logits) == -torch.inf:
-        logits[0] = 0.0
-    log_pi = torch.tensor([logits]).log_softmax(-1)
-    certain = torch.full_like(log_pi, -torch.inf).index_fill_(1, torch.tensor(len(logits) - 1), 0)
-    distribution = torch.tensor([1, 0, 2])
-    three_u = torch.full((3,), u, dtype=torch.float64)
-    last, token, _ = inverse_cdf(torch.cat([log_pi, certain, log_pi]).exp(), three_u, distribution)
-    assert last == len(logits) - 1, "each row from its own"
-    pi = log_pi[0].exp().double()
-    assert pi[token] > 0, "what cannot come does not"
-    assert pi[:token].sum() <= u * pi.sum() + 1e-12 and pi[: token + 1].sum() > u * pi.sum() - 1e-12
-
-
-def test_the_columns_that_do_not_move_are_a_multiple_of_64():
-    assert fixed_columns(256, 512) == 768 and fixed_columns(256, 513) == fixed_columns(300, 532) == 832
-
-
-def test_a_rare_token_comes_as_often_as_its_probability():
-    """A probability of 2^-30 is smaller than the steps of a random float32."""
-    log_pi = torch.tensor([[1 - 2**-30, 2**-30]], dtype=torch.float64).log()
-    near = torch.tensor([1 - 2**-30 - 2**-40, 1 - 2**-30 + 2**-40], dtype=torch.float64)
-    assert inverse_cdf(log_pi.exp(), near, torch.zeros(2, dtype=torch.long)).tolist() == [0, 1]
 
 
 def reference_draw_and_entropy(log_pi, u, distribution):
@@ -123,7 +76,7 @@ def one_prefix_per_row(decoder):
     decoder.token = decoder.sequences[:, decoder.write_column]
     if len(decoder.position) < len(decoder.rows):
         decoder.position, decoder.visible = (x[decoder.prefix_index] for x in (decoder.position, decoder.visible))
-        decoder.cache.select_rows(decoder.prefix_index)
+        decoder.cache.continue_prefixes(decoder.prefix_index)
         decoder.prefix_index = decoder.representative_row = decoder.rows
 
 
@@ -143,11 +96,11 @@ def test_shared_prefixes_are_read_once_and_change_no_completion(settings, monkey
 @pytest.mark.parametrize(("settings", "pad_is_end"), few_fast([(case,) for case in SETTINGS], (False, True)), ids=str)
 def test_the_same_seed_draws_the_same_completions_as_generate(settings, pad_is_end):
     model, tokenizer = make_policy(pad_is_end=pad_is_end)
-    (dynamic, static), (after_dynamic, after_static) = sample_by_both(model, tokenizer, generations=20, **settings)
-    lengths = static.mask.sum(-1)
-    assert (lengths == 1).any() and static.truncated.any() and len(set(static.prompt_mask.sum(-1).tolist())) > 2
-    assert_same_rollouts(dynamic, static)
-    assert torch.equal(after_dynamic, after_static), "the same numbers were drawn, and as many"
+    (expected, decoded), random_states = sample_by_both(model, tokenizer, generations=20, **settings)
+    lengths = decoded.mask.sum(-1)
+    assert (lengths == 1).any() and decoded.truncated.any() and len(set(decoded.prompt_mask.sum(-1).tolist())) > 2
+    assert_same_rollouts(expected, decoded)
+    assert torch.equal(*random_states), "the same numbers were drawn, and as many"
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -169,10 +122,10 @@ def test_the_plain_decoder_draws_the_completions_of_generate(settings, monkeypat
 def test_decoders_draw_and_score_alike_for_every_size(prompts):
     model, tokenizer = make_policy(scale=0.1)
     for length, generations in ((1, 1), (1, 3), (2, 3), (70, 1)):
-        (dynamic, static), _ = sample_by_both(model, tokenizer, prompts, length=length, generations=generations)
-        assert_same_rollouts(dynamic, static)
-        logp, _ = logprobs_of(model, static)
-        assert (logp - static.logp)[static.mask].abs().max() < 1e-4
+        (expected, decoded), _ = sample_by_both(model, tokenizer, prompts, length=length, generations=generations)
+        assert_same_rollouts(expected, decoded)
+        logp, _ = logprobs_of(model, decoded)
+        assert (logp - decoded.logp)[decoded.mask].abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("heads", [(4, 1), (4, 4), (6, 3)], ids=str)
@@ -181,8 +134,8 @@ def test_decoders_agree_for_any_number_of_shared_heads_and_any_attention(heads):
     for attention in ("sdpa", "eager"):
         model, tokenizer = make_policy(**sizes)
         model.set_attn_implementation(attention)
-        (dynamic, static), _ = sample_by_both(model, tokenizer)
-        assert_same_rollouts(dynamic, static)
+        (expected, decoded), _ = sample_by_both(model, tokenizer)
+        assert_same_rollouts(expected, decoded)
         assert model.config._attn_implementation == attention, "put back"
 
 
@@ -212,44 +165,6 @@ def test_a_bf16_model_keeps_its_cache_in_bf16():
     assert InPlaceCache(model, 2, 64, torch.zeros(1, dtype=torch.long)).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[-1]], ids=str)
-def test_a_rollout_in_parts_draws_what_it_draws_in_one(parts, settings, monkeypatch):
-    model, tokenizer = make_policy()
-    whole, state = sample(model, tokenizer, PROMPTS[:4], **settings), torch.get_rng_state()
-    monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: parts)
-    assert_same_rollouts(whole, sample(model, tokenizer, PROMPTS[:4], **settings), 1e-5)
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_parts_of_a_request_have_equally_many_prompts():
-    ids = torch.arange(12).view(6, 2)
-    request = SamplingRequest(EncodedPrompts(ids, ids >= 0), SamplingParams(2, 3), (3,), 3)
-    parts = request.in_parts(3)
-    assert [len(part.prompts.ids) for part in parts] == [2, 2, 2]
-    assert torch.equal(torch.cat([part.prompts.ids for part in parts]), ids)
-    with pytest.raises(AssertionError, match="4 parts of 6 prompts"):
-        request.in_parts(4)
-
-
-def test_a_rollout_is_cut_no_finer_than_it_has_to_be():
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=320) == 1
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=319) == 2
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=191) == 4
-    assert fewest_parts(6, 4, row_bytes=10, noise_bytes=1, free_bytes=110) == 3
-    assert fewest_parts(8, 4, row_bytes=10, noise_bytes=1, free_bytes=0) == 8, "what is left is to try"
-
-
-def test_the_parts_that_fit_follow_from_cache_and_logits_of_the_rows():
-    model, _ = make_policy()
-    config, columns = model.config, 64
-    cache_bytes = 4 * InPlaceCache(model, 1, columns, torch.zeros(1, dtype=torch.long)).keys[0].numel()
-    row_bytes = 2 * config.num_hidden_layers * cache_bytes + 4 * 6 * config.vocab_size
-    assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes) == 1
-    assert parts_that_fit(model, 8, 4, columns, 32 * row_bytes - 1) == 2
-    assert free_gpu_bytes(torch.device("cpu")) == math.inf and parts_that_fit(model, 8, 4, columns, math.inf) == 1
-
-
 def test_earlier_contents_of_the_cache_have_no_effect(monkeypatch):
     model, tokenizer = make_policy()
     clean = sample(model, tokenizer)
@@ -277,16 +192,6 @@ def test_sampling_restores_modes_even_after_a_failure(training, monkeypatch):
     with pytest.raises(RuntimeError, match="no luck"):
         sample(model, tokenizer)
     assert model.training is training and model.config._attn_implementation == "sdpa"
-
-
-def test_a_model_whose_step_depends_on_the_length_is_sampled_by_generate(monkeypatch):
-    adapting = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
-    assert has_fast_path(make_policy()[0])
-    monkeypatch.setattr(CpuDecoder, "run", None)  # fails if it is called
-    for settings in (WINDOWS, adapting):
-        policy = make_policy(**settings)
-        assert not has_fast_path(policy[0]) and sample(*policy).mask.any()
-    assert sample(*make_policy(), cache_implementation="dynamic").mask.any()
 
 
 def test_a_long_completion_in_float64_equals_single_forward_passes():

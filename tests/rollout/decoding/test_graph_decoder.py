@@ -8,12 +8,14 @@ import weakref
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.decoding import dispatch, graph_decoder
 from grpo_lab.rollout.decoding.decoder import DecoderSpec
-from grpo_lab.rollout.decoding.graph_decoder import DecoderPool, GraphDecoder
+from grpo_lab.rollout.decoding.graph_decoder import DecoderSlot, GraphDecoder, exponential_race, fixed_columns
 from grpo_lab.rollout.forward.packing import packed_prompts
 from grpo_lab.rollout.inputs import EncodedPrompts
 from grpo_lab.trainer import train
@@ -34,10 +36,6 @@ from tests.support.small_policy import (
 PLAIN_AND_ALL = [SETTINGS[0], SETTINGS[-1]]
 
 
-def static(policy, *arguments, **settings):
-    return sample(*policy, *arguments, **settings)
-
-
 @pytest.fixture
 def tapes(monkeypatch):
     return capture_on_the_cpu(monkeypatch)
@@ -47,7 +45,7 @@ def tapes(monkeypatch):
 def test_a_captured_step_samples_like_generate(settings, tapes):
     policy = make_policy(pad_is_end=True)
     expected = sample(*policy, cache_implementation="dynamic", **settings)
-    assert_same_rollouts(expected, static(policy, **settings))
+    assert_same_rollouts(expected, sample(*policy, **settings))
     assert len(tapes) == 1
 
 
@@ -55,12 +53,12 @@ def test_a_captured_step_samples_like_generate(settings, tapes):
 def test_steps_between_two_checks_for_the_end_change_no_completion(length, every, tapes, monkeypatch):
     monkeypatch.setattr(graph_decoder, "STEPS_PER_CHECK", every)
     policy, steps = make_policy(), []
-    assert_same_rollouts(sample(*policy, length=length, cache_implementation="dynamic"), static(policy, length=length))
+    assert_same_rollouts(sample(*policy, length=length, cache_implementation="dynamic"), sample(*policy, length=length))
     model, tokenizer = policy
     model.generation_config.eos_token_id = list(range(len(tokenizer)))
     replay = Tape.replay
     monkeypatch.setattr(Tape, "replay", lambda tape: steps.append(1) or replay(tape))
-    all_end_at_once = static(policy, length=length)
+    all_end_at_once = sample(*policy, length=length)
     assert all_end_at_once.completion_ids.shape[1] == 1
     assert len(steps) == min(every, length), "rows that have ended go on until somebody asks"
 
@@ -68,9 +66,7 @@ def test_steps_between_two_checks_for_the_end_change_no_completion(length, every
 def loaded(model, settings, prompts=2, length=3, device="cpu"):
     decoder = GraphDecoder(model, DecoderSpec(prompts, 64, SamplingParams(2, 8, **settings), (3, 4), 3))
     ids = torch.ones(prompts, length, dtype=torch.long, device=device)
-    decoder.begin_part(
-        EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0))
-    )
+    decoder.begin(EncodedPrompts(ids, ids > 0), packed_prompts(model, EncodedPrompts(ids[:, :-1], ids[:, :-1] > 0)))
     return decoder
 
 
@@ -117,29 +113,29 @@ def test_a_kept_graph_is_reused_only_for_the_same_sizes_and_weights(tapes, monke
     model, tokenizer = make_policy()
     with graph_decoder.shared_decoder():
         for _ in range(3):
-            first = static((model, tokenizer))
+            first = sample(model, tokenizer)
         assert len(tapes) == 2
-        static((model, tokenizer), temperature=0.5)
-        static((model, tokenizer), generations=3)
+        sample(model, tokenizer, temperature=0.5)
+        sample(model, tokenizer, generations=3)
         assert len(tapes) == 4
-        again = static((model, tokenizer), generations=3)
+        again = sample(model, tokenizer, generations=3)
         model.lm_head.weight.data = model.lm_head.weight.data.clone()
-        assert_same_rollouts(again, static((model, tokenizer), generations=3), 1e-12)
+        assert_same_rollouts(again, sample(model, tokenizer, generations=3), 1e-12)
         assert len(tapes) == 5
-    assert not graph_decoder._decoder_pools
-    assert_same_rollouts(first, static((model, tokenizer)), 1e-12)
+    assert not graph_decoder._decoder_slots
+    assert_same_rollouts(first, sample(model, tokenizer), 1e-12)
 
 
 def test_parts_of_a_rollout_share_a_capture_and_draw_the_same(tapes, monkeypatch):
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: True)
     model, tokenizer = make_policy()
-    whole = static((model, tokenizer), PROMPTS[:4])
+    whole = sample(model, tokenizer, PROMPTS[:4])
     monkeypatch.setattr(dispatch, "parts_that_fit", lambda *sizes: 4)
     tapes.clear()
     captures = []
     with graph_decoder.shared_decoder():
         for _ in range(3):
-            assert_same_rollouts(whole, static((model, tokenizer), PROMPTS[:4]))
+            assert_same_rollouts(whole, sample(model, tokenizer, PROMPTS[:4]))
             captures.append(len(tapes))
     assert captures == [1, 2, 2], "dropped after the first rollout, not after the first part"
 
@@ -154,19 +150,19 @@ def test_the_memory_of_a_part_includes_the_random_numbers_of_all_rows(monkeypatc
 
 def test_a_dropped_decoder_is_freed_at_once(tapes, monkeypatch):
     """Otherwise its memory would still be in use when `drop` returns the memory of the graph to the GPU."""
-    are_alive, drop = [], DecoderPool.drop
+    are_alive, drop = [], DecoderSlot.drop
 
-    def drop_and_look(pool):
-        decoder = None if pool.decoder is None else weakref.ref(pool.decoder)
-        drop(pool)
+    def drop_and_look(slot):
+        decoder = None if slot.decoder is None else weakref.ref(slot.decoder)
+        drop(slot)
         are_alive.append(decoder is not None and decoder() is not None)
 
-    monkeypatch.setattr(DecoderPool, "drop", drop_and_look)
+    monkeypatch.setattr(DecoderSlot, "drop", drop_and_look)
     monkeypatch.setattr(graph_decoder, "has_room", lambda device, size: False)
     policy = make_policy()
     with graph_decoder.shared_decoder():
         for _ in range(2):
-            static(policy)
+            sample(*policy)
     assert len(tapes) == 2 and not any(are_alive)
 
 
@@ -188,7 +184,7 @@ def step_on_a_fake_gpu(dtype, settings, monkeypatch, rows=64, capacity=768):
         sampling = SamplingParams(rows // 8, 512, **settings)
         decoder = GraphDecoder(model, DecoderSpec(8, capacity, sampling, (151643, 151645), 151643))
         ids = torch.zeros(8, 200, dtype=torch.long)
-        decoder.begin_part(EncodedPrompts(ids, ids == 0), None)
+        decoder.begin(EncodedPrompts(ids, ids == 0), None)
         with OnTheGPU():
             decoder.step()
     return decoder
@@ -200,3 +196,17 @@ def test_a_step_of_two_layers_of_qwen2_stays_on_the_gpu(dtype, settings, monkeyp
     assert decoder.cache.keys[1].shape == (64, 2, 768, 64) and decoder.cache.keys[1].dtype == dtype
     assert decoder.logp.dtype == decoder.entropy.dtype == torch.float32
     assert {tensor.device.type for tensor in tensors([*vars(decoder).values(), decoder.cache.values])} == {"cuda"}
+
+
+@given(st.lists(st.tuples(st.floats(-30, 0), st.floats(1e-6, 30)), min_size=1, max_size=6))
+def test_exponential_race_is_the_gumbel_maximum(pairs):
+    log_pi, noise = torch.tensor(pairs, dtype=torch.float64)[None].unbind(-1)
+    times = [noise[0, v].item() / log_pi[0, v].exp().item() for v in range(len(pairs))]
+    winner = exponential_race(log_pi, noise).item()
+    assert times[winner] <= min(times) * (1 + 1e-12)
+    gumbel = log_pi - noise.log()
+    assert gumbel[0, winner] >= gumbel.max() - 1e-9
+
+
+def test_fixed_columns_are_a_multiple_of_64():
+    assert fixed_columns(256, 512) == 768 and fixed_columns(256, 513) == fixed_columns(300, 532) == 832

@@ -9,7 +9,7 @@ import torch
 from grpo_lab.base.checks import InputError
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.evaluate import evaluate
-from grpo_lab.rollout.environments.environment import Environment, sample_rows
+from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.rollout.environments.factory import make_environment
 from grpo_lab.rollout.environments.text_environment import TextEnvironment
 from grpo_lab.rollout.environments.tools import ToolEnvironment, worker_thread
@@ -152,9 +152,9 @@ def test_record_turns_reaches_only_an_environment_with_instances():
     model, tokenizer = make_policy()
     recording = Recording()
     for record_turns in (True, False):
-        sample_rows(model, tokenizer, ROWS[:1], SamplingParams(2, 8), recording, record_turns=record_turns)
+        sample_rollout(model, tokenizer, ROWS[:1], SamplingParams(2, 8), recording, record_turns=record_turns)
         assert recording.record_turns is record_turns
-    sample_rows(model, tokenizer, ROWS[:1], SamplingParams(2, 8), OwnEnvironment(), record_turns=True)
+    sample_rollout(model, tokenizer, ROWS[:1], SamplingParams(2, 8), OwnEnvironment(), record_turns=True)
 
 
 def test_an_environment_of_ones_own_trains_the_same_to_the_bit():

@@ -1,4 +1,4 @@
-"""Prompts that are rendered and checked many at once equal the same prompts one by one."""
+"""Prompts that are rendered and checked many at once equal the same prompts one by one; the limit of the context."""
 
 import pytest
 from transformers import AutoConfig
@@ -7,6 +7,8 @@ from grpo_lab.models import load_policy
 from grpo_lab.rollout.prompting import prompt_checks
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
 from grpo_lab.rollout.prompting.templates import apply_template, apply_template_together
+from tests.support.sampling import sample
+from tests.support.small_policy import make_policy
 
 # What the templates of models contain: variables, replaced messages, macros, removed white space, a line break at the
 # end, errors for messages that they do not take, a clock.
@@ -112,3 +114,19 @@ def test_check_prompts_renders_thousands_of_prompts_per_call(tokenizer, monkeypa
     )
     assert checked([chat(f"{n}+1=?") for n in range(5000)], tokenizer, room=1000) is None
     assert len(calls) <= 3 * 5, "once with all of a thousand, and two of them to compare"
+
+
+def test_a_prompt_may_fill_the_context_to_the_last_token():
+    rollout = sample(*make_policy(), ["a", "b" * 121], length=7)
+    assert rollout.prompt_mask.sum(-1).tolist() == [1, 121], "padding takes no place in it"
+
+
+def test_all_prompts_of_a_run_are_checked_and_the_clearly_short_ones_not_encoded(monkeypatch):
+    model, tokenizer = make_policy(max_position_embeddings=5000)
+    encoded = []
+    counted = lambda _, prompt, tools=None: encoded.append(prompt) or [0] * 4000  # noqa: E731
+    monkeypatch.setattr(prompt_checks, "encode_prompt", counted)
+    check_prompts(model.config, tokenizer, ["a" * 100, chat("a"), "b" * 4000], 1000)
+    assert encoded == ["b" * 4000]
+    with pytest.raises(TypeError, match=r"^eval_dataset row 1: prompt\[0\]\['role'\] is missing; expected"):
+        check_prompts(model.config, tokenizer, ["a", [{"content": "b"}]], 1000, "eval_dataset")

@@ -155,12 +155,12 @@ def test_the_same_episodes_have_the_same_masks_rewards_and_gradients(settings, l
     config = make_config(**(usual | settings))
     arguments = [ROWS, [messages_reward, environment_reward], config]
     agent = {"tools": [add, soon, writes_much], "environment_factory": CountingEnvironment}
-    policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
+    policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rollout
     if lora is not None:
         pytest.importorskip("peft")
         add_lora(model, seed=config.seed, **lora)
     with monkeypatch.context() as patch, record_updates() as our_updates:
-        patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
+        patch.setattr(collecting, "sample_rollout", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         ours = train(model, tokenizer, *arguments, **agent)
     outputs = replay_in_trl_loop(monkeypatch, rollouts)
     with record_updates() as their_updates:
@@ -230,12 +230,12 @@ def test_packaged_tools_work_on_the_trl_engine(tmp_path, monkeypatch):
     tools = load_tools(["python", f"sqlite:{tmp_path / 'shop.db'}"])
     model, tokenizer = make_trl_policy([*tools, calculator])
     sample_scripts(monkeypatch, tokenizer, PACKAGE_SCRIPTS)
-    policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rows
+    policy, rollouts, sample = copy.deepcopy(model), [], collecting.sample_rollout
     config = make_config(max_completion_length=400, max_steps=1, precision="fp32")
     arguments = [ROWS, [messages_reward], config]
     agent = {"tools": [*tools, calculator]}
     with monkeypatch.context() as patch, record_updates() as expected:
-        patch.setattr(collecting, "sample_rows", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
+        patch.setattr(collecting, "sample_rollout", lambda *a, **k: rollouts.append(sample(*a, **k)) or rollouts[-1])
         (ours,) = train(model, tokenizer, *arguments, **agent)
     (rollout,), outputs = rollouts, replay_in_trl_loop(monkeypatch, rollouts)
     with record_updates() as trl_updates:

@@ -1,7 +1,7 @@
 """Tools and environments with TRL's interface: an episode is a chat in which the policy may call functions.
 
-`tools` are typed functions with docstrings. `environment_factory` makes an environment, an object for one episode at a
-time:
+`tools` are typed functions with docstrings. `environment_factory` makes an environment object, which serves one episode
+at a time:
 - `reset(**row)` begins an episode, and may return a text that is appended to the prompt.
 - `get_reward()`, if there is one, returns one more reward.
 - `get_state()`, if there is one, returns the state in which a turn begins.
@@ -28,10 +28,10 @@ import torch
 from grpo_lab.base.checks import InputError, InputTypeError, RunError, check_at_least, check_positive
 from grpo_lab.config import SETTINGS
 from grpo_lab.config.sampling_params import SamplingParams
-from grpo_lab.rollout.decoding.turns import Turn
+from grpo_lab.rollout.decoding.episode_tokens import Turn
 from grpo_lab.rollout.environments.environment import Environment
-from grpo_lab.rollout.environments.episodes import sample_turns
-from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.episodes import sample_encoded_episodes
+from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat
 from grpo_lab.rollout.environments.tools.tool_episode import ToolEpisode, call_environment, tool_methods
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.prompting.prompt_checks import check_prompts
@@ -48,8 +48,8 @@ class ToolEnvironment(Environment):
 
     Args:
         tools: Functions whose arguments all have types and are described in the docstring; they may be `async`.
-        environment_factory: A class, or a function without arguments, that returns an environment. It is called once
-            for each episode of a batch; the environments are reset before each episode.
+        environment_factory: A class, or a function without arguments, that returns an environment object. It is called
+            once for each episode of a batch; the objects are kept, and reset before each episode.
         max_tool_calling_iterations: Maximum number of turns with calls; the turn after them is the last. None sets no
             limit.
         tool_timeout: Limit of a call in seconds. A call that takes longer fails. Its thread goes on, and its result is
@@ -66,7 +66,7 @@ class ToolEnvironment(Environment):
         if max_tool_calling_iterations is not None:
             check_at_least("max_tool_calling_iterations", max_tool_calling_iterations, 1)
         check_positive("tool_timeout", tool_timeout)
-        self.tools = _list_of_tools(tools)
+        self.tools = _checked_tools(tools)
         self.environment_factory = environment_factory
         for tool in self.tools:
             check_sandbox("tools", tool)
@@ -80,9 +80,9 @@ class ToolEnvironment(Environment):
                 raise InputTypeError("environment_factory", environment_factory, expected)
             first_thread = self._new_thread()
             self._threads = [first_thread]
-            self.environment_class = type(first_thread.environment)
+            self.environment_class = type(first_thread.environment_object)
             self._check_environment_class()
-            methods = tool_methods(first_thread.environment)
+            methods = tool_methods(first_thread.environment_object)
         self.schemas: list[dict] = _schemas([*self.tools, *methods])
         self.has_instances = self.environment_class is not None
         self.has_reward = callable(getattr(self.environment_class, "get_reward", None))
@@ -112,7 +112,7 @@ class ToolEnvironment(Environment):
 
     def check(self, model, tokenizer, rows: Rows, max_completion_length: int, name: str = "dataset") -> None:
         """Raise InputError for a chat template without tools, and for rows of the data that cannot begin an episode."""
-        Dialogue(tokenizer, self.schemas)
+        ToolCallFormat(tokenizer, self.schemas)  # checks the chat template
         self._check_rows(rows, name)
         prompts = (row["prompt"] for row in rows)
         check_prompts(model.config, tokenizer, prompts, max_completion_length, name, tools=self.schemas)
@@ -125,42 +125,50 @@ class ToolEnvironment(Environment):
         The arguments are those of `Environment.sample`.
         """
         num_generations = sampling.num_generations
-        dialogue = Dialogue(tokenizer, self.schemas)
-        repeated_rows = [row for row in rows for _ in range(num_generations)]
+        call_format = ToolCallFormat(tokenizer, self.schemas)
+        data_rows = [row for row in rows for _ in range(num_generations)]  # the data row of each episode
         class_state = _class_state(self.environment_class)
         with _randomness_from_torch():
-            threads = self._take_threads(len(repeated_rows))
-            prompts = [self._reset(thread, row) for thread, row in zip(threads, repeated_rows, strict=True)]
-            per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
-            encoded = encode_prompts(tokenizer, prompts[::per_prompt], tools=self.schemas)
-            encoded_ids = [ids[mask].tolist() for ids, mask in zip(*encoded, strict=True)]
-            prompt_ids = [encoded_ids[index // per_prompt] for index in range(len(repeated_rows))]
-            tool_episodes = self._begin_episodes(threads, dialogue, prompt_ids, record_turns)
+            threads = self._take_threads(len(data_rows))
+            prompts = [self._reset(thread, row) for thread, row in zip(threads, data_rows, strict=True)]
+            # The episodes of a group are encoded as one prompt, unless `reset` has made their prompts differ.
+            episodes_per_prompt = num_generations if _groups_share_prompts(prompts, num_generations) else 1
+            encoded = encode_prompts(tokenizer, prompts[::episodes_per_prompt], tools=self.schemas)
+            prompt_ids = [ids for ids in encoded.unpadded_ids() for _ in range(episodes_per_prompt)]
+            tool_episodes = self._begin_episodes(threads, call_format, prompt_ids, record_turns)
             limit = self.max_tool_calling_iterations
-            rollout = sample_turns(
+            rollout = sample_encoded_episodes(
                 model,
                 tokenizer,
                 encoded,
-                replace(sampling, num_generations=per_prompt),
+                replace(sampling, num_generations=episodes_per_prompt),
                 lambda turns: _reply(tool_episodes, turns),
                 stop_strings=[tokenizer.decode([token]) for token in end_token_ids(model, tokenizer)],
                 max_turns=None if limit is None else limit + 1,
             )
             episodes = []
-            for index, row in enumerate(repeated_rows):
-                changed_prompt = None if prompts[index] == row["prompt"] else prompts[index]
-                episodes.append(tool_episodes[index].summary(rollout, index, changed_prompt))
-        group_of_row = torch.arange(len(repeated_rows), device=rollout.mask.device) // num_generations
+            for index, (tool_episode, prompt, row) in enumerate(zip(tool_episodes, prompts, data_rows, strict=True)):
+                changed_prompt = None if prompt == row["prompt"] else prompt
+                episodes.append(tool_episode.summary(rollout, index, changed_prompt))
+        group_of_row = torch.arange(len(data_rows), device=rollout.mask.device) // num_generations
         self._check_class_state(class_state)
         return replace(rollout, episodes=episodes, group_of_row=group_of_row)
 
     def _begin_episodes(
-        self, threads: list[WorkerThread], dialogue: Dialogue, prompt_ids: list[list[int]], record_turns: bool
+        self, threads: list[WorkerThread], call_format: ToolCallFormat, prompt_ids: list[list[int]], record_turns: bool
     ) -> list[ToolEpisode]:
+        """Return the episodes before their first turn.
+
+        Args:
+            threads: The thread of each episode, with its environment object.
+            call_format: Reads the calls and writes the results.
+            prompt_ids: The token ids of the prompt of each episode.
+            record_turns: The argument of `sample`.
+        """
         return [
             ToolEpisode(
                 thread,
-                dialogue,
+                call_format,
                 ids,
                 self.tools,
                 self.tool_timeout,
@@ -175,22 +183,22 @@ class ToolEnvironment(Environment):
         thread = WorkerThread()
         if self.environment_factory is not None:
             try:
-                thread.environment = thread.run(self.environment_factory)
+                thread.environment_object = thread.run(self.environment_factory)
             except (Exception, SystemExit) as error:
                 problem = f"cannot be made: {type(error).__name__}: {error}"
                 raise RunError("environment_factory", self.environment_factory, problem=problem) from error
         return thread
 
     def _take_threads(self, count: int) -> list[WorkerThread]:
-        """Return a thread for each episode; lost threads are replaced, together with their environments."""
+        """Return a thread for each episode; lost threads are replaced, together with their environment objects."""
         self._threads = [self._new_thread() if thread.is_lost else thread for thread in self._threads]
         self._threads += [self._new_thread() for _ in range(count - len(self._threads))]
         return self._threads[:count]
 
     def _reset(self, thread: WorkerThread, row: dict) -> list[dict]:
-        """Reset the environment of an episode; return the prompt, followed by the text that `reset` returned."""
+        """Reset the environment object of an episode; return its prompt, followed by the text that `reset` returned."""
         prompt = row["prompt"]
-        if thread.environment is None:
+        if thread.environment_object is None:
             return prompt
         observation = call_environment(thread, "reset", **row)
         if observation is None:
@@ -232,7 +240,7 @@ class ToolEnvironment(Environment):
 
     def _check_reset(self, row: dict, name: str) -> None:
         try:
-            inspect.signature(self._threads[0].environment.reset).bind(**row)
+            inspect.signature(self._threads[0].environment_object.reset).bind(**row)
         except TypeError as error:
             problem = f"has the columns {sorted(row)}, which {self._class_name}.reset cannot take: {error}"
             raise InputError(name, row, "expected those that it names, or **kwargs in it", problem=problem) from error
@@ -258,7 +266,7 @@ def _reply(episodes: list[ToolEpisode], turns: list[Turn]) -> list[list[int] | N
     return [episodes[turn.row].finish_calls(calls) for turn, calls in zip(turns, started_calls, strict=True)]
 
 
-def _list_of_tools(tools: Any) -> list[Callable]:
+def _checked_tools(tools: Any) -> list[Callable]:
     if tools is None:
         return []
     if not isinstance(tools, list | tuple) or not all(map(callable, tools)):

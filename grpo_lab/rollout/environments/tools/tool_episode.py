@@ -9,42 +9,48 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputTypeError, RunError
-from grpo_lab.rollout.decoding.turns import Turn
-from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.decoding.episode_tokens import Turn
+from grpo_lab.rollout.environments.tools.tool_call_format import ReadTurn, ToolCallFormat
 from grpo_lab.rollout.environments.tools.worker_thread import WorkerThread
 from grpo_lab.rollout.rollout import Episode, Rollout
 
-NON_TOOL_METHODS = ("reset", "get_reward", "get_state")  # public methods of an environment that the policy cannot call
-MAX_RESULT_CHARACTERS = 4000  # characters of a result that the policy gets to read
+# Public methods of an environment object that the policy cannot call.
+NON_TOOL_METHODS = ("reset", "get_reward", "get_state")
+MAX_RESULT_CHARACTERS = 4000  # number of characters of a result that the policy gets to read
 
-StartedCall = tuple[str, Future | str | BaseException]  # name of the tool; pending result, result or error
+
+class StartedCall(NamedTuple):
+    """A call of a tool that has been started, and may have finished."""
+
+    name: str  # name of the tool
+    outcome: Future | str | BaseException  # pending result, result or error
 
 
-class PlayedTurn(NamedTuple):
-    """A turn of the policy that has been read."""
+class TurnMessages(NamedTuple):
+    """The messages of a turn that has been read."""
 
-    message: dict
-    results: list[dict]  # the messages with the results of its calls; empty until they are finished
+    message: dict  # the policy's message, with its calls
+    results: list[dict]  # the results of the calls, as messages; empty until they are finished
 
 
 class ToolEpisode:
     """One episode: the messages of the policy, the results of its calls, and the rewards and states of its turns.
 
     Args:
-        thread: The thread that runs the calls. It holds the environment of the episode, which is already reset.
-        dialogue: Reads the calls and writes the results.
+        thread: The thread that runs the calls. It holds the environment object of the episode, already reset.
+        call_format: Reads the calls and writes the results.
         prompt_ids: The token ids of the prompt.
-        tools: Functions that the policy may call, besides the methods of the environment.
+        tools: Functions that the policy may call, besides the methods of the environment object.
         tool_timeout: Limit of a call in seconds.
-        has_reward: True if the environment has `get_reward`.
-        has_state: True if the environment has `get_state`.
+        has_reward: True if the environment object has `get_reward`.
+        has_state: True if the environment object has `get_state`.
         record_turns: True calls `get_reward` and `get_state` after every turn; False only `get_reward`, at the end.
     """
 
     def __init__(
         self,
         thread: WorkerThread,
-        dialogue: Dialogue,
+        call_format: ToolCallFormat,
         prompt_ids: list[int],
         tools: list[Callable],
         tool_timeout: float,
@@ -54,15 +60,15 @@ class ToolEpisode:
         record_turns: bool,
     ):
         self.thread = thread
-        self.dialogue = dialogue
+        self.call_format = call_format
         self.prompt_ids = prompt_ids
-        methods = [] if thread.environment is None else tool_methods(thread.environment)
+        methods = [] if thread.environment_object is None else tool_methods(thread.environment_object)
         self.functions = {function.__name__: function for function in [*tools, *methods]}
         self.tool_timeout = tool_timeout
         self.has_reward = has_reward
         self.records_rewards = record_turns and has_reward
         self.records_states = record_turns and has_state
-        self.turns: list[PlayedTurn] = []
+        self.turns: list[TurnMessages] = []
         self.num_calls = self.num_failures = 0
         self.cumulative_rewards = [0.0]  # per turn, the reward of the episode before it
         self.states: list[Any] = []
@@ -70,19 +76,19 @@ class ToolEpisode:
 
     def start_calls(self, turn: Turn) -> list[StartedCall]:
         """Read a turn of the policy, and start the calls in it."""
-        message, problem = self._read(turn.ids, turn.earlier_ids)
-        self.turns.append(PlayedTurn(message, results=[]))
+        message, error = self._read(turn.ids, turn.earlier_ids)
+        self.turns.append(TurnMessages(message, results=[]))
         calls = message.get("tool_calls") or ()
-        self.num_calls += len(calls) + bool(problem)
-        if problem:
-            return [("unknown", ValueError(f"The tool call could not be read: {problem}"))]
+        self.num_calls += len(calls) + bool(error)
+        if error:
+            return [StartedCall("unknown", ValueError(f"The tool call could not be read: {error}"))]
         return [self._start_call(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
     def finish_calls(self, started_calls: list[StartedCall]) -> list[int] | None:
         """Wait for the results of a turn's calls; return the ids to append, or None if the turn had no call."""
         results = []
         for name, outcome in started_calls:
-            result = self._result_text(outcome) if isinstance(outcome, Future) else outcome
+            result = self._result_or_error(outcome) if isinstance(outcome, Future) else outcome
             if isinstance(result, BaseException):
                 self.num_failures += 1
                 result = _shortened(str({"error": str(result)}))
@@ -93,7 +99,7 @@ class ToolEpisode:
         if self.records_rewards:
             self.cumulative_rewards.append(self._reward_so_far())
         self._record_state()
-        return self.dialogue.write(results)
+        return self.call_format.write_results(results)
 
     def summary(self, rollout: Rollout, row: int, prompt: list[dict] | None) -> Episode:
         """Return the record of a finished episode; its messages leave out results that had no room.
@@ -128,28 +134,28 @@ class ToolEpisode:
             num_failures=self.num_failures,
             prompt=prompt,
             messages=messages,
-            environment=self.thread.environment,
+            environment=self.thread.environment_object,
             reward=reward,
             turn_rewards=[after - before for before, after in itertools.pairwise(self.cumulative_rewards)],
             states=self.states,
             num_reply_tokens=is_policy.count(False),
         )
 
-    def _read(self, ids: list[int], earlier_ids: list[int]) -> tuple[dict, str]:
-        return self.dialogue.read(ids, self.prompt_ids + earlier_ids)
+    def _read(self, ids: list[int], earlier_ids: list[int]) -> ReadTurn:
+        return self.call_format.read_turn(ids, self.prompt_ids + earlier_ids)
 
     def _start_call(self, name: str, arguments: Any) -> StartedCall:
         function = self.functions.get(name)
         if function is None:
-            return name, ValueError(f"Tool {name} not found.")
+            return StartedCall(name, ValueError(f"Tool {name} not found."))
         if self.thread.is_lost:
-            return name, RuntimeError("an earlier call has not come back")
+            return StartedCall(name, RuntimeError("an earlier call has not come back"))
         future = self.thread.start(function, arguments, self.tool_timeout)
         # Asynchronous calls of several episodes run at the same time. Other calls run one by one, in a fixed order, so
         # that a repeated run has the same results.
-        return name, future if inspect.iscoroutinefunction(function) else self._result_text(future)
+        return StartedCall(name, future if inspect.iscoroutinefunction(function) else self._result_or_error(future))
 
-    def _result_text(self, future: Future) -> str | BaseException:
+    def _result_or_error(self, future: Future) -> str | BaseException:
         try:
             return _shortened(str(self.thread.result(future, self.tool_timeout)))
         except (Exception, SystemExit) as error:
@@ -165,7 +171,7 @@ class ToolEpisode:
         if reward is None:
             return self.cumulative_rewards[-1]
         if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-            name = f"{type(self.thread.environment).__name__}.get_reward"
+            name = f"{type(self.thread.environment_object).__name__}.get_reward"
             raise InputTypeError(name, reward, "expected a finite number, or None", problem=f"returned {reward!r:.60}")
         return float(reward)
 
@@ -181,28 +187,29 @@ class ToolEpisode:
         try:
             hash(state)
         except TypeError as error:
-            name = f"{type(self.thread.environment).__name__}.get_state"
+            name = f"{type(self.thread.environment_object).__name__}.get_state"
             expected = "expected a text, a number or a tuple of them"
             raise InputTypeError(name, state, expected, problem=f"returned {state!r:.60}") from error
         self.states.append(state)
 
 
 def call_environment(thread: WorkerThread, method: str, **keywords) -> Any:
-    """Call a method of an environment that only the trainer may call; raise RunError if the method raises."""
+    """Call a method of an environment object that only the trainer may call; raise RunError if the method raises."""
     try:
-        return thread.run(getattr(thread.environment, method), keywords)
+        return thread.run(getattr(thread.environment_object, method), keywords)
     except (Exception, SystemExit) as error:
         problem = f"failed: {type(error).__name__}: {error}"
-        raise RunError(f"{type(thread.environment).__name__}.{method}", problem=problem) from error
+        raise RunError(f"{type(thread.environment_object).__name__}.{method}", problem=problem) from error
 
 
-def tool_methods(environment: Any) -> list[Callable]:
-    """Return the public methods of an environment, which are its tools.
+def tool_methods(environment_object: Any) -> list[Callable]:
+    """Return the public methods of an environment object, which are its tools.
 
     They are searched for in the class, so that no property is computed.
     """
-    names = [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)]
-    return [getattr(environment, name) for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
+    names = [name for name, _ in inspect.getmembers(type(environment_object), predicate=inspect.isfunction)]
+    names = [name for name in names if name not in NON_TOOL_METHODS and not name.startswith("_")]
+    return [getattr(environment_object, name) for name in names]
 
 
 def _shortened(text: str) -> str:

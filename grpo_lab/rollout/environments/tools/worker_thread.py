@@ -1,7 +1,7 @@
-"""A thread that runs the code of tools and of an environment, so that a hanging call can be given up.
+"""A thread that runs the code of tools and of an environment object, so that a hanging call can be given up.
 
-All code of an environment, from its constructor to `get_reward`, runs in one thread and one event loop. Connections to
-databases and sessions on a network need this.
+All code of an environment object, from its constructor to `get_reward`, runs in one thread and one event loop.
+Connections to databases and sessions on a network need this.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ POLL_SECONDS = 1.0  # longest wait before Ctrl-C is noticed; also the time that 
 
 
 class WorkerThread:
-    """A thread that runs the calls of one episode, one after the other, and may hold an environment."""
+    """A thread that runs the calls of one episode, one after the other, and may hold its environment object."""
 
     def __init__(self):
-        self.environment: Any = None
+        self.environment_object: Any = None  # the environment of the episode, if a factory makes one
         self.is_lost = False  # True once a call has not returned in time. A thread cannot be ended, so it is given up.
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         threading.Thread(target=_run_calls, args=(self._calls,), daemon=True, name="grpo_lab tool").start()

@@ -524,7 +524,11 @@ def test_an_environment_that_misbehaves_ends_the_run_by_name(kind, words, monkey
 
 def test_waiting_for_a_tool_can_be_interrupted(monkeypatch, policy):
     """A reset has no limit, so the wait has to notice Ctrl-C: it waits in short pieces."""
-    waits = []
+    waits, is_released = [], threading.Event()
+
+    class Blocked(CountingEnvironment):
+        def reset(self, **row):
+            is_released.wait()
 
     class Impatient(Exception):
         pass
@@ -533,8 +537,9 @@ def test_waiting_for_a_tool_can_be_interrupted(monkeypatch, policy):
         waits.append(timeout)
         raise Impatient if len(waits) > 2 else TimeoutError
 
-    agent = ToolEnvironment(environment_factory=CountingEnvironment)
+    agent = ToolEnvironment(environment_factory=Blocked)
     monkeypatch.setattr("concurrent.futures.Future.result", result)
     with pytest.raises(RunError, match="Impatient"):
         play(monkeypatch, policy, [["ok" + END]], agent)
+    is_released.set()
     assert all(timeout is not None for timeout in waits)

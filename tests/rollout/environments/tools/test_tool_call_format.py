@@ -4,7 +4,7 @@ import pytest
 
 from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.rollout.environments.tools import ToolEnvironment
-from grpo_lab.rollout.environments.tools.dialogue import Dialogue
+from grpo_lab.rollout.environments.tools.tool_call_format import ToolCallFormat
 from tests.support.tool_policy import END, ROWS, add, call, make_tool_policy, sample_scripts
 
 ADD = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
@@ -30,8 +30,8 @@ def read(policy, turn: str) -> tuple[dict, str]:
     def encode(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    dialogue = Dialogue(tokenizer, ToolEnvironment([add, sub_add]).schemas)
-    return dialogue.read(encode(turn), encode("<|im_start|>user\n1+2<|im_end|>\n<|im_start|>assistant\n"))
+    call_format = ToolCallFormat(tokenizer, ToolEnvironment([add, sub_add]).schemas)
+    return call_format.read_turn(encode(turn), encode("<|im_start|>user\n1+2<|im_end|>\n<|im_start|>assistant\n"))
 
 
 @pytest.mark.parametrize("end", [END, ""], ids=["ended", "cut"])

@@ -3,11 +3,17 @@
 import copy
 
 import pytest
+import torch
 from tokenizers import AddedToken
 
 from grpo_lab.rewards import format_reward, math_reward
 from grpo_lab.rollout import sample_completions
-from grpo_lab.rollout.prompting.tags import tag_tokens, text_for_rewards, thought_prefix
+from grpo_lab.rollout.completion_texts import (
+    TagKeepingTokenizer,
+    tag_tokens,
+    thought_prefix,
+    with_thought_prefix,
+)
 from tests.support.small_policy import make_model, make_tokenizer
 from tests.support.templates import CHAT, PLAIN, with_template
 
@@ -20,19 +26,22 @@ def tagging_tokenizer(*tags, special=True):
     return tokenizer
 
 
-def written(tokenizer, *pieces) -> list[int]:
+def ids_of(tokenizer, *pieces) -> list[int]:
     return [tokenizer.convert_tokens_to_ids(piece) for piece in pieces]
 
 
 @pytest.mark.parametrize("special", [True, False])
 def test_tags_stay_whether_they_are_special_tokens_or_not(special):
     tokenizer = tagging_tokenizer(*TAGS, special=special)
-    ids = written(tokenizer, "<think>", "2", "+", "2", "</think>", "<answer>", "3", "</answer>", "<|im_end|>")
-    tags = tag_tokens(tokenizer, [tokenizer.eos_token_id])
-    assert set(tags.values()) == (set(TAGS) if special else set())
-    assert text_for_rewards(tokenizer, ids, tags) == "<think>2+2</think><answer>3</answer>"
-    assert format_reward([text_for_rewards(tokenizer, ids, tags)]) == [1.0]
-    assert math_reward([text_for_rewards(tokenizer, ids, tags)], answer=["3"]) == [1.0]
+    ids = ids_of(tokenizer, "<think>", "2", "+", "2", "</think>", "<answer>", "3", "</answer>", "<|im_end|>")
+    tag_keeping_tokenizer = TagKeepingTokenizer(tokenizer, [tokenizer.eos_token_id])
+    assert set(tag_keeping_tokenizer.tags.values()) == (set(TAGS) if special else set())
+    text = tag_keeping_tokenizer.decode(ids, skip_special_tokens=True)
+    assert text == "<think>2+2</think><answer>3</answer>"
+    assert tag_keeping_tokenizer.decode(torch.tensor(ids), skip_special_tokens=True) == text
+    assert tag_keeping_tokenizer.decode(ids) == tokenizer.decode(ids), "only `skip_special_tokens` is changed"
+    assert format_reward([text]) == [1.0]
+    assert math_reward([text], answer=["3"]) == [1.0]
 
 
 def test_tag_tokens_leave_out_tokens_that_frame_a_text():
@@ -77,8 +86,8 @@ def test_texts_for_rewards_begin_with_a_thought_tag_that_the_template_opens(tiny
 
 
 def test_an_opening_thought_tag_is_not_added_twice(tiny):
-    ids = tiny[1]("<think>so</think>")["input_ids"]
-    assert text_for_rewards(tiny[1], ids, {}, "<think>\n") == "<think>so</think>"
+    assert with_thought_prefix("<think>so</think>", "<think>\n") == "<think>so</think>"
+    assert with_thought_prefix("so</think>", "<think>\n") == "<think>\nso</think>"
     assert thought_prefix(tiny[1], tiny[1]("is <think> a tag?")["input_ids"]) == ""
 
 
@@ -86,7 +95,7 @@ def test_the_samples_of_a_model_whose_tags_are_special_tokens_show_them():
     tokenizer = tagging_tokenizer(*TAGS)
     model = make_model(tokenizer, scale=0.4)
     rollout = sample_completions(model, tokenizer, ["abc"], 32, 8)
-    tags = written(tokenizer, *TAGS)
+    tags = ids_of(tokenizer, *TAGS)
     rows = zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), rollout.texts, strict=True)
     counts = [
         (sum(index in tags for index, is_token in zip(ids, mask, strict=True) if is_token), sum(map(text.count, TAGS)))

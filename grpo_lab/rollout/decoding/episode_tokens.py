@@ -1,4 +1,4 @@
-"""The turns of episodes: the policy draws tokens until its turn ends, then the environment's reply is written.
+"""The tokens of growing episodes: the policy draws until its turn ends, then the environment's reply is written.
 
 No row waits, and no token is read twice. A reply is a queue of tokens: at each step the row writes the next one instead
 of a drawn token, while the other rows go on drawing. So the keys and values of a row stay where they are, its positions
@@ -55,6 +55,15 @@ class StopStrings:
 
     def _text(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+class EpisodeTensors(NamedTuple):
+    """The tokens of B episodes, padded on the right; the fields are those of a `Rollout`."""
+
+    completion_ids: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]  # True at all tokens of the episode; False at padding
+    policy_mask: Bool[Tensor, "B T"]  # True at tokens that the policy wrote
+    turn_of_token: Int[Tensor, "B T"]  # index of the turn that a token belongs or replies to; -1 at padding
 
 
 class EpisodeTokens:
@@ -160,21 +169,17 @@ class EpisodeTokens:
         if len(self.ids[row]) >= self.max_episode_tokens:
             self.done[row] = self.truncated[row] = True
 
-    def tensors(
-        self, pad_token_id: int, device
-    ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """Return the episodes as tensors of shape (B, T), padded on the right.
-
-        Returns:
-            The token ids; the mask of tokens that exist; the mask of tokens that the policy wrote; the turn of each
-            token, -1 at padding.
-        """
-        ids = _padded(self.ids, pad_token_id, device)
-        is_policy = _padded(self.is_policy, False, device)
+    def tensors(self, pad_token_id: int, device) -> EpisodeTensors:
+        """Return the episodes as tensors, in which `pad_token_id` fills the shorter ones."""
         turn_of_token = _padded(self.turn_of_token, -1, device)
-        return ids, turn_of_token >= 0, is_policy, turn_of_token
+        return EpisodeTensors(
+            completion_ids=_padded(self.ids, pad_token_id, device),
+            mask=turn_of_token >= 0,
+            policy_mask=_padded(self.is_policy, False, device),
+            turn_of_token=turn_of_token,
+        )
 
 
-def _padded(rows: list[list], value, device) -> Tensor:
+def _padded(rows: list[list], padding: int | bool, device) -> Tensor:
     length = max(map(len, rows))
-    return torch.tensor([row + [value] * (length - len(row)) for row in rows], device=device)
+    return torch.tensor([row + [padding] * (length - len(row)) for row in rows], device=device)

@@ -1,4 +1,4 @@
-"""Reading tool calls by the tokenizer's `parse_response`, and writing their results by its chat template.
+"""The format of tool calls and their results: read by the tokenizer's `parse_response`, written by its chat template.
 
 Sampled ids are never encoded again. A call is read from the sampled ids. For a result, only the text that the template
 writes after the policy's end token is encoded. So the template has to keep its prefix: the text of a conversation must
@@ -8,7 +8,7 @@ begin the text of every longer conversation. A template that drops earlier thoug
 import json
 import re
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rollout.environments.episodes import encode_reply
@@ -57,17 +57,27 @@ def json_call_template(names: list[str]) -> dict:
 
 
 # A conversation that shows what a chat template writes.
-CALL: dict[str, Any] = {"type": "function", "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}}}
-QUESTION = [{"role": "user", "content": "What is it?"}]
-THOUGHT = "<think>I look it up.</think>"
-CHAT_TEMPLATE = "the chat template of this model"
+EXAMPLE_CALL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "look_up_word", "arguments": {"word": "rain 7"}},
+}
+EXAMPLE_PROMPT = [{"role": "user", "content": "What is it?"}]
+EXAMPLE_THOUGHT = "<think>I look it up.</think>"
+CHAT_TEMPLATE = "the chat template of this model"  # the subject of errors
 TAKE_A_TUNED_MODEL = (
     "take a model tuned for tools, such as qwen; tiny has none, and a calculator in plain text: --task sums-calculator"
 )
 
 
-class Dialogue:
-    """Reads the calls of the policy and writes their results, in the form of a tokenizer and its chat template.
+class ReadTurn(NamedTuple):
+    """A turn of the policy as a message, and the error of a call in it that cannot be read."""
+
+    message: dict  # with its calls under the key "tool_calls"; after an error: the text of the turn, and no calls
+    error: str  # "" if all calls can be read
+
+
+class ToolCallFormat:
+    """Reads the calls of the policy and writes their results, in the format of a tokenizer and its chat template.
 
     Args:
         tokenizer: The tokenizer of the policy.
@@ -89,22 +99,17 @@ class Dialogue:
         )
         self._check_reading()
 
-    def read(self, ids: list[int], prefix: list[int]) -> tuple[dict, str]:
+    def read_turn(self, ids: list[int], earlier_ids: list[int]) -> ReadTurn:
         """Read a turn of the policy.
 
-        Args:
-            ids: The ids of the turn.
-            prefix: The ids before the turn, including the prompt.
-
-        Returns:
-            The message, with its calls under the key "tool_calls"; and the error of a call that cannot be read, or ""
-            without an error. After an error, the message has the text of the turn as its content, and no calls.
+        ids: The ids of the turn.
+        earlier_ids: The ids before the turn, including the prompt.
         """
         tokenizer = self.tokenizer
         if not self.schemas:
-            return {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)}, ""
+            return ReadTurn({"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)}, "")
         try:
-            keywords = {"schema": self.response_template, "prefix": prefix, "tools": self.schemas}
+            keywords = {"schema": self.response_template, "prefix": earlier_ids, "tools": self.schemas}
             message = tokenizer.parse_response(ids, **keywords) if ids else {"role": "assistant"}
             content = message.get("content")
             message["content"] = content.removesuffix(tokenizer.eos_token) if isinstance(content, str) else ""
@@ -112,14 +117,14 @@ class Dialogue:
                 _check_call(call)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             content = tokenizer.decode(ids, skip_special_tokens=True)
-            problem = " ".join(str(error).replace(tokenizer.eos_token, "").split())
-            return {"role": "assistant", "content": content}, problem
-        return message, ""
+            text_of_error = " ".join(str(error).replace(tokenizer.eos_token, "").split())
+            return ReadTurn({"role": "assistant", "content": content}, text_of_error)
+        return ReadTurn(message, "")
 
-    def write(self, results: list[dict]) -> list[int]:
-        """Return the ids to append after the policy's end token: the tool messages, and the beginning of its next turn.
+    def write_results(self, results: list[dict]) -> list[int]:
+        """Return the ids to append after the policy's end token: the results, and the beginning of its next turn.
 
-        results: The tool messages, at least one.
+        results: Messages with the role "tool", at least one.
         """
         name = results[0]["name"]  # some templates write the name of the call, not that of the result
         call_message = {
@@ -127,8 +132,8 @@ class Dialogue:
             "content": "",
             "tool_calls": [{"type": "function", "function": {"name": name, "arguments": {}}}],
         }
-        prefix = self._through_end_token(self._text([*QUESTION, call_message]))
-        text = self._text([*QUESTION, call_message, *results], add_generation_prompt=True)
+        prefix = self._through_end_token(self._text([*EXAMPLE_PROMPT, call_message]))
+        text = self._text([*EXAMPLE_PROMPT, call_message, *results], add_generation_prompt=True)
         if not text.startswith(prefix):
             raise self._prefix_error()
         return encode_reply(self.tokenizer, text[len(prefix) :])
@@ -144,19 +149,19 @@ class Dialogue:
     def _check_template(self) -> None:
         if not self.tokenizer.chat_template:
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, problem="is missing")
-        call_message = {"role": "assistant", "content": THOUGHT, "tool_calls": [CALL]}
-        tool_message = {"role": "tool", "name": CALL["function"]["name"], "content": "It falls."}
+        call_message = {"role": "assistant", "content": EXAMPLE_THOUGHT, "tool_calls": [EXAMPLE_CALL]}
+        tool_message = {"role": "tool", "name": EXAMPLE_CALL["function"]["name"], "content": "It falls."}
         try:
-            prefix = self._text([*QUESTION, call_message])
-            text = self._text([*QUESTION, call_message, tool_message], add_generation_prompt=True)
+            prefix = self._text([*EXAMPLE_PROMPT, call_message])
+            text = self._text([*EXAMPLE_PROMPT, call_message, tool_message], add_generation_prompt=True)
         except Exception as error:  # templates raise errors of their own
             problem = f"refuses a conversation with a tool ({type(error).__name__}: {error})"
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, problem=problem) from error
-        has_call = CALL["function"]["name"] in text and CALL["function"]["arguments"]["word"] in text
+        has_call = EXAMPLE_CALL["function"]["name"] in text and EXAMPLE_CALL["function"]["arguments"]["word"] in text
         if not has_call or tool_message["content"] not in text:
             problem = f"leaves out {'the results of tools' if has_call else 'tool calls'}"
             raise InputError(CHAT_TEMPLATE, None, TAKE_A_TUNED_MODEL, problem=problem)
-        if not text.startswith(self._through_end_token(prefix)) or THOUGHT not in text:
+        if not text.startswith(self._through_end_token(prefix)) or EXAMPLE_THOUGHT not in text:
             raise self._prefix_error()
 
     def _prefix_error(self) -> InputError:
@@ -166,14 +171,14 @@ class Dialogue:
 
     def _check_reading(self) -> None:
         """Raise InputError unless a call that the template writes is read as the same call."""
-        prompt_text = self._text(QUESTION, add_generation_prompt=True)
-        text = self._text([*QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]}])
+        prompt_text = self._text(EXAMPLE_PROMPT, add_generation_prompt=True)
+        text = self._text([*EXAMPLE_PROMPT, {"role": "assistant", "content": "", "tool_calls": [EXAMPLE_CALL]}])
         # Some templates begin a turn with a call differently. So the response begins where the two texts part.
         common = [*takewhile(lambda pair: pair[0] == pair[1], zip(prompt_text, text, strict=False))]
         response = self._through_end_token(text)[len(common) :].lstrip("\n")
         response_ids, prompt_ids = (encode_reply(self.tokenizer, part) for part in (response, prompt_text))
-        message, error = self.read(response_ids, prompt_ids)
-        if error or message.get("tool_calls") != [CALL]:
+        message, error = self.read_turn(response_ids, prompt_ids)
+        if error or message.get("tool_calls") != [EXAMPLE_CALL]:
             problem = f"is not known for the calls of this chat template, such as {response!r:.90}"
             expected = "give the tokenizer its own (transformers' response parsing), or take a model such as qwen"
             raise InputError("response_template", None, expected, problem=problem)
