@@ -224,8 +224,8 @@ def test_lora_refuses_unsupported_settings_in_one_sentence(adapter):
         ),
         ({"lora_target_modules": ["lm_head"]}, "lora_target_modules is 'lm_head'; expected all-linear .* q_proj, k_pr"),
         ({"lora_dropout": 0.1}, "lora_dropout is 0.1; expected 0, since sampler and trainer"),
-        ({"lora_r": 0}, "lora_r is 0; it must be at least 1"),
-        ({"lora_alpha": 0}, "lora_alpha is 0; it must be positive"),
+        ({"lora_r": 0}, r"lora_r is 0; it must lie in \[1, inf\)"),
+        ({"lora_alpha": 0}, r"lora_alpha is 0; it must lie in \(0, inf\)"),
     ):
         with pytest.raises(InputError, match=f"^{words}"):
             add_lora(model, **settings)

@@ -51,7 +51,8 @@ def test_the_reward_of_an_environment_is_one_more_function_of_weight_one():
     rewards = reward_rollout(rollout, TWO_ROWS, by_answer, [0.5])
     assert rewards.names == ["by_answer", "Game"]
     assert rewards.total.tolist() == [10.5, 20.5, 1.0, 41.0]
-    alone = reward_rollout(rollout, TWO_ROWS, None)
+    with pytest.warns(RuntimeWarning, match=r"every reward function \(Game\) returned None for 1 of 4 completions"):
+        alone = reward_rollout(rollout, TWO_ROWS, None)
     assert alone.names == ["Game"]
     torch.testing.assert_close(alone.total, torch.tensor([10.0, 20.0, math.nan, 40.0]), equal_nan=True)
 

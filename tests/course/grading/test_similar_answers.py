@@ -155,7 +155,7 @@ def test_similar_answers_names_pasted_library_source_and_no_short_or_independent
     assert pasted_answers(class_of(library["sequence_logprob"])) == {}, "one line says nothing"
     loss = find_exercise("policy_loss")
     grades = ClassGrades(
-        "05_grpo_objective", 7, "none", class_of(solution(loss).replace("metrics", "numbers")).submissions
+        "05_grpo_objective", 7, "none", class_of(solution(loss).replace("surrogate", "objective")).submissions
     )
     assert pasted_answers(grades) == {"a": ["policy_loss"]}
     run(folder)
