@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from grpo_lab.base.language import _
-from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.attempt import Attempt
-from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
-from grpo_lab.course.checking.run_cases import expected_outcomes
-from grpo_lab.course.exercise import TESTED_PROPERTIES
+from grpo_lab.course.checking.outcome import equal_outcomes
+from grpo_lab.course.checking.run_cases import Attempt, expected_outcomes
+from grpo_lab.course.exercise import TESTED_PROPERTIES, function_from_source, source_of
 from grpo_lab.course.exercises import all_exercises, find_exercise, texts_of
 from grpo_lab.course.stub import given_checks
 from grpo_lab.formulas.lines import span_at

@@ -19,7 +19,7 @@ from grpo_lab.base.language import in_language
 from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.assignments import ASSIGNMENTS
-from grpo_lab.course.checking.compare import equal_outcomes
+from grpo_lab.course.checking.outcome import equal_outcomes
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
 from grpo_lab.course.grading.grade import grade_answer
 from grpo_lab.course.grading.notebook import written_answer

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.course.checking import Verdict, judge
+from grpo_lab.course.checking.outcome import Fault
 from grpo_lab.course.checking.points import earned_points
-from grpo_lab.course.checking.status import Fault, Status
-from grpo_lab.course.checking.verdict_parts import Part, PartKind
+from grpo_lab.course.checking.verdict import Part, PartKind, Status
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.collect import find_submissions

@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES
+from grpo_lab.course.checking.outcome import MAX_CONTENT_BYTES
 from grpo_lab.course.grading.submission import Cell
 
 MAX_LINE_BYTES = 1_000_000  # longest line from a worker

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from grpo_lab.course.checking.outcome_bytes import from_bytes
+from grpo_lab.course.checking.outcome import from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.messages import (
     CellStep,

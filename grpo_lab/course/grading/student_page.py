@@ -4,7 +4,7 @@ import html
 
 from grpo_lab import __version__
 from grpo_lab.base.language import _, fill, language
-from grpo_lab.course.checking.verdict_parts import PartKind, part_html
+from grpo_lab.course.checking.verdict import PartKind, part_html
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.class_grades import AnswerState, ClassGrades, GradedSubmission
 

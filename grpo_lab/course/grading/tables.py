@@ -5,7 +5,7 @@ import io
 import json
 import textwrap
 
-from grpo_lab.course.checking.verdict_parts import PartKind
+from grpo_lab.course.checking.verdict import PartKind
 from grpo_lab.course.grading.class_grades import AnswerState, ClassGrades, GradedSubmission
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # beginnings of a cell that a spreadsheet takes for a formula

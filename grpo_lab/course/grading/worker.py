@@ -162,7 +162,7 @@ def restore_library(sources: dict[str, str], exercises: dict[str, Exercise], nam
 
 def try_exercise(exercise: Exercise, function: object, request: Request, channel: Channel) -> None:
     """Run a function on the inputs of each seed, and send the outcomes, or a sentence that explains their absence."""
-    from grpo_lab.course.checking.outcome_bytes import to_bytes
+    from grpo_lab.course.checking.outcome import to_bytes
     from grpo_lab.course.checking.run_cases import run_student
 
     if not callable(function):

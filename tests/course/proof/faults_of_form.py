@@ -1,7 +1,7 @@
 """Answers with a fault of form, made from a right answer: the numbers are right, and something else is not.
 
-Faults that do not depend on the exercise are tested elsewhere: what the guard stops in checking/test_guard.py, and a
-wrong signature in checking/test_signature.py.
+Faults that do not depend on the exercise are tested elsewhere: what the guard stops, and a wrong signature, in
+checking/test_run_cases.py.
 """
 
 import functools
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.course.checking.difference import may_be_none
-from grpo_lab.course.checking.plain_data import tensors_in
+from grpo_lab.course.checking.outcome import tensors_in
 from grpo_lab.course.checking.run_cases import case_arguments, expected_outcomes
 from grpo_lab.course.exercise import Exercise
 from tests.course.small_exercise import copy_of

@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
-from grpo_lab.course.changed_source import function_from_source, source_of
-from grpo_lab.course.checking.compare import equal_outcomes
-from grpo_lab.course.checking.guard import guarded
-from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.run_cases import outcome_of
-from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.checking.outcome import Outcome, equal_outcomes
+from grpo_lab.course.checking.run_cases import guarded, outcome_of
+from grpo_lab.course.exercise import Exercise, function_from_source, source_of
 from tests.mutants.operators import variants
 
 MAX_CASE_SECONDS = 2.0  # the time limit for one case, since a mutant may run forever
