@@ -19,8 +19,8 @@ FIGURES = "figures.po"  # the catalogue of labels in figures, which only `grpo_l
 PRINTS = "prints.po"  # the catalogue of lines that lessons print, which only `grpo_lab.teaching.notebook.prints` reads
 SLOT = re.compile(r"\{(\w+)\}")  # the place of a value in a message
 # Comments in grpo_lab.po of messages whose values are always put in by `fill`, so that no pattern is needed for them.
-# The messages of checking/run_cases.py are an exception: in a grading they come as texts from another process.
-ALWAYS_FILLED = re.compile(r"grpo_lab/course/(?!checking/run_cases)")
+# The messages of checking/signature.py are an exception: in a grading they come as texts from another process.
+ALWAYS_FILLED = re.compile(r"grpo_lab/course/(?!checking/signature)")
 # Separators between parts of a text that are translated one by one.
 SEPARATORS = re.compile(
     r"(\n+|(?<!\\)(?<!&lt)(?<!&gt)(?<!&amp); |\s*\|\s*| → | / |\*\* ?|\*\(|\)\*|(?<=[.!?:]) | (?=\*\())"

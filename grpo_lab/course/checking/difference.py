@@ -25,6 +25,7 @@ from grpo_lab.course.checking.outcome import (
     same_gradient,
 )
 from grpo_lab.course.checking.run_cases import UNUSABLE_RESULT, Attempt
+from grpo_lab.course.checking.value_text import dtype_name
 from grpo_lab.course.exercise import Exercise
 
 RELATION_TOLERANCE = 1e-5  # the relative tolerance within which a relation has to hold
@@ -279,10 +280,6 @@ def _capitalised(text: str) -> str:
             return Phrase(_capitalised(message))
         return Phrase(message._replace(text=_capitalised(message.text)))
     return f"The {text[4:]}"
-
-
-def dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def relation_of_tensors(got: Tensor, expected: Tensor, tolerance: float) -> str:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.language import Phrase, counted, fill
-from grpo_lab.course.checking.case_parts import full_parts, printed_parts, short_parts
 from grpo_lab.course.checking.cell_history import Mismatch
 from grpo_lab.course.checking.difference import (
     RELATION_TOLERANCE,
@@ -26,7 +25,7 @@ from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake,
 from grpo_lab.course.checking.outcome import Fault, Outcome, equal_values, is_number
 from grpo_lab.course.checking.points import property_shares, rescaled_share
 from grpo_lab.course.checking.run_cases import Attempt, case_arguments
-from grpo_lab.course.checking.verdict import Part, PartKind, Status, Verdict
+from grpo_lab.course.checking.verdict import Part, PartKind, Status, Verdict, full_parts, printed_parts, short_parts
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations

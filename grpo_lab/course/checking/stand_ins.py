@@ -16,7 +16,7 @@ from typing import Any
 
 from grpo_lab.base.language import Phrase, _, counted, fill
 from grpo_lab.course.checking.cell_history import global_names_of, without_decorators
-from grpo_lab.course.checking.run_cases import signature_fault
+from grpo_lab.course.checking.signature import signature_fault
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import earlier_names, find_exercise
 from grpo_lab.course.stub import LIBRARY_GONE, stub_head

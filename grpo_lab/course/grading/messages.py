@@ -105,7 +105,7 @@ class FailedCells:
 
 @dataclass(frozen=True)
 class SeedOutcomes:
-    """The outcomes of the current exercise on the inputs of one seed, as `outcome_bytes.to_bytes` writes them."""
+    """The outcomes of the current exercise on the inputs of one seed, as `to_bytes` of `checking.outcome` writes them."""
 
     seed: int
     content: bytes

@@ -6,10 +6,8 @@ import sys
 import pytest
 import torch
 
-from grpo_lab.base.language import _
 from grpo_lab.course import check
-from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.outcome import equal_outcomes, from_bytes, to_bytes
+from grpo_lab.course.checking.outcome import equal_outcomes
 from grpo_lab.course.checking.run_cases import MAX_SHOWN_LENGTH, guarded, outcome_of, run_student
 from tests.course.small_exercise import MEAN, scaled_mean
 
@@ -85,29 +83,3 @@ def test_an_exception_shows_the_lines_of_the_student_and_no_others():
         return recursive(values, mask, scale)
 
     assert run_student(recursive, MEAN)[0].error == "RecursionError"
-
-
-SIGNATURES = (
-    (lambda values, mask: values, "it takes (values, mask), and (values, mask, scale=1.0) is needed"),
-    (lambda values, weights, scale=1.0: values, "it takes (values, weights, scale=1.0)"),
-    (lambda values, mask, scale=2.0: values, "it takes (values, mask, scale=2.0)"),
-    (lambda values, mask, scale=True: values, "it takes (values, mask, scale=True)"),
-    (lambda values, mask, *, scale=1.0: values, "it takes (values, mask, *, scale=1.0)"),
-    (torch.nn.Linear, "is not a function"),
-)
-
-
-def test_a_function_with_another_signature_is_refused_with_what_differs():
-    for function, words in SIGNATURES:
-        verdict = check(function, MEAN)
-        assert (verdict.status, verdict.fault) == ("form", "signature")
-        assert not verdict.misconceptions
-        assert words in verdict.message
-
-
-def test_the_sentence_on_a_signature_is_translated_when_it_comes_from_another_process(monkeypatch):
-    outcomes = from_bytes(to_bytes(run_student(lambda values, mask: values, MEAN)))
-    verdict = judge(MEAN, outcomes)
-    monkeypatch.setenv("GRPO_LAB_LANG", "zh_CN")
-    assert "is needed" in verdict.message
-    assert "is needed" not in _(verdict.parts[0].text)

@@ -1,7 +1,7 @@
 """Answers with a fault of form, made from a right answer: the numbers are right, and something else is not.
 
-Faults that do not depend on the exercise are tested elsewhere: what the guard stops, and a wrong signature, in
-checking/test_run_cases.py.
+Faults that do not depend on the exercise are tested elsewhere: what the guard stops in checking/test_run_cases.py, and
+a wrong signature in checking/test_signature.py.
 """
 
 import functools

@@ -1,10 +1,6 @@
-"""The parts of a verdict that show a case: its input, the result and what is expected.
-
-Each value is shown in one line for the short form of a verdict, and in full for its details.
-"""
+"""Values as text: in one line for the short form of a verdict, and in full for its details."""
 
 import dataclasses
-import textwrap
 from inspect import BoundArguments
 from typing import Any
 
@@ -12,93 +8,10 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.display import MAX_COLUMNS, tensor_lines
-from grpo_lab.base.language import fill
-from grpo_lab.course.checking.difference import Difference, dtype_name
-from grpo_lab.course.checking.outcome import Fault, OtherObject, Outcome, as_plain_data, equal_data
-from grpo_lab.course.checking.run_cases import Attempt, case_arguments
-from grpo_lab.course.checking.verdict import WIDTH, Part, PartKind, ValueLine, lines_part
+from grpo_lab.course.checking.outcome import OtherObject, as_plain_data, equal_data
 
-LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values
 MAX_LINES = 100
 _COLUMNS = 2 * MAX_COLUMNS
-
-
-def short_parts(attempt: Attempt, index: int, difference: Difference, sentence: str) -> list[Part]:
-    """Return the parts that are shown at once: the input of a case, the result, and what is expected, on one line each.
-
-    The input gets a second line if `sentence`, which is shown above it, is short.
-
-    Args:
-        index: The index of the case.
-        difference: The difference between the outcome of the case and the expected one.
-        sentence: The first sentence of the verdict.
-    """
-    width, label = WIDTH - 4 - LABEL_WIDTH, attempt.exercise.cases[index].label
-    input_width = 2 * width - 20 if len(textwrap.wrap(sentence, WIDTH)) <= 3 else width
-    text = brief_arguments(_shown_arguments(attempt, index), input_width)
-    case = label if len(text) + len(label) < width else ""
-    first, *continuation = textwrap.wrap(text, width) or [""]
-    lines = [_value_line("input", first, case=case), *(_value_line("", line) for line in continuation)]
-    trace = attempt.outcomes[index].trace
-    if trace:
-        lines.append(_value_line("where", brief_text(OtherObject(trace.splitlines()[-1]), width)))
-    if difference.fault == Fault.ERROR:
-        return [lines_part(PartKind.VALUES, lines)]
-    subject = "" if difference.subject == "the result" else difference.subject.removeprefix("the ")
-    yours, expected = brief_pair(difference.got, difference.expected, width - len(subject and f"{subject}: "))
-    lines.append(_value_line("yours", yours, subject))
-    return [
-        lines_part(PartKind.VALUES, lines),
-        lines_part(PartKind.EXPECTED, [_value_line("expected", expected, subject)]),
-    ]
-
-
-def _value_line(label: str, value: str, subject: str = "", case: str = "") -> ValueLine:
-    """Return a line of the short parts; all of their values begin in the same column."""
-    return ValueLine(value, label, " " * (LABEL_WIDTH - len(label)), subject, case)
-
-
-def full_parts(attempt: Attempt, index: int, difference: Difference) -> list[Part]:
-    """Return the parts that are shown folded: input, error, result and what is expected in full.
-
-    The arguments are those of `short_parts`.
-    """
-    outcome, arguments = attempt.outcomes[index], _shown_arguments(attempt, index)
-    text = "\n".join(line for name, value in arguments.items() for line in full_text_lines(name, value))
-    label = attempt.exercise.cases[index].label
-    parts = [Part(PartKind.VALUES, text, fill("Input ({0}):", label) if label else "Input:")]
-    if outcome.trace:
-        parts.append(Part(PartKind.VALUES, outcome.trace, "Where it happens, in your code:"))
-    if "\n" in outcome.message:
-        parts.append(Part(PartKind.VALUES, outcome.message, f"{outcome.error}:"))
-    title = f"{difference.subject[:1].upper()}{difference.subject[1:]}"
-    parts.append(lines_part(PartKind.VALUES, _full_value_lines("yours", difference.got), f"{title}:"))
-    parts.append(lines_part(PartKind.EXPECTED, _full_value_lines("expected", difference.expected), "What is expected:"))
-    if difference.subject.startswith("the gradient of"):
-        parts.append(
-            Part(PartKind.SENTENCES, "The gradients are those of the result times random numbers, which never change.")
-        )
-    return parts + printed_parts(outcome)
-
-
-def _full_value_lines(label: str, value: Any) -> list[ValueLine]:
-    """Return the lines of a value in full, with `label` in place of the value's name."""
-    value_lines = []
-    for line in full_text_lines("", value):
-        if line.startswith(" = "):
-            value_lines.append(ValueLine(line.removeprefix(" = "), label, " = "))
-        else:
-            continues_value = line.startswith(("    ", "…"))
-            value_lines.append(ValueLine(line, "" if continues_value else label))
-    return value_lines
-
-
-def _shown_arguments(attempt: Attempt, index: int) -> dict[str, Any]:
-    return arguments_shown(case_arguments(attempt.exercise, index, attempt.seed))
-
-
-def printed_parts(outcome: Outcome) -> list[Part]:
-    return [Part(PartKind.VALUES, outcome.printed, "Your function printed:")] if outcome.printed.strip() else []
 
 
 def full_text_lines(name: str, value: Any) -> list[str]:
@@ -205,3 +118,7 @@ def _text(value: Any, digits: int) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {_text(part, digits)}' for key, part in list(value.items())[:100])}}}"
     return value.kind if isinstance(value, OtherObject) else repr(value)
+
+
+def dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,7 +1,7 @@
 import torch
 
 from grpo_lab.course import check
-from grpo_lab.course.checking.case_parts import full_text_lines
+from grpo_lab.course.checking.value_text import full_text_lines
 
 
 def test_full_text_lines_and_messages_are_bounded():
