@@ -22,8 +22,7 @@ MODULES_OF_SENTENCES = (
     *(f"course/checking/{name}.py" for name in CHECKING_MODULES),
 )
 MODULES_OF_CAPTIONS = (
-    "course/grading/class_page.py",
-    "course/grading/student_page.py",
+    "course/grading/pages.py",
     "course/variant.py",
     "teaching/notebook/beginning.py",
     "teaching/plots/**/*.py",

@@ -5,10 +5,9 @@ import io
 from pathlib import Path
 
 from grpo_lab.course.exercises import exercises_of_notebook
-from grpo_lab.course.grading import command
+from grpo_lab.course.grading.grade import grade_class
 from grpo_lab.course.grading.messages import UNDEFINED
-from grpo_lab.course.grading.notebook_run import ExerciseRun, NotebookRun
-from grpo_lab.course.grading.sandbox import Sandbox
+from grpo_lab.course.grading.sandbox import ExerciseRun, NotebookRun, Sandbox
 from grpo_lab.course.stub import imports_of
 from tests.course.proof.trials import outcomes
 from tests.course.submission_notebooks import solution
@@ -57,7 +56,7 @@ class InProcess(Sandbox):
 
 
 def run(folder: Path, **options) -> int:
-    return command.grade_class(folder, **(OPTIONS | {"output": folder.parent / "out"} | options))
+    return grade_class(folder, **(OPTIONS | {"output": folder.parent / "out"} | options))
 
 
 def table(folder: Path, name: str = "grades.csv") -> list[dict[str, str]]:

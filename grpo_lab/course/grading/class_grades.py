@@ -12,7 +12,8 @@ from grpo_lab.course.assignments import ASSIGNMENTS_BY_STEM, Assignment
 from grpo_lab.course.checking.outcome import Fault, field_values
 from grpo_lab.course.checking.verdict import Part, PartKind, Status, ValueLine, Verdict
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.submission import Cell, Submission
+from grpo_lab.course.grading.messages import Cell
+from grpo_lab.course.grading.submission import Submission
 
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
 

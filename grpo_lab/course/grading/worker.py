@@ -20,6 +20,7 @@ from grpo_lab.base.cell_code import python_of_cell
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.messages import (
     UNDEFINED,
+    Cell,
     CellStep,
     DoneStep,
     ExerciseStep,
@@ -32,7 +33,6 @@ from grpo_lab.course.grading.messages import (
     WorkerMessage,
     write_worker_message,
 )
-from grpo_lab.course.grading.submission import Cell
 
 MAX_ERROR_LENGTH = 2_000  # characters of the text of an error
 # A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.

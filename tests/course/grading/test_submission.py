@@ -1,5 +1,3 @@
-"""Notebooks from strangers: their encodings, the marks of their cells, and the cells that are left out."""
-
 import json
 
 import pytest
