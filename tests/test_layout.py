@@ -92,7 +92,6 @@ COURSE = (
     "exercise",
     "stub",
     "exercises",
-    "assignments",
     "checking",
     "variant",
     "release",

@@ -30,20 +30,14 @@ from grpo_lab.course.exercise import Exercise
 
 RELATION_TOLERANCE = 1e-5  # the relative tolerance within which a relation has to hold
 ZERO = "It is 0, and another number is expected."
-
-
 GRADIENT_CUT_OFF = (
     "The value is right, but it carries no gradient. Something on the way cuts it off: detach, item, tolist, numpy, "
     "no_grad, or a new tensor made from numbers."
 )
-
-
 SLIGHTLY = (
     "It is off by very little, less than one part in a hundred thousand of the largest number: look for an epsilon "
     "that does not belong there, or for arithmetic in a lower precision."
 )
-
-
 TINY = (
     "It is a very small number where exactly 0 is expected: look for an epsilon that does not belong there, or for "
     "what is left over by rounding."

@@ -8,10 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.assignments import ASSIGNMENTS_BY_STEM, Assignment
 from grpo_lab.course.checking.outcome import Fault, field_values
 from grpo_lab.course.checking.verdict import Part, PartKind, Status, ValueLine, Verdict
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import ASSIGNMENTS_BY_STEM, Assignment
 from grpo_lab.course.grading.messages import Cell
 from grpo_lab.course.grading.submission import Submission
 

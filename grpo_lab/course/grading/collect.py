@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.assignments import ASSIGNMENTS, ASSIGNMENTS_BY_STEM, Assignment
+from grpo_lab.course.exercises import ASSIGNMENTS, ASSIGNMENTS_BY_STEM, Assignment
 from grpo_lab.course.grading.submission import (
     Submission,
     answers_as_text,

@@ -16,10 +16,10 @@ from urllib.parse import quote
 import grpo_lab
 from grpo_lab.base.catalogues import page_in_language
 from grpo_lab.base.language import Phrase, _, counted, fill, language
-from grpo_lab.course.assignments import Assignment
 from grpo_lab.course.checking.mistakes import mistakes_by_name
 from grpo_lab.course.checking.verdict import PartKind, html_of, part_html
 from grpo_lab.course.exercise import Exercise
+from grpo_lab.course.exercises import Assignment
 from grpo_lab.course.grading.class_grades import AnswerState, ClassGrades, GradedSubmission
 from grpo_lab.course.grading.similar_answers import SimilarPair, answers_as_in_key, pasted_answers, similar_answers
 from grpo_lab.course.release.notebooks import written_question

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.assignments import ASSIGNMENTS, Assignment
+from grpo_lab.course.exercises import ASSIGNMENTS, Assignment
 from grpo_lab.course.grading.messages import Cell
 from grpo_lab.course.release.notebooks import NOTHING_WRITTEN, demonstration
 

@@ -42,8 +42,6 @@ def test_verdict_on_a_missing_axis_suggests_that_it_was_summed_over():
 
 
 A = torch.tensor([[1.0, -2.0, 3.5], [4.0, 5.5, -6.0], [7.25, 8.0, 10.0]]).double()
-
-
 MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
 
 

@@ -27,8 +27,6 @@ SMALL, DRAWN = MEAN.cases
 
 
 PADDED = Case(_padded, "NaN in the padding", "stability")
-
-
 MEANS = replace(MEAN, points=10, cases=(SMALL, DRAWN, PADDED))
 
 

@@ -116,8 +116,6 @@ def test_an_object_that_claims_to_equal_everything_becomes_the_name_of_its_class
 
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.bool)
-
-
 LEAVES = [None, True, math.inf, OtherObject("a thing"), torch.zeros(0, 3), torch.tensor(math.nan), torch.ones(2, 3).T]
 
 

@@ -8,8 +8,16 @@ import pytest
 
 from grpo_lab.course.exercises import exercises_of_notebook
 from grpo_lab.course.variant import ClassKey
-from tests.course.platform_downloads import has_answer, notebook, submissions_in, write_files, zipped
-from tests.course.submission_notebooks import LINUX, file_name, submission
+from tests.course.classroom import (
+    LINUX,
+    file_name,
+    has_answer,
+    notebook,
+    submission,
+    submissions_in,
+    write_files,
+    zipped,
+)
 
 
 def flip_a_byte(content: bytes) -> bytes:

@@ -14,10 +14,9 @@ from grpo_lab.course.grading.grade import explain_undefined, grade_answer, page_
 from grpo_lab.course.grading.messages import UNDEFINED, Cell
 from grpo_lab.course.grading.sandbox import ExerciseRun, NotebookRun
 from grpo_lab.course.grading.submission import Submission
-from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, page, rows, run, table
+from tests.course.classroom import POINTS, RIGHT, WRONG_RLOO, file_name, page, rows, run, submit, table
 from tests.course.proof.trials import outcomes
 from tests.course.small_exercise import MEAN, not_masked, scaled_mean
-from tests.course.submission_notebooks import file_name, submit
 
 
 def test_fault_in_one_notebook_leaves_other_students_grades(folder, sandbox):

@@ -5,8 +5,7 @@ import json
 import re
 
 from grpo_lab.course.exercises import find_exercise
-from tests.course.classroom import RIGHT, WRONG_RLOO, page, rows, run
-from tests.course.submission_notebooks import file_name, submit
+from tests.course.classroom import RIGHT, WRONG_RLOO, file_name, page, rows, run, submit
 
 
 def test_class_page_summarises_the_class(folder, sandbox, capsys):

@@ -25,10 +25,9 @@ from grpo_lab.course.grading.similar_answers import (
 from grpo_lab.course.grading.submission import Submission
 from grpo_lab.course.stub import solution_body, stub_source
 from grpo_lab.course.variant import ClassKey
-from tests.course.classroom import POINTS, page, run
+from tests.course.classroom import POINTS, page, run, solution
 from tests.course.right_answers.nb01 import mask_by_shifting
 from tests.course.right_answers.nb07 import read_row_by_row
-from tests.course.submission_notebooks import solution
 
 SHAPE = """
 def token_entropy(logits, temperature=1.0):

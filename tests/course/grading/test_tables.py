@@ -6,8 +6,7 @@ import pytest
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import all_exercises
-from tests.course.classroom import POINTS, RIGHT, run, table
-from tests.course.submission_notebooks import file_name, submit
+from tests.course.classroom import POINTS, RIGHT, file_name, run, submit, table
 
 NOTHING = "\n".join(
     f"{name}: 0 of {points}. Write its body, then check again. hint('{name}') helps you to start."
