@@ -18,9 +18,8 @@ from grpo_lab.course.exercises import all_exercises, find_exercise, texts_of
 from grpo_lab.course.stub import given_checks
 from grpo_lab.formulas.lines import span_at
 from tests.course.proof import trials
-from tests.course.proof.faults_of_form import faults_of_form
-from tests.course.proof.mutants import tree_of
-from tests.mutants.errata import errata_mutants
+from tests.course.proof.trials import faults_of_form, tree_of
+from tests.mutants.mutant import errata_mutants
 
 SEEN, FRESH = trials.SEEDS
 # Exercises on masks, texts and gradients that are always tried. The others are slow: together they take a minute.
