@@ -22,10 +22,10 @@ from grpo_lab.course.checking.difference import (
     relation_everywhere,
 )
 from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake, unrepaired_stub, values_of_choices
-from grpo_lab.course.checking.outcome import Fault, Outcome, equal_values, is_number
+from grpo_lab.course.checking.outcome import Fault, Outcome, Status, equal_values, is_number
 from grpo_lab.course.checking.points import property_shares, rescaled_share
 from grpo_lab.course.checking.run_cases import Attempt, case_arguments
-from grpo_lab.course.checking.verdict import Part, PartKind, Status, Verdict, full_parts, printed_parts, short_parts
+from grpo_lab.course.checking.verdict import Part, PartKind, Verdict, full_parts, printed_parts, short_parts
 from grpo_lab.course.exercise import Exercise, Mistake
 from grpo_lab.course.stub import LIBRARY_GONE
 from grpo_lab.formulas.source import read_equations

@@ -39,6 +39,16 @@ MAX_OUTCOMES = 200
 _TEXT_FIELDS = ("error", "message", "trace", "fault", "printed")
 
 
+class Status(StrEnum):
+    """How far an answer is. The values are stored in the file of grades."""
+
+    RIGHT = "right"
+    PARTLY = "partly"  # the values are right, and something else is not
+    WRONG = "wrong"
+    FORM = "form"  # the code cannot be judged by its numbers
+    NOT_STARTED = "not started"
+
+
 class Fault(StrEnum):
     """The reason why an answer is not judged by its numbers. The values are stored in the file of grades."""
 

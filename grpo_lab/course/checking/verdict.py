@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.difference import Difference
-from grpo_lab.course.checking.outcome import Fault, OtherObject, Outcome
+from grpo_lab.course.checking.outcome import Fault, OtherObject, Outcome, Status
 from grpo_lab.course.checking.points import earned_points
 from grpo_lab.course.checking.run_cases import Attempt, case_arguments
 from grpo_lab.course.checking.value_text import (
@@ -30,16 +30,6 @@ WIDTH = 112  # characters of a line of text
 NO_VALUES = ("no gradient", "unchanged")  # words that are shown in place of a value
 _EMPHASIS = re.compile(r"(?<![a-zA-Z0-9_*])\*(\w[^*\n]{0,60}?)\*(?![a-zA-Z0-9_*])")  # Chinese puts no space around it
 LABEL_WIDTH = 10  # columns of the label at the beginning of a line of values
-
-
-class Status(StrEnum):
-    """How far an answer is. The values are stored in the file of grades."""
-
-    RIGHT = "right"
-    PARTLY = "partly"  # the values are right, and something else is not
-    WRONG = "wrong"
-    FORM = "form"  # the code cannot be judged by its numbers
-    NOT_STARTED = "not started"
 
 
 class StatusStyle(NamedTuple):

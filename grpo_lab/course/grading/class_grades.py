@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.checking.outcome import Fault, field_values
-from grpo_lab.course.checking.verdict import Part, PartKind, Status, ValueLine, Verdict
+from grpo_lab.course.checking.outcome import Fault, Status, field_values
+from grpo_lab.course.checking.verdict import Part, PartKind, ValueLine, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import ASSIGNMENTS_BY_STEM, Assignment
 from grpo_lab.course.grading.messages import Cell

@@ -22,9 +22,9 @@ from tqdm import tqdm
 from grpo_lab.base.checks import InputError, check_at_least, check_between
 from grpo_lab.base.files import write_atomically
 from grpo_lab.course.checking import Verdict, judge
-from grpo_lab.course.checking.outcome import Fault
+from grpo_lab.course.checking.outcome import Fault, Status
 from grpo_lab.course.checking.points import earned_points
-from grpo_lab.course.checking.verdict import Part, PartKind, Status
+from grpo_lab.course.checking.verdict import Part, PartKind
 from grpo_lab.course.exercise import Exercise, fresh_seed
 from grpo_lab.course.grading import tables
 from grpo_lab.course.grading.class_grades import GRADES_FILE, ClassGrades, GradedSubmission

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from grpo_lab.course.checking.outcome import Fault
-from grpo_lab.course.checking.verdict import PartKind, Status
+from grpo_lab.course.checking.outcome import Fault, Status
+from grpo_lab.course.checking.verdict import PartKind
 from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
 from grpo_lab.course.grading.messages import Cell
 from grpo_lab.course.grading.submission import Submission
