@@ -1,7 +1,8 @@
 """Find the notebook that each student handed in, and read it as untrusted input.
 
 A notebook is JSON from a stranger. Nothing in it is run here, and an error in it raises nothing: it becomes a sentence
-in the report. So every student is listed, with a graded notebook or with the reason why there is none.
+in the report. So every student is listed, with a graded notebook or with the reason why there is none. In the download
+of a learning platform, the names of its folders and files say to which student a file belongs.
 """
 
 import re

@@ -1,3 +1,5 @@
+"""Notebooks from strangers: their encodings, the marks of their cells, and the cells that are left out."""
+
 import json
 
 import pytest
