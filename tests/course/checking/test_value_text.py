@@ -1,3 +1,5 @@
+"""What is shown of a value is bounded."""
+
 import torch
 
 from grpo_lab.course import check
