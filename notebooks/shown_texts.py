@@ -13,8 +13,7 @@ PACKAGE_FOLDER = Path(__file__).parents[1] / "grpo_lab"
 # Texts of the package that are translated: all sentences of the modules in MODULES_OF_SENTENCES; from the modules in
 # MODULES_OF_CAPTIONS, the texts in _() and the values of arguments and variables whose names are in SHOWN_ARGUMENTS.
 CHECKING_MODULES = (
-    "difference", "judging", "explanation", "case_parts", "mistakes", "relations", "signature", "session",
-    "stand_ins", "verdict", "verdict_parts",
+    "difference", "judging", "mistakes", "signature", "session", "stand_ins", "verdict",
 )  # fmt: skip
 MODULES_OF_SENTENCES = (
     "teaching/notebook/predictions.py",
@@ -23,8 +22,7 @@ MODULES_OF_SENTENCES = (
     *(f"course/checking/{name}.py" for name in CHECKING_MODULES),
 )
 MODULES_OF_CAPTIONS = (
-    "course/grading/class_page.py",
-    "course/grading/student_page.py",
+    "course/grading/pages.py",
     "course/variant.py",
     "teaching/notebook/beginning.py",
     "teaching/plots/**/*.py",

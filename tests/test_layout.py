@@ -89,12 +89,9 @@ def test_the_table_of_packages_in_contributing_is_that_of_the_layout():
 
 # In reading order, like the parts of the package.
 COURSE = (
-    "changed_source",
-    "earlier_files",
     "exercise",
     "stub",
     "exercises",
-    "assignments",
     "checking",
     "variant",
     "release",

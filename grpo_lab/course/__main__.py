@@ -10,11 +10,10 @@ from pathlib import Path
 from grpo_lab.base import Parser, command, writable_folder
 from grpo_lab.base.checks import InputError, InputPackageError
 from grpo_lab.course import release
-from grpo_lab.course.assignments import ASSIGNMENTS, find_assignment
 from grpo_lab.course.exercise import fresh_seed
-from grpo_lab.course.exercises import all_exercises
-from grpo_lab.course.grading.command import grade_class
-from grpo_lab.course.grading.totals import write_totals
+from grpo_lab.course.exercises import ASSIGNMENTS, all_exercises, find_assignment
+from grpo_lab.course.grading.grade import grade_class
+from grpo_lab.course.grading.tables import write_totals
 from grpo_lab.course.release.gradescope import export_gradescope
 from grpo_lab.course.variant import VARIANTS, ClassKey, key_text
 

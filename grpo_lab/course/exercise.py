@@ -1,15 +1,22 @@
 """An exercise: a reference function, cases to try an answer on, mistakes to recognise, and hints.
 
 A mistake is stored as a *function that makes it*, not as a pattern in the text. It is recognised by what it computes,
-so it does not matter how a student writes it. The inputs of a case are written by hand or drawn from a seed. Drawn
+so it does not matter how a student writes it. Most are written as the lines in which they differ from the reference
+(`with_changed_lines`): they are applied to its current source, so a mistake follows every change of the reference, and
+an address that fits no line of it is an error. The inputs of a case are written by hand or drawn from a seed. Drawn
 inputs are in float64, so that a difference shows a mistake and not rounding. The texts of an exercise are in a YAML
 file beside the module that defines it.
 """
 
+import ast
 import copy
+import inspect
 import secrets
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from types import FunctionType
 from typing import TypeVar
 
 import torch
@@ -17,7 +24,7 @@ from torch import Tensor, nn
 
 from grpo_lab.base.checks import check_between
 from grpo_lab.config.settings import MAX_SEED
-from grpo_lab.course.changed_source import with_changed_lines
+from grpo_lab.formulas.lines import with_lines
 
 INF, NAN = float("inf"), float("nan")
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -264,3 +271,51 @@ def fresh_seed(seed: int | None) -> int:
         return 1 + secrets.randbelow(2**31 - 1)
     check_between("seed", seed, 1, MAX_SEED)
     return seed
+
+
+def with_changed_lines(reference: Callable, lines: Mapping[str, str]) -> Callable:
+    """Return a function that computes what the reference computes with these lines in place of its own.
+
+    The function has the reference's signature. It is compiled when it is called for the first time.
+
+    Args:
+        reference: The right answer, a function whose source can be read.
+        lines: The changed lines, by their address in the reference (see `grpo_lab.formulas.lines`).
+
+    Raises:
+        ValueError: When the function is called, if an address fits no line of the reference, or several.
+    """
+
+    @cache
+    def compiled() -> Callable:
+        right = inspect.unwrap(reference)
+        return function_from_source(right, with_lines(source_of(right), lines))
+
+    def wrong(*args, **kwargs):
+        return compiled()(*args, **kwargs)
+
+    wrong.__signature__ = inspect.signature(reference)  # type: ignore[attr-defined]  # `inspect` reads it
+    wrong.__name__ = wrong.__qualname__ = f"changed_{reference.__name__}"
+    return wrong
+
+
+def source_of(function: FunctionType) -> str:
+    """Return the current source of a function, without the indentation that it has in its file."""
+    return textwrap.dedent(inspect.getsource(function))
+
+
+def function_from_source(reference: FunctionType, source: str | ast.Module, file: str = "") -> Callable:
+    """Compile source in the namespace of the reference's module, and return the function that has the reference's name.
+
+    Args:
+        reference: The function whose module supplies the global names.
+        source: The source, or its syntax tree; its functions lose their decorators.
+        file: The file name that a traceback shows for this source; "" names it after the reference.
+    """
+    tree = ast.parse(source) if isinstance(source, str) else source
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            node.decorator_list = []
+    namespace = dict(reference.__globals__)
+    exec(compile(tree, file or f"<{reference.__name__}, changed>", "exec"), namespace)
+    return namespace[reference.__name__]

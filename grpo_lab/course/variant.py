@@ -31,10 +31,9 @@ import grpo_lab
 from grpo_lab.base.checks import InputError, InputFileError, check_choice
 from grpo_lab.base.language import Phrase, _, fill, in_language
 from grpo_lab.course import exercises
-from grpo_lab.course.changed_source import function_from_source, source_of
-from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
+from grpo_lab.course.checking.outcome import from_bytes, to_bytes
 from grpo_lab.course.checking.run_cases import expected_outcomes
-from grpo_lab.course.exercise import Exercise, wrong_function
+from grpo_lab.course.exercise import Exercise, function_from_source, source_of, wrong_function
 from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.formulas.lines import with_lines
 

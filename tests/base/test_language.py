@@ -9,8 +9,7 @@ import pytest
 from grpo_lab.base import catalogues, language
 from grpo_lab.base.catalogues import translated
 from grpo_lab.base.language import Phrase, _, counted, enter_folder, fill
-from grpo_lab.course.checking.verdict import Verdict
-from grpo_lab.course.checking.verdict_parts import Part
+from grpo_lab.course.checking.verdict import Part, Verdict
 from grpo_lab.teaching.notebook import predict
 from grpo_lab.teaching.plots.style import show_caption
 

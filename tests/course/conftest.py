@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.course.grading import grade as grade_module
-from tests.course.classroom import RIGHT, WRONG_RLOO, InProcess
-from tests.course.submission_notebooks import file_name, submit
+from tests.course.classroom import RIGHT, WRONG_RLOO, InProcess, file_name, submit
 
 
 @pytest.fixture

@@ -8,21 +8,18 @@ from dataclasses import replace
 import pytest
 
 from grpo_lab.base.language import _
-from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.attempt import Attempt
-from grpo_lab.course.checking.compare import equal_outcomes
 from grpo_lab.course.checking.difference import first_difference
 from grpo_lab.course.checking.mistakes import wrong_outcome
-from grpo_lab.course.checking.run_cases import expected_outcomes
-from grpo_lab.course.exercise import TESTED_PROPERTIES
+from grpo_lab.course.checking.outcome import equal_outcomes
+from grpo_lab.course.checking.run_cases import Attempt, expected_outcomes
+from grpo_lab.course.exercise import TESTED_PROPERTIES, function_from_source, source_of
 from grpo_lab.course.exercises import all_exercises, find_exercise, texts_of
 from grpo_lab.course.stub import given_checks
 from grpo_lab.formulas.lines import span_at
 from tests.course.proof import trials
-from tests.course.proof.faults_of_form import faults_of_form
-from tests.course.proof.mutants import tree_of
-from tests.mutants.errata import errata_mutants
+from tests.course.proof.trials import faults_of_form, tree_of
+from tests.mutants.mutant import errata_mutants
 
 SEEN, FRESH = trials.SEEDS
 # Exercises on masks, texts and gradients that are always tried. The others are slow: together they take a minute.

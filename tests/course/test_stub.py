@@ -11,13 +11,13 @@ from grpo_lab.course import check, progress, stub_source
 from grpo_lab.course.checking import judge
 from grpo_lab.course.exercises import all_exercises, find_exercise
 from grpo_lab.course.grading.grade import grade_answer
-from grpo_lab.course.grading.notebook_run import ExerciseRun
+from grpo_lab.course.grading.sandbox import ExerciseRun
 from grpo_lab.course.stub import imports_of, planted_body, solution_body
 from grpo_lab.formulas import read_equations
 from grpo_lab.formulas.lines import MARKER
+from tests.course.classroom import solution
 from tests.course.proof.trials import SEEDS, outcomes
 from tests.course.small_exercise import MEAN
-from tests.course.submission_notebooks import solution
 
 # One exercise for each of the notebooks 01 to 05, whose references are in different modules of the mathematics.
 NAMES = ("token_logprobs", "group_advantages", "repaired_reward", "kl_estimate", "policy_loss")

@@ -18,12 +18,12 @@ from grpo_lab.base.checks import InputError
 from grpo_lab.base.language import in_language
 from grpo_lab.course import check, exercises, hint
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.assignments import ASSIGNMENTS
-from grpo_lab.course.checking.compare import equal_outcomes
+from grpo_lab.course.checking.outcome import equal_outcomes
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
+from grpo_lab.course.exercises import ASSIGNMENTS
 from grpo_lab.course.grading.grade import grade_answer
-from grpo_lab.course.grading.notebook import written_answer
-from grpo_lab.course.grading.notebook_run import ExerciseRun
+from grpo_lab.course.grading.sandbox import ExerciseRun
+from grpo_lab.course.grading.submission import written_answer
 from grpo_lab.course.release.notebooks import notebook_text
 from grpo_lab.course.stub import solution_body, stub_head
 from grpo_lab.course.variant import (
@@ -38,8 +38,7 @@ from grpo_lab.course.variant import (
     variant_of,
 )
 from grpo_lab.formulas.source import read_equations
-from tests.course.classroom import run
-from tests.course.submission_notebooks import file_name, solution, submit
+from tests.course.classroom import file_name, run, solution, submit
 
 KEY = ClassKey("a class in spring")
 LISTS = read_variants(VARIANTS)

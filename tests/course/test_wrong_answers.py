@@ -9,10 +9,10 @@ import torch
 from torch.distributions import Categorical
 
 from grpo_lab.advantages import group_advantages as library_advantages
-from grpo_lab.course.changed_source import function_from_source, source_of
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.compare import equal_outcomes
+from grpo_lab.course.checking.outcome import equal_outcomes
 from grpo_lab.course.checking.run_cases import outcome_of
+from grpo_lab.course.exercise import function_from_source, source_of
 from grpo_lab.course.exercises import find_exercise
 from grpo_lab.logprobs import completion_mask as library_mask
 from grpo_lab.rewards import completion_text, normalise_text

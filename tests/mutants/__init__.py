@@ -4,7 +4,7 @@
 replacements in our source. `lines` changes every line of mathematics with an equation (its comment ends in the
 equation's number) in every way that `operators` defines: an operator, a sign, an axis, a constant, a mask, a stopped
 gradient. A mutant that no test notices is a survivor. It shows that a test is missing; rarely, it is another way to
-write the same formula, and `equivalent` lists it with the reason.
+write the same formula, and equivalent.txt lists it with the reason.
 
 The main process distributes the mutants to a few worker processes. Each worker is one pytest session that has
 collected the tests once. For each mutant it puts the code of the changed function into the live module, runs tests

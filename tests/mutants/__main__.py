@@ -6,10 +6,14 @@ import time
 
 from tqdm import tqdm
 
-from tests.mutants.equivalent import check_entries, reason_equivalent
-from tests.mutants.errata import errata_mutants
-from tests.mutants.lines import anchored_modules, line_mutants
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import (
+    Mutant,
+    anchored_modules,
+    check_entries,
+    errata_mutants,
+    line_mutants,
+    reason_equivalent,
+)
 from tests.mutants.pool import MutantResult, WorkerError, run_mutants
 
 

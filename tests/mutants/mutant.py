@@ -1,15 +1,26 @@
-"""Define a mutant: one file of the package with one small change, and the test files that have to fail with it."""
+"""Mutants: one file of the package with one small change each, and the test files that have to fail with it.
+
+`errata_mutants` makes those of mistakes in circulation, from `teaching.bugs` and from errata.txt. `line_mutants` makes
+those of the anchored lines: the lines of mathematics whose comment ends in the tag of an equation. equivalent.txt lists
+the mutants of anchored lines that no test can kill, because the change has no visible effect, with the reason.
+`python -m tests.mutants --family equivalent` runs these; if a test kills one, its reason is wrong.
+"""
 
 import ast
 import difflib
 import functools
 import importlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path, PurePosixPath
 
-from grpo_lab.formulas.lines import replaced_code
+from grpo_lab.formulas.lines import replaced_code, with_lines
+from grpo_lab.formulas.source import ANCHOR, trailing_comments
+from grpo_lab.teaching.bugs import BUGS, read_bugs
+from tests.mutants.operators import variants
 
 ROOT = Path(__file__).resolve().parents[2]
 _DEFINED = ast.FunctionDef | ast.ClassDef
@@ -107,3 +118,99 @@ def enclosing_function(source: str, line: int) -> str:
         names.append(around_line[0].name)
         body = around_line[0].body if isinstance(around_line[0], ast.ClassDef) else []
     return ".".join(names)
+
+
+def errata_mutants() -> list[Mutant]:
+    """Return a mutant for every mistake; raise ValueError if the address of a line is not in the source."""
+    entries = (*BUGS.items(), *read_bugs(Path(__file__).with_name("errata.txt")))
+    return [planted(name, f"{bug.module.replace('.', '/')}.py", bug.function, bug.lines) for name, bug in entries]
+
+
+def planted(name: str, path: str, function: str, lines: dict[str, str]) -> Mutant:
+    """Return the mutant with a mistake in `function` of the file, or in the module's constants if `function` is ""."""
+    source, description = read(path), " ".join(" ".join(lines.values()).split())
+    return Mutant(
+        f"{name}: {description}", path, function, source, with_lines(source, lines, function), files_of_tests(path)
+    )
+
+
+def anchored_modules() -> list[str]:
+    """Return the files with anchored lines, without those of the course, whose exercises may repeat such lines."""
+    paths = (p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "grpo_lab").rglob("*.py")))
+    return [path for path in paths if path.split("/")[1] not in ("course", "formulas") and anchors(read(path))]
+
+
+def anchors(source: str) -> dict[str, int]:
+    """Return the line number of each tag, from the comments `# P 1 (n.m)` at the ends of lines."""
+    anchors = ((ANCHOR.fullmatch(comment), line) for line, comment in trailing_comments(source))
+    return {match["tag"]: line for match, line in anchors if match}
+
+
+def line_mutants(path: str) -> list[Mutant]:
+    """Return every mutant of every anchored line of a file, including those that `equivalent` lists."""
+    source = read(path)
+    return [m for tag, line in anchors(source).items() for m in _mutants_of_line(path, source, tag, line)]
+
+
+def _mutants_of_line(path: str, source: str, tag: str, line: int) -> Iterator[Mutant]:
+    tree = ast.parse(source)
+    statements = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and not hasattr(s, "body")]
+    statement = next(s for s in reversed(statements) if line in (s.lineno, s.end_lineno))
+    original, texts, function = ast.unparse(statement), set(), enclosing_function(source, line)
+    for new in variants(statement):
+        text = ast.unparse(new)
+        if text not in texts | {original}:
+            texts.add(text)
+            new = _replaced(source, statement, text)
+            yield Mutant(f"({tag}) {text}", path, function, source, new, files_of_tests(path))
+
+
+def _replaced(source: str, statement: ast.stmt, text: str) -> str:
+    lines = source.splitlines(keepends=True)
+    indent = " " * statement.col_offset
+    # The number of lines stays, so that every other statement keeps its line number.
+    blank = "\n" * (statement.end_lineno - statement.lineno)
+    return "".join([*lines[: statement.lineno - 1], f"{indent}{text}\n{blank}", *lines[statement.end_lineno :]])
+
+
+def read_reasons(file: Path) -> dict[str, str]:
+    """Return the reason for each entry of a list; the reason is the line above its entries, which are indented."""
+    reason_by_entry: dict[str, str] = {}
+    for block in file.read_text(encoding="utf-8").split("\n\n"):
+        why, *entries = block.strip("\n").split("\n ")
+        reason_by_entry |= dict.fromkeys(entries, why)
+    return reason_by_entry
+
+
+_REASON_BY_ENTRY = read_reasons(Path(__file__).with_name("equivalent.txt"))
+EQUIVALENT = {code: why for code, why in _REASON_BY_ENTRY.items() if code.startswith("(")}
+# Functions whose inputs are not differentiated, so that stopping a gradient in them changes nothing.
+NO_GRADIENT = {name: why for name, why in _REASON_BY_ENTRY.items() if name.isidentifier()}
+
+
+def without_names(code: str) -> str:
+    """Return the code with numbers in place of variables, so that renaming one does not matter."""
+    if "(" not in re.sub(r"^\(\d+\.\d+\) ", "", code):
+        return code  # too short: without names, different lines would be equal
+    numbers: dict[str, str] = {}
+
+    def numbered(name: re.Match) -> str:
+        return name[0] if iskeyword(name[0]) else numbers.setdefault(name[0], f"v{len(numbers)}")
+
+    return re.sub(r"(?<![\w.'])[a-zA-Z_]\w*(?![\w(']|=[^=])", numbered, code)
+
+
+_REASONS = {without_names(entry): why for entry, why in EQUIVALENT.items()}
+
+
+def reason_equivalent(mutant: Mutant) -> str | None:
+    """Return why no test can kill the mutant, or None if a test has to."""
+    stops_gradient = mutant.name.endswith(".detach()")
+    return _REASONS.get(without_names(mutant.name)) or (NO_GRADIENT.get(mutant.function) if stops_gradient else None)
+
+
+def check_entries(mutants: list[Mutant]) -> None:
+    """Raise ValueError for an entry that fits none of the mutants of the anchored lines."""
+    known = {without_names(mutant.name) for mutant in mutants} | {mutant.function for mutant in mutants}
+    if stale := [entry for entry in EQUIVALENT if without_names(entry) not in known] + list(NO_GRADIENT.keys() - known):
+        raise ValueError(f"equivalent.txt has entries that fit no mutant: {stale}")

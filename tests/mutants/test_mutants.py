@@ -11,10 +11,21 @@ import sys
 import pytest
 
 from grpo_lab.formulas.lines import with_lines
-from tests.mutants.equivalent import check_entries, reason_equivalent, without_names
-from tests.mutants.errata import errata_mutants, planted
-from tests.mutants.lines import anchored_modules, anchors, line_mutants
-from tests.mutants.mutant import FIRST_TEST_FILES, ROOT, Mutant, read, swapped
+from tests.mutants.mutant import (
+    FIRST_TEST_FILES,
+    ROOT,
+    Mutant,
+    anchored_modules,
+    anchors,
+    check_entries,
+    errata_mutants,
+    line_mutants,
+    planted,
+    read,
+    reason_equivalent,
+    swapped,
+    without_names,
+)
 from tests.mutants.pool import run_mutants
 from tests.support.equations import formula_map
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_lab.config import GRPOConfig
-from grpo_lab.course.assignments import ASSIGNMENTS
-from grpo_lab.course.exercises import all_exercises
+from grpo_lab.course.exercises import ASSIGNMENTS, all_exercises
 from grpo_lab.course.exercises.nb09 import FAULTS
 from grpo_lab.objective.losses import LOSSES
 

@@ -14,12 +14,9 @@ from itertools import combinations, permutations
 from typing import Any
 
 from grpo_lab.base.language import Phrase, fill
-from grpo_lab.course.changed_source import with_changed_lines
-from grpo_lab.course.checking.attempt import Attempt
-from grpo_lab.course.checking.compare import equal_outcomes, equal_values, no_gradient, same_gradient
-from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.run_cases import case_arguments, outcome_of
-from grpo_lab.course.exercise import Exercise, Mistake
+from grpo_lab.course.checking.outcome import Outcome, equal_outcomes, equal_values, no_gradient, same_gradient
+from grpo_lab.course.checking.run_cases import Attempt, case_arguments, outcome_of
+from grpo_lab.course.exercise import Exercise, Mistake, with_changed_lines
 from grpo_lab.course.stub import planted_lines
 
 _MAX_NAMED_MISTAKES = 3

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_lab.course.checking.attempt import Attempt
-from grpo_lab.course.checking.compare import (
+from grpo_lab.course.checking.mistakes import unrepaired_stub, wrong_outcome
+from grpo_lab.course.checking.outcome import (
+    Fault,
+    Outcome,
     close_entries,
     equal_data,
     equal_gradients,
@@ -23,10 +25,7 @@ from grpo_lab.course.checking.compare import (
     equal_values,
     same_numbers,
 )
-from grpo_lab.course.checking.mistakes import unrepaired_stub, wrong_outcome
-from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.run_cases import expected_outcomes, outcome_of
-from grpo_lab.course.checking.status import Fault
+from grpo_lab.course.checking.run_cases import Attempt, expected_outcomes, outcome_of
 from grpo_lab.course.exercise import Exercise
 
 NEARLY_RIGHT = 1e-3  # the relative tolerance within which a number counts as nearly right

@@ -1,13 +1,24 @@
-"""Run a function on the cases of an exercise, and record what it does on each as an outcome."""
+"""Run a function on the cases of an exercise, and record what it does on each as an outcome.
 
+A student's function runs under a guard, which returns from it in spite of an endless loop, endless printing or
+`sys.exit`, on every system. The limit is on CPU time, and Python code alone can be stopped. Code that sleeps, waits for
+input or stays inside a C function goes on until the student interrupts the notebook. `os._exit` and a crash end the
+process. The grading therefore runs each submission in its own process and measures the time from outside.
+"""
+
+import inspect
+import io
 import random
+import signal
+import threading
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache, partial
-from inspect import BoundArguments, signature
+from _thread import interrupt_main
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from types import FunctionType
 from typing import Any
 
@@ -16,17 +27,15 @@ from torch import Tensor
 
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.random_state import SEED_STRIDE
-from grpo_lab.course.checking.compare import equal_data
-from grpo_lab.course.checking.guard import guarded
-from grpo_lab.course.checking.outcome import Outcome
-from grpo_lab.course.checking.plain_data import as_plain_data, tensors_in
+from grpo_lab.course.checking.outcome import Fault, Outcome, as_plain_data, equal_data, equal_outcomes, tensors_in
 from grpo_lab.course.checking.signature import signature_fault
-from grpo_lab.course.checking.status import Fault
 from grpo_lab.course.exercise import Exercise
 
 MAX_CASE_SECONDS = 3.0  # CPU time for one case
 CUT_OFF = "cut off from its gradient"  # the new value of an argument on which detach_ or requires_grad_ was called
 UNUSABLE_RESULT = "the check could not use its result: "  # begins the message of an error in handling the result
+MAX_SHOWN_LENGTH = 1_500  # characters of the printed output that are kept
+MAX_PRINTED_LENGTH = 10_000_000  # characters after which a call counts as endless
 
 
 def outcome_of(function: Callable, exercise: Exercise, index: int, seed: int = 0) -> Outcome:
@@ -86,7 +95,7 @@ def expected_outcomes(exercise: Exercise, seed: int = 0) -> tuple[Outcome, ...]:
 
 
 def _outcome_of_result(
-    result: Any, exercise: Exercise, bound: BoundArguments, arguments_before: dict, leaves: dict, seed: int
+    result: Any, exercise: Exercise, bound: inspect.BoundArguments, arguments_before: dict, leaves: dict, seed: int
 ) -> Outcome:
     try:
         arguments_after = as_plain_data(dict(bound.arguments))
@@ -102,10 +111,10 @@ def _outcome_of_result(
         )
 
 
-def case_arguments(exercise: Exercise, index: int, seed: int) -> BoundArguments:
+def case_arguments(exercise: Exercise, index: int, seed: int) -> inspect.BoundArguments:
     """Return the arguments of case `index`, drawn from the seed, by the names of the reference's parameters."""
     args, kwargs = exercise.cases[index].build(seed)
-    return signature(exercise.function).bind(*args, **kwargs)
+    return inspect.signature(exercise.function).bind(*args, **kwargs)
 
 
 def _require_gradients(arguments: dict[str, Any], names: Sequence[str]) -> dict[str, Tensor]:
@@ -164,3 +173,117 @@ def _shortened_message(error: BaseException) -> str:
     except Exception:
         return ""
     return text if len(text) <= 400 else text[:400] + " …"
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """The outcomes of an answer on the cases of an exercise, with the inputs of one seed.
+
+    Attributes:
+        exercise: The exercise.
+        outcomes: The outcomes of the answer in the order of the cases. Those after a case that was stopped are missing.
+        seed: The seed from which the inputs were drawn.
+    """
+
+    exercise: Exercise
+    outcomes: Sequence[Outcome]
+    seed: int
+
+    @property
+    def expected(self) -> tuple[Outcome, ...]:
+        """The outcomes of the reference on all cases."""
+        return expected_outcomes(self.exercise, self.seed)
+
+    @cached_property
+    def failing(self) -> list[int]:
+        """The indices of the cases on which the answer is wrong."""
+        pairs = zip(self.outcomes, self.expected, strict=True)
+        return [index for index, (got, right) in enumerate(pairs) if not equal_outcomes(got, right, self.exercise)]
+
+    @property
+    def ordinary(self) -> list[int]:
+        """The indices of the cases for values, whose inputs are not extreme."""
+        return [index for index, case in enumerate(self.exercise.cases) if case.tested_property == "values"]
+
+
+class Stop(BaseException):
+    """An exception that stops a call. It is raised again until the call ends, so catching it does not help the call."""
+
+
+@dataclass
+class GuardedCall:
+    """The result of a guarded call.
+
+    Attributes:
+        result: The value that the call returned; None if the call was stopped.
+        fault: The reason why the call was stopped, `ENDLESS` or `EXIT`; `NONE` if it returned.
+        printed: The beginning of what the call printed.
+    """
+
+    result: Any = None
+    fault: Fault = Fault.NONE
+    printed: str = ""
+
+
+def guarded(call: Callable[[], Any], seconds: float) -> GuardedCall:
+    """Run `call()`, and stop it after this many seconds of CPU time. Ordinary exceptions of the call are passed on."""
+    outcome, output = GuardedCall(), _Output()
+    with redirect_stdout(output), redirect_stderr(output), _time_limit(outcome, seconds):
+        try:
+            outcome.result = call()
+        except Stop:
+            pass
+        except (SystemExit, GeneratorExit):
+            outcome.fault = outcome.fault or Fault.EXIT
+    if output.length > MAX_PRINTED_LENGTH:
+        outcome.fault = Fault.ENDLESS
+    ellipsis = f"\n… and {output.length - MAX_SHOWN_LENGTH} more characters" if output.length > MAX_SHOWN_LENGTH else ""
+    return GuardedCall(None if outcome.fault else outcome.result, outcome.fault, output.getvalue() + ellipsis)
+
+
+class _Output(io.StringIO):
+    """A text stream that keeps the beginning of what is written to it, and raises `Stop` once that is too much."""
+
+    length = 0  # the number of all characters written so far
+
+    def write(self, text: str) -> int:
+        super().write(text[: max(0, MAX_SHOWN_LENGTH - self.length)])
+        self.length += len(text)
+        if self.length > MAX_PRINTED_LENGTH:
+            raise Stop
+        return len(text)
+
+
+@contextmanager
+def _time_limit(outcome: GuardedCall, seconds: float) -> Iterator[None]:
+    """Raise `Stop` in the main thread once the block has used its CPU time. In any other thread there is no limit.
+
+    A second thread watches the time and sends the main thread a signal, whose handler raises `Stop`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_running = True
+    finished = threading.Event()
+    end = time.process_time() + seconds
+
+    def watch() -> None:
+        while not finished.wait(0.05):
+            if time.process_time() > end:
+                interrupt_main(signal.SIGTERM)  # Windows has SIGTERM, too
+
+    def stop_call(*_) -> None:
+        if is_running:
+            outcome.fault = Fault.ENDLESS
+            raise Stop
+
+    previous_handler = signal.signal(signal.SIGTERM, stop_call)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_running = False
+        finished.set()
+        watcher.join()
+        signal.signal(signal.SIGTERM, previous_handler)

@@ -8,11 +8,10 @@ from grpo_lab.base.display import View, markdown_table
 from grpo_lab.base.language import _, fill
 from grpo_lab.course.checking.cell_history import CELL_HISTORY
 from grpo_lab.course.checking.judging import judge, mismatch_verdict
+from grpo_lab.course.checking.outcome import Fault, Status
 from grpo_lab.course.checking.run_cases import expected_outcomes, run_student
 from grpo_lab.course.checking.stand_ins import library_stand_ins, suspended, without_body
-from grpo_lab.course.checking.status import Fault, Status
-from grpo_lab.course.checking.verdict import STYLES, Verdict
-from grpo_lab.course.checking.verdict_parts import Part, PartKind
+from grpo_lab.course.checking.verdict import STYLES, Part, PartKind, Verdict
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.exercises import NAMES, exercises_of_notebook, find_exercise
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.display import MAX_COLUMNS, tensor_lines
-from grpo_lab.course.checking.compare import equal_data
-from grpo_lab.course.checking.plain_data import OtherObject, as_plain_data
+from grpo_lab.course.checking.outcome import OtherObject, as_plain_data, equal_data
 
 MAX_LINES = 100
 _COLUMNS = 2 * MAX_COLUMNS

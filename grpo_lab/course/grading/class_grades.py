@@ -8,13 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.course.assignments import ASSIGNMENTS_BY_STEM, Assignment
-from grpo_lab.course.checking.status import Fault, Status
-from grpo_lab.course.checking.verdict import Verdict
-from grpo_lab.course.checking.verdict_parts import Part, PartKind, ValueLine
-from grpo_lab.course.earlier_files import field_values
+from grpo_lab.course.checking.outcome import Fault, Status, field_values
+from grpo_lab.course.checking.verdict import Part, PartKind, ValueLine, Verdict
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.grading.submission import Cell, Submission
+from grpo_lab.course.exercises import ASSIGNMENTS_BY_STEM, Assignment
+from grpo_lab.course.grading.messages import Cell
+from grpo_lab.course.grading.submission import Submission
 
 GRADES_FILE = "grades.json"  # the file that a later grading and `totals` read
 

@@ -12,12 +12,32 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from grpo_lab.course.checking.outcome_bytes import MAX_CONTENT_BYTES
-from grpo_lab.course.grading.submission import Cell
+from grpo_lab.base.cell_code import functions_of_cell
+from grpo_lab.course.checking.outcome import MAX_CONTENT_BYTES
 
 MAX_LINE_BYTES = 1_000_000  # longest line from a worker
 MAX_REASON_LENGTH = 1_000  # characters of a reason from a worker; the rest is cut off
 UNDEFINED = "The notebook defines no function of this name."  # the reason of `NoOutcomes` for such an exercise
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell that the grading runs.
+
+    Attributes:
+        number: The position among all cells of the notebook, from 1.
+        source: The code.
+        exercise: The name of the exercise for which the cell was released; "" for any other cell.
+    """
+
+    number: int
+    source: str
+    exercise: str = ""
+
+    @property
+    def defines(self) -> list[str]:
+        """The names of the functions at the top level of the cell."""
+        return [function.name for function in functions_of_cell(self.source)]
 
 
 @dataclass(frozen=True)
@@ -105,7 +125,7 @@ class FailedCells:
 
 @dataclass(frozen=True)
 class SeedOutcomes:
-    """The outcomes of the current exercise on the inputs of one seed, as `outcome_bytes.to_bytes` writes them."""
+    """The outcomes of the current exercise on the inputs of one seed, as `to_bytes` writes them."""
 
     seed: int
     content: bytes

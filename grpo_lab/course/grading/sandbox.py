@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from grpo_lab.course.checking.outcome_bytes import from_bytes
+from grpo_lab.course.checking.outcome import Outcome, from_bytes
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.messages import (
+    UNDEFINED,
+    Cell,
     CellStep,
     DoneStep,
     ExerciseStep,
@@ -34,9 +36,7 @@ from grpo_lab.course.grading.messages import (
     WorkerMessage,
     read_worker_message,
 )
-from grpo_lab.course.grading.notebook_run import ExerciseRun, NotebookRun
 from grpo_lab.course.grading.package_copy import library_source, make_copy
-from grpo_lab.course.grading.submission import Cell
 from grpo_lab.sandbox.isolation import (
     MAX_MEMORY,
     MAX_TASKS,
@@ -55,6 +55,37 @@ REMAINING_SECONDS = 5.0  # the longest wait for the next message of a worker tha
 OVER_TIME = "took longer than the time limit"
 TOO_MANY_TASKS = f"started more than {MAX_TASKS} threads or processes"
 NOT_REACHED = "The notebook used up its time before this exercise."
+
+
+@dataclass(frozen=True)
+class ExerciseRun:
+    """The run of one exercise: outcomes, or the reason why there are none.
+
+    Attributes:
+        outcomes: The outcomes of the student's function, by the seed of the inputs.
+        problem: A sentence that explains why there are no outcomes; "" if there are.
+    """
+
+    outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def is_undefined(self) -> bool:
+        """True if the notebook defines no function of the exercise's name."""
+        return self.problem == UNDEFINED
+
+
+@dataclass(frozen=True)
+class NotebookRun:
+    """The run of a notebook: all exercises, and the cells that failed.
+
+    Attributes:
+        exercises: The run of each exercise, by its name.
+        failed_cells: The reason why a cell failed, by the number of the cell.
+    """
+
+    exercises: dict[str, ExerciseRun] = field(default_factory=dict)
+    failed_cells: dict[int, str] = field(default_factory=dict)
 
 
 class Sandbox:

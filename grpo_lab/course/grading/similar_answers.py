@@ -25,7 +25,7 @@ from typing import NamedTuple
 from grpo_lab.base.cell_code import Function, functions_of_cell
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.class_grades import ClassGrades
-from grpo_lab.course.grading.submission import Cell
+from grpo_lab.course.grading.messages import Cell
 from grpo_lab.course.stub import body_of, given_checks, solution_body
 
 MIN_NODES = 25  # an answer whose syntax tree has no more nodes is not compared: short answers are equal by chance

@@ -20,6 +20,7 @@ from grpo_lab.base.cell_code import python_of_cell
 from grpo_lab.course.exercise import Exercise
 from grpo_lab.course.grading.messages import (
     UNDEFINED,
+    Cell,
     CellStep,
     DoneStep,
     ExerciseStep,
@@ -32,7 +33,6 @@ from grpo_lab.course.grading.messages import (
     WorkerMessage,
     write_worker_message,
 )
-from grpo_lab.course.grading.submission import Cell
 
 MAX_ERROR_LENGTH = 2_000  # characters of the text of an error
 # A file that is deleted and kept open takes space that no folder shows. So files are limited in size and in number.
@@ -162,7 +162,7 @@ def restore_library(sources: dict[str, str], exercises: dict[str, Exercise], nam
 
 def try_exercise(exercise: Exercise, function: object, request: Request, channel: Channel) -> None:
     """Run a function on the inputs of each seed, and send the outcomes, or a sentence that explains their absence."""
-    from grpo_lab.course.checking.outcome_bytes import to_bytes
+    from grpo_lab.course.checking.outcome import to_bytes
     from grpo_lab.course.checking.run_cases import run_student
 
     if not callable(function):

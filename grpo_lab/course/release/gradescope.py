@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import grpo_lab
-from grpo_lab.course.assignments import find_assignment
+from grpo_lab.course.exercises import find_assignment
 from grpo_lab.course.release.notebooks import refuse_unless_new
 from grpo_lab.course.variant import ClassKey
 

@@ -17,9 +17,8 @@ from grpo_lab.base.catalogues import page_in_language
 from grpo_lab.base.files import write_atomically
 from grpo_lab.base.language import counted
 from grpo_lab.base.lesson_files import FOLDER
-from grpo_lab.course.assignments import ASSIGNMENTS, Assignment, find_assignment
 from grpo_lab.course.exercise import Exercise
-from grpo_lab.course.exercises import NAMES, exercises_of_notebook, texts_of
+from grpo_lab.course.exercises import ASSIGNMENTS, NAMES, Assignment, exercises_of_notebook, find_assignment, texts_of
 from grpo_lab.course.stub import imports_of, named_imports, stub_source
 from grpo_lab.course.variant import ClassKey, results_of
 from grpo_lab.formulas.source import read_equations

@@ -15,8 +15,8 @@ from grpo_lab.course import check, progress
 from grpo_lab.course.checking import session
 from grpo_lab.course.checking.cell_history import CELL_HISTORY
 from grpo_lab.course.exercises import exercises_of_notebook
+from tests.course.classroom import solution, submit
 from tests.course.small_exercise import scaled_mean
-from tests.course.submission_notebooks import solution, submit
 
 RIGHT = """\
 import torch

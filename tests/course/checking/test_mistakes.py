@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.course.checking.attempt import Attempt
 from grpo_lab.course.checking.mistakes import likely_mistakes, matching_mistake
-from grpo_lab.course.checking.run_cases import expected_outcomes
+from grpo_lab.course.checking.run_cases import Attempt, expected_outcomes
 from grpo_lab.course.exercises import find_exercise
 from tests.course.proof.trials import outcomes
 from tests.course.small_exercise import MEAN, as_sum, not_masked

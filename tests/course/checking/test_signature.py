@@ -5,7 +5,7 @@ import torch
 from grpo_lab.base.language import _
 from grpo_lab.course import check
 from grpo_lab.course.checking import judge
-from grpo_lab.course.checking.outcome_bytes import from_bytes, to_bytes
+from grpo_lab.course.checking.outcome import from_bytes, to_bytes
 from grpo_lab.course.checking.run_cases import run_student
 from tests.course.small_exercise import MEAN
 

@@ -20,8 +20,8 @@ from grpo_lab.kl import kl_estimate as reference
 from grpo_lab.logprobs import token_logprobs
 from grpo_lab.objective import policy_loss
 from grpo_lab.toys.sorting import make_prompts, repaired_reward, surrogate_loss, train_sorting
+from tests.course.classroom import file_name, submit
 from tests.course.small_exercise import copy_of
-from tests.course.submission_notebooks import file_name, submit
 from tests.support.bubblewrap import needs_bubblewrap
 
 

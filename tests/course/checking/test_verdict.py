@@ -1,7 +1,7 @@
 """A verdict as HTML says the status in words, and escapes what students write."""
 
 from grpo_lab.course import check
-from grpo_lab.course.checking.verdict_parts import html_of
+from grpo_lab.course.checking.verdict import html_of
 from tests.course.small_exercise import MEAN
 
 

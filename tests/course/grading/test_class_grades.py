@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from grpo_lab.course.checking.status import Fault, Status
-from grpo_lab.course.checking.verdict_parts import PartKind
+from grpo_lab.course.checking.outcome import Fault, Status
+from grpo_lab.course.checking.verdict import PartKind
 from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
-from grpo_lab.course.grading.submission import Cell, Submission
+from grpo_lab.course.grading.messages import Cell
+from grpo_lab.course.grading.submission import Submission
 from tests.course.classroom import run
 
 # A grades.json of an earlier version, which stored several fields under other names.

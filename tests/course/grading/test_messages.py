@@ -7,6 +7,7 @@ import pytest
 
 from grpo_lab.course.grading.messages import (
     MAX_REASON_LENGTH,
+    Cell,
     CellStep,
     DoneStep,
     ExerciseStep,
@@ -20,7 +21,6 @@ from grpo_lab.course.grading.messages import (
     read_worker_message,
     write_worker_message,
 )
-from grpo_lab.course.grading.submission import Cell
 
 MESSAGES = (
     StepStarted(CellStep(4)),

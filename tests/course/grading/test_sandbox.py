@@ -17,12 +17,11 @@ from grpo_lab.course.exercises import find_exercise
 from grpo_lab.course.grading import sandbox
 from grpo_lab.course.grading.class_grades import ClassGrades
 from grpo_lab.course.grading.grade import grade
+from grpo_lab.course.grading.messages import Cell
 from grpo_lab.course.grading.sandbox import OVER_TIME, TOO_MANY_TASKS
-from grpo_lab.course.grading.submission import Cell
 from grpo_lab.sandbox import isolation
 from grpo_lab.sandbox.isolation import MAX_TASKS
-from tests.course.classroom import POINTS, RIGHT
-from tests.course.submission_notebooks import file_name, submit
+from tests.course.classroom import POINTS, RIGHT, file_name, submit
 from tests.support.bubblewrap import needs_bubblewrap
 
 SEED, ROOT = 20_011, Path(__file__).parents[3]

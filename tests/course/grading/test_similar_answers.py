@@ -11,7 +11,8 @@ import pytest
 from grpo_lab.course.exercises import all_exercises, exercises_of_notebook, find_exercise
 from grpo_lab.course.grading import similar_answers as similar_module
 from grpo_lab.course.grading.class_grades import ClassGrades, GradedSubmission
-from grpo_lab.course.grading.class_page import class_page
+from grpo_lab.course.grading.messages import Cell
+from grpo_lab.course.grading.pages import class_page
 from grpo_lab.course.grading.similar_answers import (
     answers_as_in_key,
     answers_in,
@@ -21,13 +22,12 @@ from grpo_lab.course.grading.similar_answers import (
     similar_answers,
     similar_pairs,
 )
-from grpo_lab.course.grading.submission import Cell, Submission
+from grpo_lab.course.grading.submission import Submission
 from grpo_lab.course.stub import solution_body, stub_source
 from grpo_lab.course.variant import ClassKey
-from tests.course.classroom import POINTS, page, run
+from tests.course.classroom import POINTS, page, run, solution
 from tests.course.right_answers.nb01 import mask_by_shifting
 from tests.course.right_answers.nb07 import read_row_by_row
-from tests.course.submission_notebooks import solution
 
 SHAPE = """
 def token_entropy(logits, temperature=1.0):

@@ -5,8 +5,7 @@ import zipfile
 
 from grpo_lab.course.grading import untrusted_files
 from grpo_lab.course.grading.untrusted_files import MAX_DEPTH
-from tests.course.platform_downloads import has_answer, notebook, submissions_in, write_files, zipped
-from tests.course.submission_notebooks import file_name
+from tests.course.classroom import file_name, has_answer, notebook, submissions_in, write_files, zipped
 
 
 def test_archives_are_read_like_folders(tmp_path):

@@ -1,6 +1,6 @@
 """The cells of a submission run in one namespace, in which the student's functions count."""
 
-from grpo_lab.course.grading.submission import Cell
+from grpo_lab.course.grading.messages import Cell
 from grpo_lab.course.grading.worker import Channel, run_cells
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_lab.course.__main__ import main
 from grpo_lab.course.exercises import exercises_of_notebook
-from tests.course.submission_notebooks import LINUX, file_name, submit
+from tests.course.classroom import LINUX, file_name, submit
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,19 @@ import pytest
 from nbclient import NotebookClient
 
 from grpo_lab.course.__main__ import main
-from grpo_lab.course.assignments import ASSIGNMENTS, ASSIGNMENTS_BY_STEM, Assignment
-from grpo_lab.course.exercises import NAMES, all_exercises, exercises_of_notebook, find_exercise
+from grpo_lab.course.exercises import (
+    ASSIGNMENTS,
+    ASSIGNMENTS_BY_STEM,
+    NAMES,
+    Assignment,
+    all_exercises,
+    exercises_of_notebook,
+    find_exercise,
+)
 from grpo_lab.course.release.notebooks import cells_of, demonstration, notebook_text
 from grpo_lab.course.stub import stub_source
+from tests.course.classroom import submit
 from tests.course.proof.trials import right_answers
-from tests.course.submission_notebooks import submit
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "notebooks" / "assignments"

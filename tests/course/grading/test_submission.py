@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tests.course.platform_downloads import has_answer, notebook, submissions_in, write_files
-from tests.course.submission_notebooks import file_name
+from tests.course.classroom import file_name, has_answer, notebook, submissions_in, write_files
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + notebook(), notebook().decode().encode("utf-16")])
