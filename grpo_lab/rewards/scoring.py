@@ -1,15 +1,24 @@
-"""Call the reward functions, check what they return, and add their rewards up by weight.
+"""Call the reward functions, check what they return, keep what they log, and add their rewards up by weight.
 
 As in TRL, None is left out of the sum. A completion to which no reward applies has the reward NaN, not 0, since a 0
 would change the mean of its group; advantages have to be computed without it. The checks are stricter than TRL's: if a
 reward function itself returns NaN or infinity, an error is raised, since the value would reach the model's weights.
+
+Reward functions that are coroutines (`async def`) typically wait for a server, for example for a judge or a sandbox;
+those of a batch run concurrently. TRL's arguments `log_metric` and `log_extra` log, and `trainer_state` is read.
 """
 
+import asyncio
 import copy
+import functools
+import inspect
+import json
 import math
 import numbers
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
@@ -19,11 +28,12 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.user_code import location_in_user_code
-from grpo_lab.rewards.argument_checks import check_column, describe_value
-from grpo_lab.rewards.concurrent import PendingRewards, is_async, start_coroutine
 from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
+    check_column,
     check_signatures,
+    describe_value,
+    innermost_function,
     is_defined_in_package,
     receives,
     reward_func_list,
@@ -117,7 +127,7 @@ def _keyword_arguments(prompts: Any, completions: Any, completion_ids: Any, colu
     return keywords
 
 
-def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float] | PendingRewards:
+def _call(function: Callable, name: str, keywords: dict[str, Any]) -> "list[float] | PendingRewards":
     """Call a function and return its checked rewards; start an async one, and return rewards that wait when read."""
     copies = {
         keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
@@ -198,3 +208,117 @@ def _reward_as_float(value: Any, name: str, row: int) -> float:
         expected = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
         raise RewardError(name, f"returned {describe_value(value)} for row {row}", expected)
     return float(value)
+
+
+def is_async(function: Callable) -> bool:
+    """Return True for an `async def`, for an object whose `__call__` is one, and for a partial of either."""
+    function = innermost_function(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def start_coroutine(coroutine: Coroutine) -> Future:
+    """Start a coroutine in the background and return its future.
+
+    All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.
+    """
+    return asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
+
+
+class PendingRewards(Sequence):
+    """The rewards of a function that may still be running, as a sequence that waits for them when it is read.
+
+    Args:
+        wait_for_rewards: A function that waits for the rewards and returns them, or raises the error of the reward
+            function. It is called once, when the sequence is first read.
+    """
+
+    def __init__(self, wait_for_rewards: Callable[[], list[float]]):
+        self._rewards = functools.cache(wait_for_rewards)
+
+    def __len__(self) -> int:
+        return len(self._rewards())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rewards()[index]
+
+
+@functools.cache
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """Start an event loop in a separate thread; the loop of a notebook is busy with the cell that waits."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="grpo_lab rewards").start()
+    return loop
+
+
+class RewardLog:
+    """The numbers and columns that the reward functions of one batch log.
+
+    Args:
+        trainer_state: The progress of the run, with the attributes of transformers' TrainerState (`global_step`,
+            `max_steps`). None outside a run: then the argument `trainer_state` is not passed to reward functions.
+    """
+
+    def __init__(self, trainer_state: Any = None):
+        self._state = trainer_state
+        self._values: dict[str, list[float]] = {}
+        self._columns: dict[str, list] = {}
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that reward functions receive for logging."""
+        state = {} if self._state is None else {"trainer_state": self._state}
+        return state | {"log_metric": self.log_metric, "log_extra": self.log_extra}
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Log a number under this name in `metrics.jsonl`; of several numbers in a batch, the mean is written."""
+        number = value.item() if hasattr(value, "item") else value
+        if not isinstance(name, str) or not isinstance(number, numbers.Real):
+            problem = f"was called with {name!r:.60} and {value!r:.60}"
+            raise InputError("log_metric", value, "expected a text and a number", problem=problem)
+        self._values.setdefault(name, []).append(float(number))
+
+    def log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """Log a value for each completion under this name in `completions.jsonl`."""
+        try:
+            values = values.tolist() if hasattr(values, "tolist") else list(values)
+            json.dumps([column, *values])
+        except (TypeError, ValueError) as error:
+            problem = f"was called with {column!r:.60} and {values!r:.60}"
+            expected = "expected a text and a list of numbers, texts, or lists of these, one for each completion"
+            raise InputError("log_extra", values, expected, problem=problem) from error
+        self._columns.setdefault(str(column), []).extend(values)
+
+    def metrics(self) -> dict[str, float | None]:
+        """Return the mean of each logged number, or None instead of NaN."""
+        means = {name: sum(values) / len(values) for name, values in self._values.items()}
+        return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
+
+    def check_columns(self, num_completions: int) -> None:
+        """Raise RunError if a logged column does not have one value for each of the completions."""
+        for name, values in self._columns.items():
+            if len(values) != num_completions:
+                problem = f"got {len(values)} values for {name!r}"
+                expected = f"expected {num_completions}, one for each completion"
+                raise RunError("log_extra", values, expected, problem=problem)
+
+    def columns(self, num_completions: int) -> "LoggedColumns":
+        """Return the logged columns, after `check_columns`."""
+        self.check_columns(num_completions)
+        return LoggedColumns(self._columns)
+
+
+class LoggedColumns:
+    """The columns that reward functions logged, with one value per completion; `columns[rows]` selects rows."""
+
+    def __init__(self, values: dict[str, list]):
+        self.values = values
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> "LoggedColumns":
+        num_rows = max(map(len, self.values.values()), default=0)
+        if not num_rows:
+            return self
+        indices = torch.arange(num_rows)[rows if isinstance(rows, slice) else rows.cpu()].tolist()
+        return LoggedColumns({name: [values[index] for index in indices] for name, values in self.values.items()})
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return the value of each column in this row."""
+        return {name: values[index] for name, values in self.values.items()}

@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from grpo_lab.rewards import score_completions
-from grpo_lab.rewards.concurrent import is_async
-from grpo_lab.rewards.scoring import RewardError
+from grpo_lab.rewards.scoring import RewardError, is_async
 from tests.support.small_policy import letter_reward
 
 COMPLETIONS = [[{"role": "assistant", "content": text}] for text in ("a", "bb", "ccc", "")]

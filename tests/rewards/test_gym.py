@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from grpo_lab.rewards.gym import gym_reward
+from grpo_lab.rewards.verifiers import gym_reward
 from grpo_lab.tasks.gym import make_generator
 
 if find_spec("reasoning_gym") is None:  # not imported here, since each process that collects tests would take 2 s

@@ -15,7 +15,7 @@ from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import completion_text, score_completions
-from grpo_lab.rewards.logs import RewardLog
+from grpo_lab.rewards.scoring import RewardLog
 from grpo_lab.trainer import Run, train
 from tests.support.resuming import metrics_in
 from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy

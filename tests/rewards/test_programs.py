@@ -8,9 +8,8 @@ import pytest
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.rewards import code_reward, pass_rate_reward, programs
 from grpo_lab.rewards.functions import check_signatures
-from grpo_lab.rewards.named import find_rewards
+from grpo_lab.rewards.named import check_reward_columns, find_rewards
 from grpo_lab.rewards.programs import ProgramTest, read_tests
-from grpo_lab.rewards.row_checks import check_reward_columns
 from grpo_lab.sandbox import python
 from tests.support.bubblewrap import needs_bubblewrap
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from grpo_lab.rewards.row_checks import check_reward_columns
+from grpo_lab.rewards.named import check_reward_columns
 
 OWN_REWARDS = """
 def short(completions, **kwargs):

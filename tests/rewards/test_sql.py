@@ -7,7 +7,7 @@ import pytest
 
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import sql_reward
-from grpo_lab.rewards.row_checks import check_reward_columns
+from grpo_lab.rewards.named import check_reward_columns
 
 
 def block(statement: str, language: str = "sql") -> str:

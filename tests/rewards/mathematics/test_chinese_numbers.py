@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from grpo_lab.rewards.mathematics.chinese_numbers import CHINESE_NUMBER, parse_chinese_number
+from grpo_lab.rewards.quantities import CHINESE_NUMBER, parse_chinese_number
 
 
 @pytest.mark.parametrize(

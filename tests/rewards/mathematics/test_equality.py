@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
-from grpo_lab.rewards.mathematics.equality import decide_without_library
-from grpo_lab.rewards.mathematics.extraction import extract_boxed, extract_final_answer
-from grpo_lab.rewards.mathematics.notation import normalise_notation
-from grpo_lab.rewards.mathematics.quantities import parse_quantity
+from grpo_lab.rewards.quantities import normalise_notation, parse_quantity
+from grpo_lab.rewards.text import extract_boxed, extract_final_answer
+from grpo_lab.rewards.verifiers import decide_without_library
 from tests.support.agreement import many_examples
 
 # A comparison takes a millisecond, but much longer on a busy machine: hence the long time limits.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_lab.rewards.mathematics.units import currency_unit, parse_unit
+from grpo_lab.rewards.quantities import currency_unit, parse_unit
 
 
 @pytest.mark.parametrize(
