@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from grpo_lab.teaching.plots.diagrams.loop import STAGES
+from grpo_lab.teaching.plots.diagrams import STAGES
 
 PACKAGE_FOLDER = Path(__file__).parents[1] / "grpo_lab"
 
