@@ -1,8 +1,8 @@
 """Translation of the lines that a lesson prints, from po/LANGUAGE/prints.po, and of messages with numbers in them.
 
 A line is split at gaps of two or more spaces into the cells of a table, and each cell is looked up. A line without such
-gaps is one cell. A message is a text with {0}, {1}, ... in place of its numbers, so it is found whatever a run measures.
-Text that is not in the file is printed unchanged: the text of a model, code, and names of functions.
+gaps is one cell. A message is a text with {0}, {1}, ... in place of its numbers, so that it is found whatever a run
+measures. Text that is not in the file is printed unchanged: the text of a model, code, and names of functions.
 """
 
 import builtins

@@ -316,7 +316,7 @@ def test_a_coroutine_that_fails_or_returns_something_else_is_named():
         return [1.0]
 
     for function, message in [
-        (breaks, r"reward function 'breaks' failed in test_concurrent.py, line \d+: KeyError: 'model'"),
+        (breaks, r"reward function 'breaks' failed in test_scoring.py, line \d+: KeyError: 'model'"),
         (short, "reward function 'short' returned 1 rewards; expected a list of 4 rewards"),
     ]:
         with pytest.raises(RewardError, match=message):

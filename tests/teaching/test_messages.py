@@ -31,7 +31,7 @@ def test_translation_takes_the_numbers_of_the_text_in_its_own_order():
     assert translate_message("seed 1", translations) == "seed 1"
 
 
-NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(path for path in NOTEBOOKS.glob("*.ipynb"))
 KNOWN = {"rounds {0} to {1}": "第 {0} 到 {1} 轮", "right": "正确", "calculator": "计算器"}
 
