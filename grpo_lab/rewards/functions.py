@@ -7,10 +7,6 @@ import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.sandbox.python import check_sandbox
@@ -38,15 +34,9 @@ def reward_names(reward_funcs: Any) -> list[str]:
 
 def innermost_function(function: Callable) -> Callable:
     """Return the function inside any number of nested `functools.partial` objects."""
-    return _partials_and_function(function)[-1]
-
-
-def _partials_and_function(function: Callable) -> list[Callable]:
-    """Return the nested `functools.partial` objects, the outermost first, and then the function inside them."""
-    layers = [function]
-    while isinstance(layers[-1], functools.partial):
-        layers.append(layers[-1].func)
-    return layers
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def is_defined_in_package(function: Callable) -> bool:
@@ -124,42 +114,33 @@ def settings_of(function: Callable) -> set[str]:
     The parameters that `functools.partial` has bound are settings. For a reward of this package, so are the parameters
     with a default other than None. Your own function receives every column of the dataset, as in TRL.
     """
-    *partials, inner = _partials_and_function(function)
-    bound = {name for layer in partials for name in layer.keywords}  # type: ignore[attr-defined]
-    if not is_defined_in_package(inner):
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        bound |= set(function.keywords)
+        function = function.func
+    if not is_defined_in_package(function):
         return bound
-    parameters = inspect.signature(inner).parameters.values()
+    parameters = inspect.signature(function).parameters.values()
     return bound | {p.name for p in parameters if p.default is not p.empty and p.default is not None}
 
 
-def check_weights(reward_weights: Any, names: Sequence[str]) -> None:
+def check_weights(reward_weights: Any, names: Sequence[str]) -> list:
     """Raise InputError, which is a ValueError, unless there is one finite weight for each function, or None.
 
-    reward_weights: The weights.
-    names: The names of the functions.
+    Args:
+        reward_weights: The weights, in a list, an array or a tensor. None means 1 for each of the functions.
+        names: The names of the functions.
+
+    Returns:
+        The weights as a list.
     """
-    weights = _weight_list(reward_weights, names)
+    plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
+    weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
     are_finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)
     if len(weights) != len(names) or not are_finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
         raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}")
-
-
-def weights_tensor(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
-    """Return the weights as a tensor, after `check_weights`; None means 1 for each of the functions with these names.
-
-    Raises:
-        ValueError: unless there is one finite weight for each function.
-    """
-    weights = _weight_list(reward_weights, names)
-    check_weights(weights, names)
-    return torch.tensor(weights, dtype=torch.float32)
-
-
-def _weight_list(reward_weights: Any, names: Sequence[str]) -> list:
-    """Return weights in a list, an array or a tensor as a list; None means 1 for each of the functions."""
-    plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
-    return [1.0] * len(names) if plain_weights is None else list(plain_weights)
+    return weights
 
 
 def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:

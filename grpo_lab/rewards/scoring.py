@@ -17,8 +17,7 @@ import math
 import numbers
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,13 +31,13 @@ from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
     check_column,
     check_signatures,
+    check_weights,
     describe_value,
     innermost_function,
     is_defined_in_package,
     receives,
     reward_func_list,
     reward_names,
-    weights_tensor,
 )
 
 # A standard deviation adds up the squares of all rewards of a batch. With this limit the sum stays finite in float32.
@@ -96,12 +95,12 @@ def score_completions(
     """
     functions = reward_func_list(reward_funcs)
     names = reward_names(functions)
-    weights = weights_tensor(reward_weights, names)
+    weights = torch.tensor(check_weights(reward_weights, names), dtype=torch.float32)
     keywords = _keyword_arguments(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
-    started = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
-    # Reading the rewards of an async function waits for it; by now all async functions of the batch have been started.
-    reward_lists = [list(rewards_of_function) for rewards_of_function in started]
+    pending = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
+    # By now all async functions of the batch have been started.
+    reward_lists = [wait_for_rewards() for wait_for_rewards in pending]
     rewards_per_func = torch.tensor(reward_lists, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
     none_applies = rewards_per_func.isnan().all(dim=1)
@@ -127,8 +126,8 @@ def _keyword_arguments(prompts: Any, completions: Any, completion_ids: Any, colu
     return keywords
 
 
-def _call(function: Callable, name: str, keywords: dict[str, Any]) -> "list[float] | PendingRewards":
-    """Call a function and return its checked rewards; start an async one, and return rewards that wait when read."""
+def _call(function: Callable, name: str, keywords: dict[str, Any]) -> Callable[[], list[float]]:
+    """Call a function, or start an async one; return a function that waits for the checked rewards and returns them."""
     copies = {
         keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
         for keyword, values in keywords.items()
@@ -136,15 +135,17 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> "list[floa
     }
     completions = keywords["completions"]
     if is_async(function):
-        future = start_coroutine(function(**copies))
-        return PendingRewards(lambda: _result_or_reward_error(function, name, future.result, completions))
+        # All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.
+        future = asyncio.run_coroutine_threadsafe(function(**copies), _background_loop())
+        return lambda: _result_or_reward_error(function, name, future.result, completions)
 
     def call() -> Any:
         # Restores the mode afterwards, in case the function switches gradients off.
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             return function(**copies)
 
-    return _result_or_reward_error(function, name, call, completions)
+    rewards = _result_or_reward_error(function, name, call, completions)
+    return lambda: rewards
 
 
 def _result_or_reward_error(
@@ -214,32 +215,6 @@ def is_async(function: Callable) -> bool:
     """Return True for an `async def`, for an object whose `__call__` is one, and for a partial of either."""
     function = innermost_function(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def start_coroutine(coroutine: Coroutine) -> Future:
-    """Start a coroutine in the background and return its future.
-
-    All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.
-    """
-    return asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
-
-
-class PendingRewards(Sequence):
-    """The rewards of a function that may still be running, as a sequence that waits for them when it is read.
-
-    Args:
-        wait_for_rewards: A function that waits for the rewards and returns them, or raises the error of the reward
-            function. It is called once, when the sequence is first read.
-    """
-
-    def __init__(self, wait_for_rewards: Callable[[], list[float]]):
-        self._rewards = functools.cache(wait_for_rewards)
-
-    def __len__(self) -> int:
-        return len(self._rewards())
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._rewards()[index]
 
 
 @functools.cache
