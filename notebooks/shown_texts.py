@@ -18,7 +18,6 @@ CHECKING_MODULES = (
 )  # fmt: skip
 MODULES_OF_SENTENCES = (
     "teaching/notebook/predictions.py",
-    "teaching/cell_errors.py",
     "doctor.py",
     *(f"course/checking/{name}.py" for name in CHECKING_MODULES),
 )
@@ -26,6 +25,7 @@ MODULES_OF_CAPTIONS = (
     "course/grading/class_page.py",
     "course/grading/student_page.py",
     "course/variant.py",
+    "teaching/kernel_start.py",
     "teaching/notebook/beginning.py",
     "teaching/plots/**/*.py",
     "__main__.py",
