@@ -153,13 +153,6 @@ def _program_test(test: Any) -> ProgramTest:
     raise InputError("tests", test, _EXPECTED_FORMS, problem=f"has {describe_value(test)}")
 
 
-class ExpectedResult(NamedTuple):
-    """The result that a submitted statement has to have."""
-
-    rows: list[tuple]
-    is_ordered: bool  # whether the order of the rows counts
-
-
 def sql_reward(completions: Any, sql: Any, database: Any, **kwargs: Any) -> list[float | None]:
     """Return 1.0 if the SELECT of a completion has the same result as the expected statement, else 0.0.
 
@@ -182,13 +175,14 @@ def sql_reward(completions: Any, sql: Any, database: Any, **kwargs: Any) -> list
             rewards.append(None)
         else:
             submitted = last_code_block(completion_text(completion), ("sql", "sqlite"))
-            is_right = submitted is not None and _has_result(submitted, path, cached_expected_result(path, statement))
+            expected_rows, is_ordered = cached_expected_result(path, statement), bool(_ORDER_BY.search(statement))
+            is_right = submitted is not None and _has_result(submitted, path, expected_rows, is_ordered)
             rewards.append(float(is_right))
     return rewards
 
 
-def expected_result(database: str, statement: str) -> ExpectedResult:
-    """Return the result of the expected statement.
+def expected_result(database: str, statement: str) -> list[tuple]:
+    """Return the rows of the result of the expected statement, in the form in which they are compared.
 
     Raises:
         InputError: if there is no such database, or the statement has no result in it, or a result of too many rows.
@@ -201,17 +195,20 @@ def expected_result(database: str, statement: str) -> ExpectedResult:
         raise InputError("sql", statement, f"expected a SELECT that the database answers: {error}") from error
     if result.is_cut:
         raise InputError("sql", statement, f"expected a result of at most {MAX_COMPARED_ROWS:,} rows")
-    return ExpectedResult(_comparable(result.rows), is_ordered=_ORDER_BY.search(statement) is not None)
+    return _comparable(result.rows)
 
 
-def _has_result(statement: str, database: str, expected: ExpectedResult) -> bool:
-    """Return True if a statement has the expected result; False if it fails or returns too many rows."""
+def _has_result(statement: str, database: str, expected_rows: list[tuple], is_ordered: bool) -> bool:
+    """Return True if a statement has the expected rows; False if it fails or returns too many rows.
+
+    is_ordered: Whether the order of the rows counts.
+    """
     try:
         result = query_database(Path(database), statement, MAX_COMPARED_ROWS)
     except QueryError:
         return False
     rows = _comparable(result.rows)
-    has_same_rows = rows == expected.rows if expected.is_ordered else Counter(rows) == Counter(expected.rows)
+    has_same_rows = rows == expected_rows if is_ordered else Counter(rows) == Counter(expected_rows)
     return has_same_rows and not result.is_cut
 
 
