@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.base.option import NamedCode, check_value, default_values, option, option_specs
-from grpo_lab.rewards.argument_checks import describe_value
-from grpo_lab.rewards.functions import check_weights
-from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, find_rewards, short_name
-from grpo_lab.rewards.row_checks import check_reward_columns
+from grpo_lab.rewards.functions import check_weights, describe_value
+from grpo_lab.rewards.named import REWARD_FUNCTIONS, any_reads_tags, check_reward_columns, find_rewards, short_name
 from grpo_lab.rewards.text import prompt_text
 from grpo_lab.tasks import SPLITS, TASKS, Row, Rows, Task, as_text, data_options, find_task, with_system
 from grpo_lab.tasks.records import FILE_SUFFIXES

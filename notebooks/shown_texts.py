@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from grpo_lab.teaching.plots.diagrams.loop import STAGES
+from grpo_lab.teaching.plots.diagrams import STAGES
 
 PACKAGE_FOLDER = Path(__file__).parents[1] / "grpo_lab"
 
@@ -17,13 +17,13 @@ CHECKING_MODULES = (
 )  # fmt: skip
 MODULES_OF_SENTENCES = (
     "teaching/notebook/predictions.py",
-    "teaching/cell_errors.py",
     "doctor.py",
     *(f"course/checking/{name}.py" for name in CHECKING_MODULES),
 )
 MODULES_OF_CAPTIONS = (
     "course/grading/pages.py",
     "course/variant.py",
+    "teaching/kernel_start.py",
     "teaching/notebook/beginning.py",
     "teaching/plots/**/*.py",
     "__main__.py",

@@ -24,7 +24,7 @@ from babel.messages.pofile import read_po, write_po
 from shown_texts import MODULES_OF_CAPTIONS, MODULES_OF_SENTENCES, SHOWN_ARGUMENTS, WORDS, shown_texts
 
 from grpo_lab.base.catalogues import PRINTS, blocks, confirmed_messages, translated
-from grpo_lab.teaching.notebook import prints
+from grpo_lab.teaching.messages import print_translations, printed_messages, translate_printed_text
 
 LANGUAGE = "zh_CN"
 NOTEBOOKS = Path(__file__).parent
@@ -157,7 +157,7 @@ def printed_on(name: str) -> list[str]:
     """Return the cells of printed lines that an executed page shows, for prints.po."""
     outputs = (output for cell in read_page(PAGES[name]).cells for output in cell.get("outputs", []))
     texts = [output.text for output in outputs if output.output_type == "stream"]
-    return list(dict.fromkeys(message for text in texts for message in prints.printed_messages(text)))
+    return list(dict.fromkeys(message for text in texts for message in printed_messages(text)))
 
 
 def update_prints() -> None:
@@ -309,7 +309,7 @@ def translate_output(output: nbformat.NotebookNode, figures: dict[str, str]) -> 
     """Translate an output in place: captions, alternative texts, predictions, figures and printed lines."""
     data, picture = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
     if output.output_type == "stream":
-        output.text = prints.translate_printed_text(output.text, LANGUAGE)
+        output.text = translate_printed_text(output.text, LANGUAGE)
     if "text/markdown" in data:
         data["text/markdown"] = translated(data["text/markdown"], LANGUAGE)
     if key := "image/png" in data and figure_hash(data["image/png"]):
@@ -372,7 +372,7 @@ def update_all(beginnings: list[str], check: bool) -> bool:
         for line in (*(repr(text[:100]) for text in left if beginnings), *wrong[name]):
             print(f"    {line}")
         printed_on_page = printed_on(name) if name in PAGES else []
-        as_in_english = [text for text in printed_on_page if text not in prints.print_translations(LANGUAGE)]
+        as_in_english = [text for text in printed_on_page if text not in print_translations(LANGUAGE)]
         if as_in_english:
             print(f"    {len(as_in_english)} printed cells stay as in English")
         for text in as_in_english if beginnings else ():

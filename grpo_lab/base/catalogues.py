@@ -15,8 +15,8 @@ from grpo_lab.base.display import escape_tags
 
 PACKAGE = Path(__file__).parents[1]
 PO = PACKAGE / "po" if (PACKAGE / "po").is_dir() else PACKAGE.parent / "po"  # in a wheel it is inside the package
-FIGURES = "figures.po"  # the catalogue of labels in figures, which only `grpo_lab.teaching.plots.labels` reads
-PRINTS = "prints.po"  # the catalogue of lines that lessons print, which only `grpo_lab.teaching.notebook.prints` reads
+FIGURES = "figures.po"  # the catalogue of labels in figures, which only `grpo_lab.teaching.plots.style` reads
+PRINTS = "prints.po"  # the catalogue of lines that lessons print, which only `grpo_lab.teaching.messages` reads
 SLOT = re.compile(r"\{(\w+)\}")  # the place of a value in a message
 # Comments in grpo_lab.po of messages whose values are always put in by `fill`, so that no pattern is needed for them.
 # The messages of checking/signature.py are an exception: in a grading they come as texts from another process.

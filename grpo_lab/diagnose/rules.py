@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from grpo_lab.diagnose.conditions import CONDITIONS
-from grpo_lab.diagnose.conditions.evidence import CLIP_RATIO, GRAD_NORM, Evidence, updates_per_rollout
-from grpo_lab.diagnose.logs import Log, MissingMetric, read_log
+from grpo_lab.diagnose.logs import CLIP_RATIO, GRAD_NORM, Evidence, Log, MissingMetric, read_log, updates_per_rollout
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,14 @@ class Rule(NamedTuple):
     name: str
     condition: Callable[[Log], Evidence | None]  # returns the evidence for the fault, or None
     source: str
-    causes: tuple[str, ...]
-    remedies: tuple[str, ...]
-
-
-def _make_rule(fault: str, *, source: str, causes: list[str], remedies: list[str]) -> Rule:
-    return Rule(fault, CONDITIONS[fault], source, tuple(causes), tuple(remedies))
+    causes: list[str]
+    remedies: list[str]
 
 
 FAULTS_FILE = Path(__file__).with_name("faults.toml")
 RULES = tuple(
-    _make_rule(fault, **texts) for fault, texts in tomllib.loads(FAULTS_FILE.read_text(encoding="utf-8")).items()
+    Rule(fault, CONDITIONS[fault], **texts)
+    for fault, texts in tomllib.loads(FAULTS_FILE.read_text(encoding="utf-8")).items()
 )
 
 
@@ -67,7 +63,8 @@ def examine(log: Log) -> tuple[list[Finding], dict[str, str]]:
             continue
         if evidence:
             step = first_step_of_fault(rule, log)
-            findings.append(Finding(rule.name, step, evidence, rule.causes, rule.remedies, rule.source))
+            causes, remedies = tuple(rule.causes), tuple(rule.remedies)
+            findings.append(Finding(rule.name, step, evidence, causes, remedies, rule.source))
     return findings, missing_metrics
 
 

@@ -12,9 +12,8 @@ penalty. An evaluation uses it to count the correct completions.
 
 from grpo_lab.rewards.answers import last_number, last_number_reward, number_reward, same_number
 from grpo_lab.rewards.functions import reward_names
-from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, reward_model_reward
-from grpo_lab.rewards.mathematics import math_reward
-from grpo_lab.rewards.programs import code_reward, pass_rate_reward
+from grpo_lab.rewards.judge import JUDGE_TEMPLATE, judge_reward, read_verdict, reward_model_reward
+from grpo_lab.rewards.programs import code_reward, pass_rate_reward, sql_reward
 from grpo_lab.rewards.rules import (
     accuracy_reward,
     contains_reward,
@@ -24,6 +23,5 @@ from grpo_lab.rewards.rules import (
     graded_reward,
 )
 from grpo_lab.rewards.scoring import score_completions
-from grpo_lab.rewards.sql import sql_reward
 from grpo_lab.rewards.text import completion_text, extract_answer, loose_text, normalise_text, prompt_text
-from grpo_lab.rewards.verdict_text import read_verdict
+from grpo_lab.rewards.verifiers import math_reward

@@ -1,4 +1,4 @@
-"""What a reward function is: its name, its signature and settings, and the weights of several functions."""
+"""What a reward function is: its name, its signature and settings, the weights of several, and checks of arguments."""
 
 import functools
 import inspect
@@ -6,10 +6,6 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
@@ -38,15 +34,9 @@ def reward_names(reward_funcs: Any) -> list[str]:
 
 def innermost_function(function: Callable) -> Callable:
     """Return the function inside any number of nested `functools.partial` objects."""
-    return _partials_and_function(function)[-1]
-
-
-def _partials_and_function(function: Callable) -> list[Callable]:
-    """Return the nested `functools.partial` objects, the outermost first, and then the function inside them."""
-    layers = [function]
-    while isinstance(layers[-1], functools.partial):
-        layers.append(layers[-1].func)
-    return layers
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def is_defined_in_package(function: Callable) -> bool:
@@ -124,39 +114,79 @@ def settings_of(function: Callable) -> set[str]:
     The parameters that `functools.partial` has bound are settings. For a reward of this package, so are the parameters
     with a default other than None. Your own function receives every column of the dataset, as in TRL.
     """
-    *partials, inner = _partials_and_function(function)
-    bound = {name for layer in partials for name in layer.keywords}  # type: ignore[attr-defined]
-    if not is_defined_in_package(inner):
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        bound |= set(function.keywords)
+        function = function.func
+    if not is_defined_in_package(function):
         return bound
-    parameters = inspect.signature(inner).parameters.values()
+    parameters = inspect.signature(function).parameters.values()
     return bound | {p.name for p in parameters if p.default is not p.empty and p.default is not None}
 
 
-def check_weights(reward_weights: Any, names: Sequence[str]) -> None:
+def check_weights(reward_weights: Any, names: Sequence[str]) -> list:
     """Raise InputError, which is a ValueError, unless there is one finite weight for each function, or None.
 
-    reward_weights: The weights.
-    names: The names of the functions.
+    Args:
+        reward_weights: The weights, in a list, an array or a tensor. None means 1 for each of the functions.
+        names: The names of the functions.
+
+    Returns:
+        The weights as a list.
     """
-    weights = _weight_list(reward_weights, names)
+    plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
+    weights = [1.0] * len(names) if plain_weights is None else list(plain_weights)
     are_finite = all(isinstance(weight, numbers.Real) and math.isfinite(weight) for weight in weights)
     if len(weights) != len(names) or not are_finite:
         functions = f"the {len(names)} reward functions ({', '.join(names)})"
         raise InputError("reward_weights", weights, f"expected one finite number for each of {functions}")
+    return weights
 
 
-def weights_tensor(reward_weights: Any, names: Sequence[str]) -> Float[Tensor, " F"]:
-    """Return the weights as a tensor, after `check_weights`; None means 1 for each of the functions with these names.
+def expected_texts(name: str, completions: Any, answer: Any) -> list[str | None]:
+    """Return the column `answer` as strings, one per completion; None for a completion without an expected answer."""
+    check_expected(name, completions, answer)
+    return [None if expected is None else str(expected) for expected in answer]
+
+
+def check_expected(name: str, completions: Any, answer: Any) -> None:
+    """Raise an error unless the column `answer` has a str, an int or None for each completion.
+
+    name: The name of the reward, for the message.
 
     Raises:
-        ValueError: unless there is one finite weight for each function.
+        ValueError: if the number of entries is not the number of completions.
+        TypeError: if an entry is anything else; the message gives its row. It is a ValueError as well.
     """
-    weights = _weight_list(reward_weights, names)
-    check_weights(weights, names)
-    return torch.tensor(weights, dtype=torch.float32)
+    check_column(f"{name}: answer", answer, completions)
+    for row, expected in enumerate(answer):
+        # A float is refused: 42.0 would be compared as the text "42.0", and a response says "42".
+        is_text_or_int = isinstance(expected, str | numbers.Integral) and not isinstance(expected, bool)
+        if expected is not None and not is_text_or_int:
+            description = f"is {describe_value(expected)}"
+            raise InputTypeError(
+                f"{name}: answer[{row}]", expected, "expected a str, an int or None", problem=description
+            )
 
 
-def _weight_list(reward_weights: Any, names: Sequence[str]) -> list:
-    """Return weights in a list, an array or a tensor as a list; None means 1 for each of the functions."""
-    plain_weights = reward_weights.tolist() if hasattr(reward_weights, "tolist") else reward_weights
-    return [1.0] * len(names) if plain_weights is None else list(plain_weights)
+def check_number_setting(name: str, value: Any) -> None:
+    """Raise TypeError unless the setting of a reward is a number: a column of the same name may have replaced it."""
+    if not isinstance(value, numbers.Real):
+        expected = "expected a number; a column of the data must have another name than this setting"
+        raise InputTypeError(name, value, expected, problem=f"is {describe_value(value)}")
+
+
+def check_column(name: str, values: Any, completions: Any) -> None:
+    """Raise ValueError, with the name of the column, unless it has one entry per completion."""
+    is_not_list = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
+    if is_not_list or len(values) != len(completions):
+        description = f"is {describe_value(values)}" if is_not_list else f"has {len(values)} entries"
+        raise InputError(
+            name, values, f"expected one entry for each of {len(completions)} completions", problem=description
+        )
+
+
+def describe_value(value: Any) -> str:
+    """Return the type of a value and the first 80 characters of its repr, for messages."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_lab.base.checks import InputError, check_at_least
-from grpo_lab.rewards.argument_checks import check_expected, check_number_setting, expected_texts
+from grpo_lab.rewards.functions import check_expected, check_number_setting, expected_texts
 from grpo_lab.rewards.text import completion_text, extract_answer, loose_text, normalise_text
 from grpo_lab.tasks import has_thinking
 

@@ -1,13 +1,21 @@
-"""Call the reward functions, check what they return, and add their rewards up by weight.
+"""Call the reward functions, check what they return, keep what they log, and add their rewards up by weight.
 
 As in TRL, None is left out of the sum. A completion to which no reward applies has the reward NaN, not 0, since a 0
 would change the mean of its group; advantages have to be computed without it. The checks are stricter than TRL's: if a
 reward function itself returns NaN or infinity, an error is raised, since the value would reach the model's weights.
+
+Reward functions that are coroutines (`async def`) typically wait for a server, for example for a judge or a sandbox;
+those of a batch run concurrently. TRL's arguments `log_metric` and `log_extra` log, and `trainer_state` is read.
 """
 
+import asyncio
 import copy
+import functools
+import inspect
+import json
 import math
 import numbers
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,16 +27,17 @@ from torch import Tensor
 from grpo_lab.base.checks import InputError, RunError
 from grpo_lab.base.names import TRAINER_ARGUMENTS
 from grpo_lab.base.user_code import location_in_user_code
-from grpo_lab.rewards.argument_checks import check_column, describe_value
-from grpo_lab.rewards.concurrent import PendingRewards, is_async, start_coroutine
 from grpo_lab.rewards.functions import (
     REPLACED_COLUMNS,
+    check_column,
     check_signatures,
+    check_weights,
+    describe_value,
+    innermost_function,
     is_defined_in_package,
     receives,
     reward_func_list,
     reward_names,
-    weights_tensor,
 )
 
 # A standard deviation adds up the squares of all rewards of a batch. With this limit the sum stays finite in float32.
@@ -86,12 +95,12 @@ def score_completions(
     """
     functions = reward_func_list(reward_funcs)
     names = reward_names(functions)
-    weights = weights_tensor(reward_weights, names)
+    weights = torch.tensor(check_weights(reward_weights, names), dtype=torch.float32)
     keywords = _keyword_arguments(prompts, completions, completion_ids, columns)
     check_signatures(functions, columns)
-    started = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
-    # Reading the rewards of an async function waits for it; by now all async functions of the batch have been started.
-    reward_lists = [list(rewards_of_function) for rewards_of_function in started]
+    pending = [_call(function, name, keywords) for function, name in zip(functions, names, strict=True)]
+    # By now all async functions of the batch have been started.
+    reward_lists = [wait_for_rewards() for wait_for_rewards in pending]
     rewards_per_func = torch.tensor(reward_lists, dtype=torch.float32).T
     rewards = (weights * rewards_per_func).nansum(dim=1)  # B (6.7)
     none_applies = rewards_per_func.isnan().all(dim=1)
@@ -117,8 +126,8 @@ def _keyword_arguments(prompts: Any, completions: Any, completion_ids: Any, colu
     return keywords
 
 
-def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float] | PendingRewards:
-    """Call a function and return its checked rewards; start an async one, and return rewards that wait when read."""
+def _call(function: Callable, name: str, keywords: dict[str, Any]) -> Callable[[], list[float]]:
+    """Call a function, or start an async one; return a function that waits for the checked rewards and returns them."""
     copies = {
         keyword: values if keyword in NOT_COPIED else list(map(copy.deepcopy, values))
         for keyword, values in keywords.items()
@@ -126,15 +135,17 @@ def _call(function: Callable, name: str, keywords: dict[str, Any]) -> list[float
     }
     completions = keywords["completions"]
     if is_async(function):
-        future = start_coroutine(function(**copies))
-        return PendingRewards(lambda: _result_or_reward_error(function, name, future.result, completions))
+        # All coroutines of a process run on one event loop, since many clients of servers can only be used on one loop.
+        future = asyncio.run_coroutine_threadsafe(function(**copies), _background_loop())
+        return lambda: _result_or_reward_error(function, name, future.result, completions)
 
     def call() -> Any:
         # Restores the mode afterwards, in case the function switches gradients off.
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             return function(**copies)
 
-    return _result_or_reward_error(function, name, call, completions)
+    rewards = _result_or_reward_error(function, name, call, completions)
+    return lambda: rewards
 
 
 def _result_or_reward_error(
@@ -198,3 +209,91 @@ def _reward_as_float(value: Any, name: str, row: int) -> float:
         expected = f"expected a number of at most {MAX_REWARD:g} in size, or None where the reward does not apply"
         raise RewardError(name, f"returned {describe_value(value)} for row {row}", expected)
     return float(value)
+
+
+def is_async(function: Callable) -> bool:
+    """Return True for an `async def`, for an object whose `__call__` is one, and for a partial of either."""
+    function = innermost_function(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+@functools.cache
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """Start an event loop in a separate thread; the loop of a notebook is busy with the cell that waits."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="grpo_lab rewards").start()
+    return loop
+
+
+class RewardLog:
+    """The numbers and columns that the reward functions of one batch log.
+
+    Args:
+        trainer_state: The progress of the run, with the attributes of transformers' TrainerState (`global_step`,
+            `max_steps`). None outside a run: then the argument `trainer_state` is not passed to reward functions.
+    """
+
+    def __init__(self, trainer_state: Any = None):
+        self._state = trainer_state
+        self._values: dict[str, list[float]] = {}
+        self._columns: dict[str, list] = {}
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that reward functions receive for logging."""
+        state = {} if self._state is None else {"trainer_state": self._state}
+        return state | {"log_metric": self.log_metric, "log_extra": self.log_extra}
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Log a number under this name in `metrics.jsonl`; of several numbers in a batch, the mean is written."""
+        number = value.item() if hasattr(value, "item") else value
+        if not isinstance(name, str) or not isinstance(number, numbers.Real):
+            problem = f"was called with {name!r:.60} and {value!r:.60}"
+            raise InputError("log_metric", value, "expected a text and a number", problem=problem)
+        self._values.setdefault(name, []).append(float(number))
+
+    def log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """Log a value for each completion under this name in `completions.jsonl`."""
+        try:
+            values = values.tolist() if hasattr(values, "tolist") else list(values)
+            json.dumps([column, *values])
+        except (TypeError, ValueError) as error:
+            problem = f"was called with {column!r:.60} and {values!r:.60}"
+            expected = "expected a text and a list of numbers, texts, or lists of these, one for each completion"
+            raise InputError("log_extra", values, expected, problem=problem) from error
+        self._columns.setdefault(str(column), []).extend(values)
+
+    def metrics(self) -> dict[str, float | None]:
+        """Return the mean of each logged number, or None instead of NaN."""
+        means = {name: sum(values) / len(values) for name, values in self._values.items()}
+        return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
+
+    def check_columns(self, num_completions: int) -> None:
+        """Raise RunError if a logged column does not have one value for each of the completions."""
+        for name, values in self._columns.items():
+            if len(values) != num_completions:
+                problem = f"got {len(values)} values for {name!r}"
+                expected = f"expected {num_completions}, one for each completion"
+                raise RunError("log_extra", values, expected, problem=problem)
+
+    def columns(self, num_completions: int) -> "LoggedColumns":
+        """Return the logged columns, after `check_columns`."""
+        self.check_columns(num_completions)
+        return LoggedColumns(self._columns)
+
+
+class LoggedColumns:
+    """The columns that reward functions logged, with one value per completion; `columns[rows]` selects rows."""
+
+    def __init__(self, values: dict[str, list]):
+        self.values = values
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> "LoggedColumns":
+        num_rows = max(map(len, self.values.values()), default=0)
+        if not num_rows:
+            return self
+        indices = torch.arange(num_rows)[rows if isinstance(rows, slice) else rows.cpu()].tolist()
+        return LoggedColumns({name: [values[index] for index in indices] for name, values in self.values.items()})
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return the value of each column in this row."""
+        return {name: values[index] for name, values in self.values.items()}

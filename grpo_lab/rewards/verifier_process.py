@@ -23,25 +23,15 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 MAX_MEMORY_BYTES = 4 * 2**30  # bytes of address space of the child process
 READY = "ready"  # reply of the child process when the library of a function is loaded
 
 
-class Library(NamedTuple):
-    """A library that a function of the child process needs."""
-
-    name: str
-    reward: str  # reward that calls the function, for messages
-    extra: str  # extra of this package that installs the library
-
-
-# The library of each function of the child process that a reward calls.
-LIBRARIES = {
-    "compare": Library("Math-Verify", reward="math_reward", extra="math"),
-    "score": Library("reasoning-gym", reward="gym_reward", extra="gym"),
-}
+# For each function of the child process: the library that it needs, the reward that calls it (for messages), and the
+# extra of this package that installs the library.
+LIBRARIES = {"compare": ("Math-Verify", "math_reward", "math"), "score": ("reasoning-gym", "gym_reward", "gym")}
 
 
 class VerifierProcess:
@@ -110,10 +100,10 @@ class VerifierProcess:
             self.end()
             from grpo_lab.base.checks import InputPackageError  # imported here: only the parent may import the package
 
-            library = LIBRARIES[function]
-            needs = f"needs {library.name}, which did not start ({status})"
-            remedy = f'install it with: pip install "grpo-lab[{library.extra}]"'
-            raise InputPackageError(library.reward, None, remedy, problem=needs)
+            library, reward, extra = LIBRARIES[function]
+            needs = f"needs {library}, which did not start ({status})"
+            remedy = f'install it with: pip install "grpo-lab[{extra}]"'
+            raise InputPackageError(reward, None, remedy, problem=needs)
         self._ready_functions.add(function)
 
     def _start_process(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from grpo_lab.advantages import ADVANTAGES, RewardBatch
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
-from grpo_lab.rewards.logs import RewardLog
+from grpo_lab.rewards.scoring import RewardLog
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.trainer.clock import Clock

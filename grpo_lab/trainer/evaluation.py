@@ -19,8 +19,7 @@ from grpo_lab.config.sampling_params import SamplingParams
 from grpo_lab.kl import kl_estimate
 from grpo_lab.objective import token_mean
 from grpo_lab.rewards.functions import reward_func_list
-from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import Rewards
+from grpo_lab.rewards.scoring import RewardLog, Rewards
 from grpo_lab.rollout.environments.environment import Environment, sample_rollout
 from grpo_lab.tasks import Rows, in_parts
 from grpo_lab.trainer.experience import Experience

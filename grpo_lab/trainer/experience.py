@@ -8,7 +8,7 @@ from torch import Tensor
 
 from grpo_lab.base.checks import InputTypeError, check_shapes
 from grpo_lab.objective.surrogates import per_token
-from grpo_lab.rewards.logs import LoggedColumns
+from grpo_lab.rewards.scoring import LoggedColumns
 from grpo_lab.rollout import Rollout
 
 

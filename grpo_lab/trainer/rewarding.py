@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from grpo_lab.rewards import score_completions
 from grpo_lab.rewards.functions import reward_func_list
-from grpo_lab.rewards.logs import RewardLog
-from grpo_lab.rewards.scoring import Rewards
+from grpo_lab.rewards.scoring import RewardLog, Rewards
 from grpo_lab.rollout import Rollout
 from grpo_lab.rollout.rollout import Episode
 

@@ -1,20 +1,31 @@
 """Define the faults of `record_faults.py`: the runs with a planted fault, and healthy runs (`PARTS`).
 
-A fault is planted as a user would make it: by a setting, by a reward function (`fault_tasks.py`), or by a wrong line in
-the loop, which a patch puts there (`fault_patches.py`).
+A fault is planted as a user would make it: by a setting, by a reward function, or by a wrong line in the loop, which
+a patch puts there. The functions and the patches are those of `fault_setups.py`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from fault_patches import (
+from fault_setups import (
+    BOTH,
+    OURS,
+    TRL,
     Patch,
+    boxed,
+    even,
+    has_number,
+    has_seven,
     k1_for_k3,
     kl_sign,
+    mean_near,
+    near,
     no_mean,
     no_patch,
     no_reference_precision,
+    now_and_then_huge,
+    odd,
     policy_as_reference,
     reference_of_another_run,
     sample_with,
@@ -22,22 +33,9 @@ from fault_patches import (
     stale_sampler,
     trained_on_chat,
     trained_on_even,
+    two_digits,
     unfreeze_old_logp,
     untrained_reference,
-)
-from fault_tasks import (
-    BOTH,
-    OURS,
-    TRL,
-    boxed,
-    even,
-    has_number,
-    has_seven,
-    mean_near,
-    near,
-    now_and_then_huge,
-    odd,
-    two_digits,
     wordy,
     worked,
 )

@@ -30,7 +30,7 @@ from grpo_lab.trainer import train
 
 # The page of further topics reads this file by `runpy`, which does not search the file's folder for imports.
 sys.path.append(str(Path(__file__).parent))
-from fault_tasks import BOTH, COMMON, OURS, TRL, load_tiny, problems
+from fault_setups import BOTH, COMMON, OURS, TRL, load_tiny, problems
 from faults_planted import PARTS, Plant
 from recording import HERE, prepare_recording, read_json, recorder_parser, rounded
 

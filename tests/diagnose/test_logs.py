@@ -6,7 +6,19 @@ import math
 import pytest
 
 from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
-from grpo_lab.diagnose.logs import Log, read_log
+from grpo_lab.diagnose.conditions import CONDITIONS
+from grpo_lab.diagnose.logs import (
+    Log,
+    MissingMetric,
+    is_solved,
+    last_rewards,
+    read_log,
+    reward_mean_metrics,
+    trend,
+    updates_per_rollout,
+    usually_above,
+)
+from grpo_lab.diagnose.rules import RULES
 
 ROWS = [{"step": step, "reward": step / 4, "entropy": 1.0, "eval/reward": 0.5 * step} for step in (1, 2, 3)]
 
@@ -76,3 +88,87 @@ def test_read_log_refuses_files_that_are_no_log(tmp_path):
     ]:
         with pytest.raises(error, match=message):
             read_log(source)
+
+
+def log_of(settings: dict | None = None, **metrics: list) -> Log:
+    """Make a log whose row of a step lacks the metrics that are None there."""
+    num_steps = max(map(len, metrics.values()))
+    rows = [{name: values[i] for name, values in metrics.items() if values[i] is not None} for i in range(num_steps)]
+    return Log([{"step": i + 1} | row for i, row in enumerate(rows)], settings or {})
+
+
+def test_a_trend_compares_the_first_quarter_with_the_last():
+    values = trend(log_of(kl=[1.0, 3.0, 0.0, 0.0, 0.0, 0.0, 5.0, 7.0]), "kl")
+    assert (values.first, values.last, values.change) == (2.0, 6.0, 4.0)
+    differences = [2.0, -3.0, 0.0, 0.0, 0.0, 5.0, 2.0]
+    mean = sum(differences) / 7
+    std = math.sqrt(sum((difference - mean) ** 2 for difference in differences) / 7)
+    assert values.error == pytest.approx(std / math.sqrt(2))
+    assert values.rises == (3 * values.error < 4.0)
+    assert str(values) == "kl goes from 2 in the first quarter to 6 in the last"
+
+
+def test_a_trend_needs_eight_finite_values():
+    with pytest.raises(MissingMetric, match="^kl$"):
+        trend(log_of(kl=[1.0] * 7 + [math.nan]), "kl")
+
+
+def test_a_reward_deviation_of_rounding_size_counts_as_equal_rewards():
+    """Where the deviation of the rewards or the gradient is nearly 0, the rewards of every group are equal."""
+    settings = {"reward_std": [1e-7] * 4 + [0.5] * 4, "grad_norm": [1.0] * 6 + [1e-4] * 2}
+    values = trend(log_of(frac_reward_zero_std=[0.0] * 8, **settings), "frac_reward_zero_std")
+    assert (values.first, values.last) == (1.0, 1.0)
+    middle = trend(log_of(frac_reward_zero_std=[0.0] * 8, reward_std=[0.5] * 8), "frac_reward_zero_std")
+    assert (middle.first, middle.last) == (0.0, 0.0)
+
+
+def test_components_are_the_rewards_with_a_weight_and_enough_steps():
+    metrics = {"rewards/a/mean": [0.9] * 8, "rewards/b/mean": [0.5] * 8, "rewards/c/mean": [1.0] * 7 + [None]}
+    log = log_of(reward=[1.0] * 8, **metrics)
+    assert reward_mean_metrics(log) == ["rewards/a/mean", "rewards/b/mean"]
+    assert last_rewards(log) == [0.9, 0.5]
+    assert not is_solved(log)
+    only_a = log_of({"reward_weights": [1.0, 0.0, 0.5]}, reward=[1.0] * 8, **metrics)
+    assert reward_mean_metrics(only_a) == ["rewards/a/mean"]
+    assert is_solved(only_a)
+    assert reward_mean_metrics(log_of(reward=[1.0] * 8)) == ["reward"]
+
+
+def test_the_reward_of_an_environment_counts_beside_weighted_reward_functions():
+    metrics = {"rewards/f/mean": [1.0] * 8, "rewards/Environment/mean": [0.1] * 8}
+    log = log_of({"reward_weights": [1.0]}, reward=[1.1] * 8, **metrics)
+    assert reward_mean_metrics(log) == [*metrics]
+    assert not is_solved(log)
+
+
+@pytest.mark.parametrize(
+    ("settings", "updates"),
+    [
+        ({}, None),
+        ({"num_iterations": 3}, 3),
+        ({"num_iterations": 1, "per_device_train_batch_size": 4, "generation_batch_size": 16}, 4),
+        (
+            {
+                "num_iterations": 2, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+                "generation_batch_size": 16,
+            },
+            4,
+        ),
+        ({"num_iterations": 2, "steps_per_generation": 5, "per_device_train_batch_size": 4}, 10),
+        ({"num_iterations": 2, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, 2),
+    ],
+)  # fmt: skip
+def test_updates_per_rollout_follow_from_the_settings_of_either_trainer(settings, updates):
+    assert updates_per_rollout(log_of(settings, reward=[1.0])) == updates
+
+
+def test_the_median_decides_whether_a_metric_is_usually_above_a_limit():
+    log = log_of(kl=[0.1, 0.3, 0.9])
+    assert usually_above(log, "kl", 0.3) is None
+    assert usually_above(log, "kl", 0.2) == "kl is 0.3 in the median step (at most 0.2 expected)"
+    with pytest.raises(MissingMetric, match="^kl$"):
+        usually_above(log_of(kl=[0.1, 0.3]), "kl", 0.2)
+
+
+def test_conditions_have_the_names_and_the_order_of_the_rules():
+    assert [rule.name for rule in RULES] == list(CONDITIONS) == [function.__name__ for function in CONDITIONS.values()]

@@ -100,11 +100,11 @@ def make_shell():
     from matplotlib_inline.backend_inline import configure_inline_support
     from traitlets.config import Config
 
-    from grpo_lab.teaching.plots import animation, style
+    from grpo_lab.teaching.plots import style
 
     jaxtyping.config.update("jaxtyping_disable", True)
-    gif = animation._gif  # draws the first and the last frame only, to save time
-    animation._gif = lambda draw, name, values, ylabel: gif(draw, name, [values[0], values[-1]], ylabel)
+    gif = style._gif  # draws the first and the last frame only, to save time
+    style._gif = lambda draw, name, values, ylabel: gif(draw, name, [values[0], values[-1]], ylabel)
     style.DPI = DOTS_PER_INCH
     ConstrainedLayoutEngine.execute = lambda engine, figure: None  # skipped, to save time
     shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}), colors="nocolor")

@@ -12,7 +12,7 @@ from grpo_lab.rollout.environments.environment import sample_rollout
 from tests.support.scripts import load_script
 
 recorder = load_script("notebooks/runs/record_faults.py")
-fault_patches, fault_tasks = sys.modules["fault_patches"], sys.modules["fault_tasks"]
+fault_setups = sys.modules["fault_setups"]
 RECORD = recorder.read()
 # No recorded run has an environment: these two are planted in tests/diagnose/test_planted.py.
 NOT_RECORDED = {"environment_tokens_in_loss", "completions_reencoded"}
@@ -36,7 +36,7 @@ PLANTED_BY_PATCH = {
     name: plant
     for part in recorder.PARTS.values()
     for name, plant in part.items()
-    if plant.patch is not fault_patches.no_patch
+    if plant.patch is not fault_setups.no_patch
 }
 
 
@@ -103,23 +103,23 @@ def test_a_fast_recording_of_faults_is_complete_and_not_repeated(tmp_path, capsy
     ],
 )
 def test_each_patch_changes_something_that_exists(name, engine, tiny, monkeypatch):
-    monkeypatch.setattr(fault_patches, "train", lambda *_: None)  # some patches train a policy before the run
+    monkeypatch.setattr(fault_setups, "train", lambda *_: None)  # some patches train a policy before the run
     with PLANTED_BY_PATCH[name].patch(engine, copy.deepcopy(tiny[0])):
         pass
 
 
 def test_hidden_settings_of_the_sampler_are_those_it_draws_with(tiny):
-    rows = fault_tasks.problems("guess", "test", 0)[:2]
-    with fault_patches.sample_with(top_k=1)("ours", tiny[0]):
+    rows = fault_setups.problems("guess", "test", 0)[:2]
+    with fault_setups.sample_with(top_k=1)("ours", tiny[0]):
         first, second = sample_rollout(*tiny, rows, SamplingParams(2, 4)).completion_ids.view(2, 2, -1).unbind(1)
     assert first.equal(second)
 
 
 def test_stale_sampler_draws_from_the_weights_it_began_with(tiny):
-    model, rows = copy.deepcopy(tiny[0]), fault_tasks.problems("guess", "test", 0)[:2]
+    model, rows = copy.deepcopy(tiny[0]), fault_setups.problems("guess", "test", 0)[:2]
     greedy = SamplingParams(2, 4, top_k=1)
     expected = sample_rollout(*tiny, rows, greedy).completion_ids
-    with fault_patches.stale_sampler("ours", model):
+    with fault_setups.stale_sampler("ours", model):
         for parameter in model.parameters():
             parameter.detach().fill_(float("nan"))
         assert sample_rollout(model, tiny[1], rows, greedy).completion_ids.equal(expected)

@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from grpo_lab.teaching.notebook.prints import translate_printed_text
+from grpo_lab.teaching.messages import translate_printed_text
 from tests.support.scripts import load_script
 
 pytest.importorskip("babel")

@@ -15,7 +15,7 @@ from grpo_lab.rewards import (
     reward_names,
 )
 from grpo_lab.rewards.functions import check_signatures
-from grpo_lab.rewards.gym import gym_reward
+from grpo_lab.rewards.verifiers import gym_reward
 from tests.support.constant_rewards import GOOD, constant_reward, score
 
 

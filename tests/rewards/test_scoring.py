@@ -1,8 +1,12 @@
 """The sum of several reward functions, its errors, and its agreement with TRL."""
 
+import asyncio
 import functools
+import json
 import math
 import re
+import threading
+from collections import defaultdict
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,20 +16,25 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import TrainerState
 
 import grpo_lab
 from grpo_lab.base.checks import InputError
 from grpo_lab.rewards import (
     accuracy_reward,
+    completion_text,
     contains_reward,
     format_reward,
     judge_reward,
     math_reward,
     score_completions,
 )
-from grpo_lab.rewards.scoring import RewardError
+from grpo_lab.rewards.scoring import RewardError, RewardLog, is_async
+from grpo_lab.trainer import Run, train
 from tests.support.agreement import many_examples
 from tests.support.constant_rewards import GOOD, constant_reward, score
+from tests.support.resuming import metrics_in
+from tests.support.small_policy import ROWS, letter_reward, make_config, make_policy
 
 values = st.one_of(st.none(), st.floats(-10, 10, width=32), st.integers(-3, 3), st.booleans())
 
@@ -249,3 +258,162 @@ def test_rewards_of_trl_and_of_this_package_are_scored_together():
     _, per_func, names = score_completions(functions, ["q"] * 3, completions, [[0], [0], [0] * 5], columns, None)
     assert per_func.T.tolist() == [[1, 0, 1], [1, 1, 0], [1, 0, 1], [0, 0, 0], [0, 0, -1]]
     assert names[:4] == ["accuracy_reward", "think_format_reward", "math_reward", "format_reward"]
+
+
+COMPLETIONS = [[{"role": "assistant", "content": text}] for text in ("a", "bb", "ccc", "")]
+PROMPTS = [[{"role": "user", "content": "q"}]] * 4
+
+
+async def wait_for_twos(completions, **kwargs):
+    await asyncio.sleep(0)
+    return [2.0] * len(completions)
+
+
+class CoroutineJudge:
+    """An object whose `__call__` is a coroutine."""
+
+    async def __call__(self, completions, **kwargs):
+        return [1.0] * len(completions)
+
+
+def rewards_by_function(functions):
+    return score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, {})[1].T.tolist()
+
+
+def test_reward_coroutines_wait_concurrently():
+    """Each coroutine wait_for_twos for the other, so they end only if they run concurrently.
+
+    They are called inside a running event loop, as in a notebook.
+    """
+    events = [threading.Event(), threading.Event()]
+
+    def meets(mine, other):
+        async def reward(completions, **kwargs):
+            events[mine].set()
+            for _ in range(3000):
+                if events[other].is_set():
+                    return [float(mine)] * len(completions)
+                await asyncio.sleep(0.01)
+            raise TimeoutError
+
+        return reward
+
+    async def in_a_notebook():
+        return rewards_by_function([meets(0, 1), lambda completions, **_: [5.0] * 4, meets(1, 0)])
+
+    assert asyncio.run(in_a_notebook()) == [[0.0] * 4, [5.0] * 4, [1.0] * 4]
+    assert is_async(CoroutineJudge())
+    assert is_async(functools.partial(wait_for_twos))
+    assert not is_async(letter_reward)
+
+
+def test_a_coroutine_that_fails_or_returns_something_else_is_named():
+    async def breaks(completions, **kwargs):
+        await asyncio.sleep(0)
+        raise KeyError("model")
+
+    async def short(completions, **kwargs):
+        return [1.0]
+
+    for function, message in [
+        (breaks, r"reward function 'breaks' failed in test_scoring.py, line \d+: KeyError: 'model'"),
+        (short, "reward function 'short' returned 1 rewards; expected a list of 4 rewards"),
+    ]:
+        with pytest.raises(RewardError, match=message):
+            rewards_by_function([letter_reward, function])
+
+
+def curriculum(prompts, completions, completion_ids, answer, trainer_state, log_extra=None, log_metric=None):
+    """A reward as in TRL's documentation: it logs two columns and two metrics, and its weight grows during the run."""
+    lengths = [len(completion[0]["content"]) for completion in completions]
+    log_extra("length", lengths)
+    log_extra("right", [str(text) for text in answer])
+    log_metric("length/mean", sum(lengths) / len(lengths))
+    log_metric("twice", 1.0)
+    log_metric("twice", torch.tensor(2.0))
+    return [length * trainer_state.global_step / trainer_state.max_steps for length in lengths]
+
+
+async def waits(completions, log_metric, **kwargs):
+    await asyncio.sleep(0)
+    log_metric("coroutine", 0.25)
+    return [None if len(completion[0]["content"]) == 1 else 2.0 for completion in completions]
+
+
+class Judge:
+    """An object whose `__call__` is a coroutine, and takes the columns and TRL's arguments as **kwargs."""
+
+    async def __call__(self, completions, **kwargs):
+        assert kwargs["answer"] == ["1"] * 4
+        assert kwargs["trainer_state"].global_step == 6
+        return [1.0] * len(completions)
+
+
+def computed_by_trl(functions):
+    """Return the rewards (B, F), the metrics and the columns that TRL's code computes with these functions."""
+    module = pytest.importorskip("trl.trainer.grpo_trainer")
+    pytest.importorskip("accelerate").PartialState()  # TRL's logger needs it
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    stub = SimpleNamespace(
+        accelerator=SimpleNamespace(device="cpu", is_main_process=True), state=TrainerState(global_step=6, max_steps=8),
+        reward_funcs=functions, reward_processing_classes=[None] * len(functions), async_loop=loop, environments=None,
+        reward_func_names=[str(number) for number in range(len(functions))], args=SimpleNamespace(report_to=[]),
+        _pending_extra_logs=defaultdict(list), _pending_metrics=defaultdict(list),
+    )  # fmt: skip
+    stub._log_metric = functools.partial(module.GRPOTrainer._log_metric, stub)
+    stub._log_completion_extra = functools.partial(module.GRPOTrainer._log_completion_extra, stub)
+    inputs = [{"prompt": prompt, "answer": "1"} for prompt in PROMPTS]
+    calculate_rewards = module.GRPOTrainer._calculate_rewards.__wrapped__
+    rewards = calculate_rewards(stub, inputs, PROMPTS, COMPLETIONS, [[1]] * 4)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    # As in TRL's trainer, a metric is the mean of the logged values.
+    metrics = {name: float(sum(values) / len(values)) for name, values in stub._pending_metrics.items()}
+    return rewards, metrics, dict(stub._pending_extra_logs)
+
+
+def test_a_reward_written_for_trl_gives_and_logs_the_same_here():
+    functions = [curriculum, waits, Judge(), functools.partial(waits, another=1)]
+    theirs, metrics, columns = computed_by_trl(functions)
+    log = RewardLog(TrainerState(global_step=6, max_steps=8))
+    keywords = {"answer": ["1"] * 4} | log.arguments()
+    _, per_func, names = score_completions(functions, PROMPTS, COMPLETIONS, [[1]] * 4, keywords)
+    torch.testing.assert_close(per_func, theirs, rtol=0, atol=0, equal_nan=True)
+    assert log.metrics() == pytest.approx(metrics)
+    assert log.columns(4).values == columns
+    assert set(metrics) == {"length/mean", "twice", "coroutine"}
+    assert metrics["twice"] == 1.5
+    assert per_func[:, 0].tolist() == [0.75, 1.5, 2.25, 0.0]
+    assert names == ["curriculum", "waits", "Judge", "waits_2"]
+
+
+def logs(completions, log_metric, log_extra, trainer_state, **kwargs):
+    log_metric("seen", trainer_state.global_step)
+    log_extra("length", [len(completion_text(completion)) for completion in completions])
+    return [1.0] * len(completions)
+
+
+def test_logged_reward_metrics_are_in_the_files_of_the_run(tmp_path):
+    """The run has two updates per step. As in TRL, `global_step` counts updates, and evaluations log under "eval/"."""
+    config = make_config(
+        output_dir=str(tmp_path), max_steps=3, num_iterations=2, log_completions=True, logging_steps=1, eval_steps=3
+    )
+    train(*make_policy(), ROWS, logs, config, eval_dataset=ROWS[:2])
+    metrics = metrics_in(tmp_path)
+    assert [line["seen"] for line in metrics] == [0, 2, 4]
+    assert metrics[-1]["eval/seen"] == 6
+    records = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text("utf-8").splitlines()]
+    assert records
+    assert all(record["extra"]["length"] == len(record["completion"]) for record in records)
+
+
+def test_a_logged_nan_is_none_and_a_column_log_metric_is_refused():
+    log = RewardLog()
+    log.log_metric("a", math.nan)
+    assert log.metrics() == {"a": None}
+    assert "trainer_state" not in log.arguments()
+    rows = [row | {"log_metric": 1} for row in ROWS]
+    with pytest.raises(InputError, match=re.escape("dataset has the column 'log_metric'; expected another name")):
+        Run(*make_policy(), rows, letter_reward, make_config())

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from grpo_lab.rewards import math_reward
-from grpo_lab.rewards.gym import gym_reward
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
+from grpo_lab.rewards.verifiers import gym_reward
 
 # Math-Verify parses this quickly, but would compare it for ever, within one integer power.
 ENDLESS = r"\sqrt{9^{9^{9^{9}}}}"

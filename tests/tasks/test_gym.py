@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from grpo_lab.rewards.gym import gym_reward
+from grpo_lab.rewards.verifiers import gym_reward
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.gym import EXCLUDED_GENERATORS, GYM_PREFIX, generator_names, make_generator
 from tests.support.rows import question_of

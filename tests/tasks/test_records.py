@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.rewards import row_checks
+from grpo_lab.rewards import named
 from grpo_lab.task_spec import make_task_spec
 from grpo_lab.tasks import find_task
 from grpo_lab.tasks.data_options import DataOptions
@@ -254,8 +254,8 @@ def test_each_answer_is_checked_once_and_a_wrong_one_is_said_for_every_line(tmp_
     answers = [4, "4", "x", 4, "4", "x"] * 20
     file = write(tmp_path / "a.jsonl", [{"prompt": f"{n}?", "answer": answer} for n, answer in enumerate(answers)])
     (tmp_path / "a.test.jsonl").write_text('{"prompt": "held out", "answer": "5"}\n', encoding="utf-8")
-    calls, inner = [], row_checks.check_answer
-    monkeypatch.setattr(row_checks, "check_answer", lambda answer, *rest: (calls.append(answer), inner(answer, *rest)))
+    calls, inner = [], named.check_answer
+    monkeypatch.setattr(named, "check_answer", lambda answer, *rest: (calls.append(answer), inner(answer, *rest)))
     with pytest.raises(InputError, match="a.jsonl, line 3: answer is 'x'; expected a number for 'number'.*line 6: an"):
         make_task_spec(str(file), ["number"], for_tiny_model=True).rows("train", None, 0)
     assert [answer for answer in calls if answer != "x"] == [4, "4"]

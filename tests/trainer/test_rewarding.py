@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_lab.rewards.logs import RewardLog
+from grpo_lab.rewards.scoring import RewardLog
 from grpo_lab.rollout.rollout import Episode
 from grpo_lab.trainer.rewarding import all_reward_functions, reward_rollout
 from tests.support.small_policy import ROWS, make_policy, ragged_experience, train_small

@@ -11,9 +11,9 @@ import torch
 from grpo_lab.base.checks import check_choice
 from grpo_lab.base.display import in_ipython, say
 from grpo_lab.base.language import _, enter_folder, language
-from grpo_lab.teaching.cell_errors import explain_errors
+from grpo_lab.teaching.kernel_start import explain_errors
+from grpo_lab.teaching.messages import print_in_readers_language, translate_printed_text
 from grpo_lab.teaching.notebook.predictions import forget_predictions
-from grpo_lab.teaching.notebook.prints import print_in_readers_language, translate_printed_text
 
 PROFILES = ("fast", "full")
 HIDE_OUTPUT = "hide-output"  # tag of a cell whose output is folded

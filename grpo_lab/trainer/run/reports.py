@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from grpo_lab.config import GRPOConfig
 from grpo_lab.rewards import prompt_text
-from grpo_lab.rewards.logs import LoggedColumns
+from grpo_lab.rewards.scoring import LoggedColumns
 from grpo_lab.rollout.rollout import turns_as_text
 from grpo_lab.trainer.experience import Experience
 from grpo_lab.trainer.rewarding import prompt_of_completion

@@ -1,31 +1,18 @@
 """Diagrams: their texts, colours and sizes are those of the numbers that they show."""
 
 import matplotlib.pyplot
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 
-from grpo_lab.config import GRPOConfig
-from grpo_lab.memory import GIB, plan_memory
-from grpo_lab.models.shapes import shape_config
 from grpo_lab.teaching import plots
+from grpo_lab.teaching.plots.diagrams import DIRECTIONS
 from grpo_lab.toys.worlds import SmallWorld
-from grpo_lab.toys.worlds.comparison import token_weights
 
 
 def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.texts]
-
-
-def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
-    mask = torch.arange(4) < torch.tensor([[2], [4]])
-    weights = {name: token_weights(mask, name, 4) for name in ("grpo", "dr_grpo")}
-    fig = plots.ragged_batch(weights, mask, ["short", "long"])
-    for ax, (name, weight) in zip(fig.axes, weights.items(), strict=True):
-        assert ax.get_title() == name
-        assert texts(ax) == [f"{value:.3f}" for value in weight[:, 0].tolist()]
-        assert len(ax.patches) == 6
-        assert len(ax.lines[0].get_xdata()) == 2
-    assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["short", "long"]
 
 
 def test_an_edge_of_the_tree_is_as_thick_as_its_token_is_likely():
@@ -73,35 +60,25 @@ def test_the_search_tree_has_a_disc_for_each_guess_and_a_line_for_each_word():
     assert ax.get_title() == "after"
 
 
-BARS = {"rollout": {"weights": 1.0, "KV cache": 0.5}, "update": {"weights": 1.0, "activations": 6.0, "head": 0.02}}
+def test_the_simplex_keeps_lengths_of_centred_vectors_alone():
+    scores = torch.eye(3, dtype=torch.float64) - torch.tensor([0.1, 0.4, 0.5], dtype=torch.float64)
+    assert np.allclose(np.linalg.norm(plots.on_plane(scores), axis=-1), scores.norm(dim=-1))
+    assert np.allclose(plots.on_plane(torch.ones(2, 4, 3)), np.zeros((2, 4, 2)))
 
 
-def test_parts_of_the_memory_figure_stand_end_to_end_with_their_names():
-    ends: dict[float, float] = {}
-    for bar in plots.memory_bars(BARS).axes[0].patches:
-        assert bar.get_x() == pytest.approx(ends.get(bar.get_y(), 0.0))
-        ends[bar.get_y()] = bar.get_x() + bar.get_width()
-    assert sorted(ends.values()) == pytest.approx([1.5, 7.02])
-    for gpu_sizes in ((4, 8), ()):
-        fig = plots.memory_bars(BARS, gpu_sizes)
-        names_on_bars = [text.replace("\n", " ") for text in texts(fig.axes[0])]
-        names_below = [text.get_text() for legend in fig.legends for text in legend.get_texts()]
-        assert {"weights", "KV cache", "activations", "head"} <= {*names_on_bars, *names_below}
-        assert "activations" in names_on_bars
-        assert "activations" not in names_below
-        assert "head" in names_below
-        assert "7.0" in names_on_bars
-        assert {f"{size} GB GPU" for size in gpu_sizes} <= {*names_on_bars}
+def test_probabilities_are_points_of_the_triangle():
+    assert np.allclose(plots.on_plane(torch.eye(3)), DIRECTIONS)
+    assert np.allclose(plots.on_plane([1 / 3, 1 / 3, 1 / 3]), 0)
+    (_, top), (left, _), (right, _) = DIRECTIONS
+    assert top > 0
+    assert left < 0 < right
 
 
-def test_memory_over_a_step_has_the_peaks_of_its_plans():
-    several = GRPOConfig(beta=0.1, per_device_train_batch_size=64, gradient_accumulation_steps=4)
-    plans = {
-        name: plan_memory(shape_config("qwen2"), several, prompt_length=64, precision=name)
-        for name in ("fp32-master", "bf16")
-    }
-    for ax, memory_plan in zip(plots.memory_over_a_step(plans, gpu_sizes=(8,)).axes, plans.values(), strict=True):
-        assert f"{memory_plan.peak / GIB:.1f}" in texts(ax)
-        assert "8 GB GPU" in texts(ax)
-        tops = [path.get_extents().y1 for patch in ax.collections for path in patch.get_paths()]
-        assert max(tops[:-4]) == pytest.approx(memory_plan.peak / GIB)  # the last four are the lines between phases
+def test_arrows_and_corners_have_their_names_beside_them():
+    _, (left, right) = plt.subplots(1, 2)
+    plots.plane_arrows(left, torch.eye(3), "ABC", color="grey")
+    plots.triangle(right, ("A: 2", "B: 1", "C: 0"))
+    for ax, names in ((left, ["A", "B", "C"]), (right, ["A: 2", "B: 1", "C: 0"])):
+        assert [text.get_text() for text in ax.texts] == names
+        for text, corner in zip(ax.texts, DIRECTIONS, strict=True):
+            assert np.dot(text.get_position(), corner) > np.dot(corner, corner)  # the text is beyond the corner

@@ -11,7 +11,7 @@ import pytest
 from grpo_lab.base.catalogues import FIGURES, PO, SLOT, confirmed_messages
 from grpo_lab.teaching import plots
 from grpo_lab.teaching.messages import message_and_numbers
-from grpo_lab.teaching.plots import labels, style
+from grpo_lab.teaching.plots import style
 
 plt = pytest.importorskip("matplotlib.pyplot")
 pytest.importorskip("babel")
@@ -23,7 +23,7 @@ NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 def catalogue(monkeypatch) -> dict[str, str]:
     """Use a small catalogue instead of the file."""
     entries = {"step": "步数", "{0} of {1}:\nright": "{1} 个中 {0} 个\n正确", "seed 0": "种子零", "right": "正确"}
-    monkeypatch.setattr(labels, "label_translations", lambda target_language: entries)
+    monkeypatch.setattr(style, "label_translations", lambda target_language: entries)
     return entries
 
 
@@ -37,7 +37,7 @@ def test_numbers_are_kept_and_may_change_their_order(catalogue):
         "DAPO": "DAPO",
         "": "",
     }.items():
-        assert labels.translate_label(text, CHINESE) == expected
+        assert style.translate_label(text, CHINESE) == expected
 
 
 def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogue):
@@ -46,13 +46,13 @@ def test_titles_axes_ticks_legends_and_texts_of_a_figure_are_translated(catalogu
     left.set_yticks([0, 1], ["right", "DAPO"])
     right.bar(["right", "2"], [1, 2]), right.text(0, 0, "15 of 24:\nright")
     png = style.png(fig)
-    assert set(labels.figure_labels(fig)) == {"step", "right", "DAPO", "15 of 24:\nright"}
-    labels.translate_labels(fig, CHINESE)
+    assert set(style.figure_labels(fig)) == {"step", "right", "DAPO", "15 of 24:\nright"}
+    style.translate_labels(fig, CHINESE)
     with warnings.catch_warnings(record=True) as missing:
         warnings.simplefilter("always")
         new_png = style.png(fig)
     assert not [str(warning.message) for warning in missing if "Glyph" in str(warning.message)]
-    assert set(labels.figure_labels(fig)) == {"DAPO"}
+    assert set(style.figure_labels(fig)) == {"DAPO"}
     assert png != new_png
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["正确", "2"]
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["正确", "DAPO"]
@@ -91,7 +91,7 @@ def test_the_font_has_each_sign_of_the_catalogue_and_numbers_are_kept():
 
 def test_each_label_of_the_built_lessons_is_in_the_catalogue():
     """A build stores the labels with each figure. Names such as DAPO are in the catalogue, with the same text."""
-    known = labels.label_translations(CHINESE)
+    known = style.label_translations(CHINESE)
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", ())]
@@ -101,6 +101,6 @@ def test_each_label_of_the_built_lessons_is_in_the_catalogue():
 
 
 def test_stages_of_the_loop_diagram_have_chinese_names():
-    fig = plots.diagrams.loop._row(("reward",), ("prompts",))
-    labels.translate_labels(fig, CHINESE)
-    assert not labels.figure_labels(fig), "all seven stages have a Chinese name"
+    fig = plots.diagrams._row(("reward",), ("prompts",))
+    style.translate_labels(fig, CHINESE)
+    assert not style.figure_labels(fig), "all seven stages have a Chinese name"

@@ -3,6 +3,7 @@
 import functools
 import re
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 from grpo_lab.rewards import last_number_reward
 from grpo_lab.rewards import math_reward as reward_in_3_seconds
-from grpo_lab.rewards.mathematics.equality import decide_without_library
-from grpo_lab.rewards.mathematics.extraction import extract_boxed, extract_final_answer
-from grpo_lab.rewards.mathematics.notation import normalise_notation
-from grpo_lab.rewards.mathematics.quantities import parse_quantity
+from grpo_lab.rewards.quantities import normalise_notation, parse_quantity
+from grpo_lab.rewards.text import extract_boxed, extract_final_answer
+from grpo_lab.rewards.verifiers import decide_without_library, gym_reward
+from grpo_lab.tasks.gym import make_generator
 from tests.support.agreement import many_examples
 
 # A comparison takes a millisecond, but much longer on a busy machine: hence the long time limits.
@@ -153,3 +154,39 @@ def test_math_reward_refuses_towers_and_huge_answers_at_once():
     for text in [*towers, *huge]:
         assert decide_without_library("4", text) == decide_without_library("x=4", text) == "different"
     assert all(decide_without_library("x+1", text).submitted == extract_boxed(text) == "" for text in huge)
+
+
+if find_spec("reasoning_gym") is None:  # not imported here, since each process that collects tests would take 2 s
+    pytest.skip("reasoning-gym is not installed", allow_module_level=True)
+
+
+def test_gym_verifier_scores_the_answer_block_or_text_after_thinking():
+    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
+    texts = ["1 + 1", "", "no", problems[0]["answer"], "7 * (", "x" * 500]
+    expected = [problems.score_answer(text, problems[0]) for text in texts]
+    assert set(expected) == {0.01, 0.05, 1.0}
+    origins = [{"index": 0, "options": options, "generator": name}] * len(texts)
+    forms = "<think>1 + 1</think><answer>{}</answer>", "{}", "<think>hm</think>\n{}\n", "So:\nthe **answer** is: {}"
+    for form in forms:
+        assert gym_reward([form.format(text) for text in texts], origins) == expected
+    assert gym_reward([[{"role": "assistant", "content": f"<answer>{texts[3]}</answer>, then"}]], origins[:1]) == [1.0]
+
+
+def test_gym_verifier_gives_0_to_a_harmful_answer(tmp_path):
+    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
+    file = tmp_path / "made"
+    answers = [f"open({str(file)!r}, 'w')", f"__import__('os').mkdir({str(file)!r})", problems[0]["answer"]]
+    scores = gym_reward(answers, [{"generator": name, "options": options, "index": 0}] * 3)
+    assert max(scores[:2]) < 0.05
+    assert scores[2] == 1.0
+    assert not file.exists()
+
+
+@pytest.mark.slow
+def test_gym_verifier_gives_0_to_an_endless_answer():
+    name, options, problems = make_generator("countdown:min_numbers=2,max_numbers=2")
+    origin = {"generator": name, "options": options, "index": 0}
+    with pytest.warns(RuntimeWarning, match=r"gym_reward: 2 of 3 answers were not scored within 1 s .*'9\*\*9"):
+        scores = gym_reward(["9**9**9**9", "9**9**9**9", problems[0]["answer"]], [origin] * 3, time_limit=1.0)
+    assert max(scores[:2]) < 0.05
+    assert scores[2] == 1.0

@@ -1,17 +1,83 @@
-"""Diagrams of a policy: the tree of its completions, a group of responses, and a tree of guesses."""
+"""Diagrams of the loop of GRPO and of policies: the tree of their completions, a group, and policies over three words.
 
-from collections.abc import Mapping, Sequence
+Policies over three words are drawn as a plane for changes of their logits, and as a triangle for their probabilities.
+The three numbers of a score function add up to zero, and so do those of a mean of scores. So all these vectors lie in
+one plane. In the figures A is at the top, B on the left and C on the right.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from grpo_lab.teaching.plots.intervals import as_array
-from grpo_lab.teaching.plots.style import CENTRED, OKABE_ITO, without_grid
+from grpo_lab.base.checks import check_choice
+from grpo_lab.teaching.plots.curves import as_array
+from grpo_lab.teaching.plots.style import CENTRED, GREY, OKABE_ITO, arrow, finish, without_grid
 
+STAGES = ("prompts", "group", "reward", "advantage", "log-probs", "objective", "step")
+PALE = "#F0F0F0"
+BOX_DISTANCE, BOX_WIDTH, BOX_HEIGHT = 1.6, 1.36, 0.84  # the distance is from centre to centre
 THINNEST, THICKEST = 0.4, 5.0  # line widths of edges with probability 0 and 1, in points
 TEXT_BACKGROUND = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}  # hides a line behind the text
 MIN_FLOW = 0.002  # smallest fraction of the flow out of a turn for which a line is drawn
 NODE = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "grey", "linewidth": 0.6}
+# The directions of the words A, B and C in the plane; also the corners of the triangle.
+DIRECTIONS = np.array([[0, 2 / 6**0.5], [-(0.5**0.5), -1 / 6**0.5], [0.5**0.5, -1 / 6**0.5]])
+
+
+def loop_diagram(here: str | Iterable[str] = (), met: Iterable[str] = STAGES, *, caption: str | None = None) -> None:
+    """Show the loop of GRPO with the stages of a lesson marked.
+
+    Args:
+        here: One or several of the `STAGES` that the lesson is about; they are coloured.
+        met: The stages of earlier lessons. All other stages are pale and dashed.
+        caption: The caption of the figure; None for the usual sentence, "You are here: ...".
+    """
+    here, met = ((stages,) if isinstance(stages, str) else tuple(stages) for stages in (here, met))
+    for stage in here + met:
+        check_choice("stage", stage, STAGES)
+    alt = f"The loop of GRPO, a row of seven boxes: {', '.join(STAGES)}; an arrow leads from the last back to the first"
+    usual = "The loop of GRPO. The policy that a step leaves behind writes the next answers."
+    if here:
+        alt += f"; coloured: {', '.join(here)}"
+        usual = f"You are here: {', '.join(here)}."
+        if later := [stage for stage in STAGES if stage not in here + met]:
+            alt += f"; still to come, dashed: {', '.join(later)}"
+            usual += " The dashed boxes come later."
+    finish(_row(here, met), caption=caption or usual, alt=alt)
+
+
+def _row(current: tuple[str, ...], met: tuple[str, ...]):
+    """Make the figure: a row of boxes, and an arrow from the last one back to the first."""
+    import matplotlib.pyplot as plt
+
+    last, floor = BOX_DISTANCE * (len(STAGES) - 1), -0.75
+    # The style sets this layout, too, but may not be in use yet.
+    fig, ax = plt.subplots(figsize=(7.2, 0.95), layout="constrained")
+    ax.set(xlim=(-0.85, last + 0.85), ylim=(-0.95, 0.75))
+    ax.axis("off")
+    for index, stage in enumerate(STAGES):
+        _box(ax, BOX_DISTANCE * index, stage, stage in current, stage in met)
+        if index:
+            arrow(ax, (BOX_DISTANCE * (index - 1) + BOX_WIDTH / 2, 0.0), (BOX_DISTANCE * index - BOX_WIDTH / 2, 0.0))
+    # The arrow from the step back to the prompts: down, to the left below the boxes, and up.
+    ax.plot([last, last, 0], [-BOX_HEIGHT / 2, floor, floor], color=GREY, linewidth=1.2, linestyle="-")
+    arrow(ax, (0, floor), (0, -BOX_HEIGHT / 2))
+    return fig
+
+
+def _box(ax, x: float, stage: str, is_current: bool, is_met: bool) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    look: dict[str, Any] = {"facecolor": PALE, "edgecolor": GREY, "linewidth": 0.8}
+    if is_current:
+        look = {"facecolor": "#D9ECF7", "edgecolor": OKABE_ITO["blue"], "linewidth": 1.6}
+    elif not is_met:
+        look |= {"facecolor": "none", "linestyle": (0, (3, 2))}
+    rounded = "round,pad=0,rounding_size=0.12"
+    ax.add_patch(FancyBboxPatch((x - BOX_WIDTH / 2, -BOX_HEIGHT / 2), BOX_WIDTH, BOX_HEIGHT, boxstyle=rounded, **look))
+    text_look = {"weight": "bold" if is_current else "normal", "color": "black" if is_current or is_met else GREY}
+    ax.text(x, 0, stage, **CENTRED, fontsize=9, **text_look)
 
 
 def prefix_tree(sequences, token_probabilities, leaf_labels: Sequence[str], mark: Mapping[int, str]):
@@ -144,3 +210,48 @@ def _heights(sequences: np.ndarray) -> dict[tuple[int, ...], float]:
         for t in range(T + 1):
             leaf_heights.setdefault(tuple(sequence[:t]), []).append(N - 1 - row)
     return {prefix: sum(heights) / len(heights) for prefix, heights in leaf_heights.items()}
+
+
+def on_plane(vectors) -> np.ndarray:
+    """Project vectors of three numbers onto the plane in which the numbers add up to zero.
+
+    Args:
+        vectors: The vectors, shape (..., 3). Probabilities become points of the triangle.
+
+    Returns:
+        The coordinates in the plane, to the right and up, shape (..., 2).
+    """
+    return as_array(vectors) @ DIRECTIONS
+
+
+def plane_arrows(ax, vectors, names: Sequence[str], **look) -> None:
+    """Draw vectors of three numbers as arrows from the origin of the plane, each with its name beyond its tip.
+
+    Args:
+        ax: The matplotlib axes. Their frame and ticks are removed.
+        vectors: The vectors, shape (N, 3); the three numbers of each add up to zero.
+        names: The N texts beyond the tips.
+        look: Settings of the arrows, as in `Axes.quiver`.
+    """
+    tips = on_plane(vectors)
+    start = np.zeros(len(tips))
+    look = {"width": 0.009, "color": "black"} | look
+    ax.quiver(start, start, *tips.T, angles="xy", scale_units="xy", scale=1, **look)
+    for name, tip in zip(names, tips, strict=True):
+        ax.text(*(1.17 * tip), name, **CENTRED)
+    ax.set(xticks=[], yticks=[], aspect="equal")
+    ax.spines[:].set_visible(False)
+
+
+def triangle(ax, names: Sequence[str]) -> None:
+    """Draw the triangle of all policies over three words: the more probable a word, the nearer its corner.
+
+    Args:
+        ax: The matplotlib axes. Their frame and ticks are removed.
+        names: The texts at the upper, the left and the right corner.
+    """
+    ax.fill(*DIRECTIONS.T, facecolor="#EEF3F7", edgecolor=GREY, linewidth=0.8)
+    for name, (x, y) in zip(names, DIRECTIONS, strict=True):
+        ax.text(x, y + (0.16 if y > 0 else -0.16), name, **CENTRED)
+    ax.set(xlim=(-0.95, 0.95), ylim=(-0.72, 1.14), aspect="equal")
+    ax.axis("off")

@@ -1,18 +1,24 @@
-r"""Mathematical equality: 0.5 = 1/2 = \frac{1}{2}, decided as a teacher would, within a time limit.
+r"""Rewards by the verifiers of two libraries: Math-Verify for mathematical equality, and those of reasoning-gym.
 
-Numbers are compared here, exactly. Expressions, sets and inequalities are compared by Math-Verify, in a process of its
-own.
+`math_reward` decides 0.5 = 1/2 = \frac{1}{2} as a teacher would. Numbers are compared here, exactly; expressions, sets
+and inequalities by Math-Verify. Both libraries run in a process of their own, within a time limit.
 """
 
 import re
 import warnings
 from typing import Any, Literal, NamedTuple
 
-from grpo_lab.rewards.argument_checks import check_number_setting, expected_texts
-from grpo_lab.rewards.mathematics.extraction import extract_boxed, extract_final_answer
-from grpo_lab.rewards.mathematics.notation import normalise_notation
-from grpo_lab.rewards.mathematics.quantities import parse_quantity
-from grpo_lab.rewards.text import MAX_ANSWER_LENGTH, completion_text, loose_text
+from grpo_lab.rewards.functions import check_number_setting, expected_texts
+from grpo_lab.rewards.quantities import normalise_notation, parse_quantity
+from grpo_lab.rewards.text import (
+    MAX_ANSWER_LENGTH,
+    after_thinking,
+    completion_text,
+    extract_answer,
+    extract_boxed,
+    extract_final_answer,
+    loose_text,
+)
 from grpo_lab.rewards.verifier_process import VERIFIER_PROCESS
 
 # The name on the left of an equation: x, x_1, AB, S_{ABC}, P(A), 总价, or nothing.
@@ -25,6 +31,7 @@ _NUMBER_WITH_LETTER = re.compile(r".*[0-9)}][a-zA-Z]")
 _WORDS = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]+)*|[\u4e00-\u9fff]+|[0-9]{1,2}(?::[0-9]{2}){1,2}")
 
 Verdict = Literal["equal", "different", "unreadable", "timeout"]  # "unreadable" if the expected text is no mathematics
+_STATED_ANSWER = re.compile(r"\banswer\b[*_]*(?:\s+is\b|\s*[:=])[\s:*_$]*([^\n]+)", re.IGNORECASE)
 
 
 class ExpressionPair(NamedTuple):
@@ -168,3 +175,46 @@ def _name_and_value(text: str) -> tuple[str, str]:
     if len(values) == 1 and _NAME.fullmatch(name):
         return re.sub(r"[\s{}]", "", name), values[0]
     return "", text
+
+
+def gym_reward(
+    completions: Any, gym: Any, time_limit: float = 3.0, batch_time_limit: float = 30.0, **kwargs: Any
+) -> list[float]:
+    """Return the score that the verifier of reasoning-gym gives each answer, from 0 to 1.
+
+    Some verifiers give partial credit to an answer that is nearly right or well-formed. The answer is the text of the
+    last answer block. Without a block, it is the rest of the line after the last "answer is" or "answer:", or else the
+    whole text after the thinking. So a model that was never trained on answer tags can earn rewards from the start.
+
+    Args:
+        completions: Strings or lists of chat messages.
+        gym: The problem of each completion: a dict with "generator", "options" and "index", as in the rows of
+            `grpo_lab.tasks.gym.gym_problems`.
+        time_limit: The seconds that a verifier may take for one answer, since some verifiers evaluate the answer as
+            Python. An answer that takes longer earns 0, and a warning counts it.
+        batch_time_limit: The seconds for all answers together. Answers that are left then also earn 0.
+        kwargs: Other columns, unused.
+    """
+    check_number_setting("gym_reward: time_limit", time_limit)
+    check_number_setting("gym_reward: batch_time_limit", batch_time_limit)
+    calls = [
+        (entry["generator"], entry["options"], entry["index"], _read_answer(completion_text(y)))
+        for y, entry in zip(completions, gym, strict=True)
+    ]
+    scores = VERIFIER_PROCESS.run_batch("score", list(dict.fromkeys(calls)), time_limit, batch_time_limit)
+    if late_answers := [call[-1] for call in calls if scores[call] is None]:
+        summary = f"gym_reward: {len(late_answers)} of {len(calls)} answers were not scored"
+        limits = f"{time_limit:g} s each and {batch_time_limit:g} s together"
+        message = f"{summary} within {limits}, and earn 0; first: {late_answers[0][:80]!r}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return [scores[call] or 0.0 for call in calls]
+
+
+def _read_answer(text: str) -> str:
+    """Return the answer in a completion, as the docstring of `gym_reward` describes."""
+    reply = after_thinking(text).strip()
+    if "</answer>" in reply:
+        return extract_answer(reply) or ""
+    stated_answers = _STATED_ANSWER.findall(reply)
+    last_stated = stated_answers[-1].rstrip(" .*_$") if stated_answers else ""
+    return last_stated or reply

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from grpo_lab.teaching import plots
+from grpo_lab.toys.worlds.comparison import token_weights
 
 
 def words(markup: str) -> list[str]:
@@ -30,3 +31,15 @@ def test_token_heat_tells_the_sign_without_colour_where_there_is_one():
     for values in ([1.0], [[1.0, 2.0]], [1.0, float("nan")]):
         with pytest.raises(ValueError, match="values h"):
             plots.token_heat(["a", "b"], values)
+
+
+def test_the_weight_of_each_row_is_written_and_padding_is_crossed_out():
+    mask = torch.arange(4) < torch.tensor([[2], [4]])
+    weights = {name: token_weights(mask, name, 4) for name in ("grpo", "dr_grpo")}
+    fig = plots.ragged_batch(weights, mask, ["short", "long"])
+    for ax, (name, weight) in zip(fig.axes, weights.items(), strict=True):
+        assert ax.get_title() == name
+        assert [text.get_text() for text in ax.texts] == [f"{value:.3f}" for value in weight[:, 0].tolist()]
+        assert len(ax.patches) == 6
+        assert len(ax.lines[0].get_xdata()) == 2
+    assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["short", "long"]
