@@ -13,8 +13,8 @@ import yaml
 
 from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError
+from grpo_lab.base.commands import as_option_text
 from grpo_lab.base.option import OptionSpec, typed_option, union_members
-from grpo_lab.base.parser import as_option_text
 from grpo_lab.config.settings import SETTINGS
 
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "NAME", Path: "FILE"}
