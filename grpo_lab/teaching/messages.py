@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_lab.base.catalogues import SLOT
+from grpo_lab.base.language import SLOT
 
 NUMBER = re.compile(r"(?<![\w.])[+−±-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?%?(?![A-Za-z]*\d)")
 WORD = re.compile(r"[A-Za-z]{2,}")

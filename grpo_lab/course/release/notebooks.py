@@ -13,9 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_lab.base.catalogues import page_in_language
 from grpo_lab.base.files import write_atomically
-from grpo_lab.base.language import counted
+from grpo_lab.base.language import counted, page_in_language
 from grpo_lab.base.lesson_files import FOLDER
 from grpo_lab.course.assignments import ASSIGNMENTS, Assignment, find_assignment
 from grpo_lab.course.exercise import Exercise

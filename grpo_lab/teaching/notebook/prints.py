@@ -10,8 +10,7 @@ import io
 import re
 import unicodedata
 
-from grpo_lab.base.catalogues import PRINTS, display_catalogue
-from grpo_lab.base.language import language
+from grpo_lab.base.language import PRINTS, display_catalogue, language
 from grpo_lab.teaching.messages import WORD, message_and_numbers, translate_message
 
 GAP = re.compile(r"( {2,}|^ +)")  # spaces between the cells of a line, and before the first cell

@@ -6,7 +6,7 @@ file, such as the name of a loss, is not translated.
 
 import re
 
-from grpo_lab.base.catalogues import FIGURES, display_catalogue
+from grpo_lab.base.language import FIGURES, display_catalogue
 from grpo_lab.teaching.messages import WORD, translate_message
 
 NO_WORDS = re.compile(r"\$[^$]*\$|<answer>.*|<think>.*")  # formulas, and completions of a model
