@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.base.files import SETTINGS_FILE
 from grpo_lab.base.option import NamedCode, default_values, option, option_specs
 from grpo_lab.config.lora import LORA_OPTIONS
 from grpo_lab.task_spec import TASK_OPTIONS

@@ -12,8 +12,7 @@ from typing import Any
 
 from grpo_lab.base import Parser, command, shell_line, writable_file
 from grpo_lab.base.checks import check_at_least
-from grpo_lab.base.files import write_atomically
-from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.base.files import SETTINGS_FILE, write_atomically
 from grpo_lab.base.option import check_value
 from grpo_lab.command_options import EVALUATE_OPTION_DEFAULTS, TOOL_OPTIONS
 from grpo_lab.config import SETTINGS, GRPOConfig

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from grpo_lab.base.checks import InputError, combine_errors
-from grpo_lab.base.names import TRAINER_ARGUMENTS
+from grpo_lab.base.user_code import TRAINER_ARGUMENTS
 from grpo_lab.rewards.argument_checks import expected_texts
 from grpo_lab.rewards.named import NAMED_REWARDS, REWARD_FUNCTIONS, find_rewards, short_name
 from grpo_lab.sandbox.python import check_sandbox

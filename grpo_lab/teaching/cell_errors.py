@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_lab.base.cell_code import parse_cell
 from grpo_lab.base.language import _, fill
+from grpo_lab.base.user_code import parse_cell
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _NEW_SCOPES = (*_DEFINITIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

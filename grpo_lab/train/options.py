@@ -5,7 +5,7 @@ from pathlib import Path
 
 from grpo_lab.base import Parser, writable_folder
 from grpo_lab.base.checks import InputError, InputFileError
-from grpo_lab.base.names import SETTINGS_FILE
+from grpo_lab.base.files import SETTINGS_FILE
 from grpo_lab.command_options import COMMAND_OPTIONS, STEP_SETTING_OF_OPTION, TRL
 from grpo_lab.config import MAY_CHANGE_ON_RESUME, SETTINGS
 from grpo_lab.config.arguments import add_options, option_actions, option_words, read_settings

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError
-from grpo_lab.base.random_state import restored_random_state
+from grpo_lab.base.process_state import restored_random_state
 from grpo_lab.config import GRPOConfig
 from grpo_lab.config.precision import autocast
 from grpo_lab.config.sampling_params import SamplingParams

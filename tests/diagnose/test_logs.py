@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from grpo_lab.base.names import METRICS_FILE, SETTINGS_FILE
+from grpo_lab.base.files import METRICS_FILE, SETTINGS_FILE
 from grpo_lab.diagnose.logs import Log, read_log
 
 ROWS = [{"step": step, "reward": step / 4, "entropy": 1.0, "eval/reward": 0.5 * step} for step in (1, 2, 3)]

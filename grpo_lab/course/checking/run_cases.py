@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from grpo_lab.base.checks import check_choice
-from grpo_lab.base.random_state import SEED_STRIDE
+from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.course.checking.compare import equal_data
 from grpo_lab.course.checking.guard import guarded
 from grpo_lab.course.checking.outcome import Outcome

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from grpo_lab.base.cell_code import functions_of_cell
+from grpo_lab.base.user_code import functions_of_cell
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grpo_lab.base.names import FRAC_LOGP_DIFFERENCE, FRAC_TRAINED_REPLIES, LOGP_DIFFERENCE_MAX
+from grpo_lab.base.files import FRAC_LOGP_DIFFERENCE, FRAC_TRAINED_REPLIES, LOGP_DIFFERENCE_MAX
 from grpo_lab.diagnose.conditions.evidence import (
     CLIP_RATIO,
     LOGP_DIFFERENCE_MEAN,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grpo_lab.base.names import LOGP_DIFFERENCE_MAX
+from grpo_lab.base.files import LOGP_DIFFERENCE_MAX
 from grpo_lab.diagnose.conditions.evidence import (
     GRAD_NORM,
     LOGP_DIFFERENCE_MEAN,

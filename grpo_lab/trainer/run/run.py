@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerState
 
 from grpo_lab.base.checks import InputError, RunError
-from grpo_lab.base.random_state import SEED_STRIDE
+from grpo_lab.base.process_state import SEED_STRIDE
 from grpo_lab.config import GRPOConfig, schedules
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.models import pick_device
