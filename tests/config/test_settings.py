@@ -14,7 +14,7 @@ from grpo_lab.config import SETTINGS, GRPOConfig
 from grpo_lab.config.arguments import add_options
 from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.config.precision import PRECISIONS
-from grpo_lab.config.sampling_params import SamplingParams
+from grpo_lab.config.settings import SamplingParams
 from grpo_lab.objective import LOSSES, LossSettings, policy_loss
 from grpo_lab.train.trl.table import TRL_SETTINGS
 from tests.parity.engines import IN_TRL
