@@ -16,7 +16,7 @@ import torch
 from grpo_lab.base.checks import InputError, check_choice
 from grpo_lab.config.defaults import is_tiny
 
-ATTRIBUTE = "grpo_lab_origin"
+_ORIGIN_ATTRIBUTE = "grpo_lab_origin"
 
 
 @dataclass(frozen=True)
@@ -186,9 +186,9 @@ class Origin:
 
 def origin_of(model: Any) -> Origin:
     """Return the origin of a model; all its fields are None for a model that `load_policy` has not loaded."""
-    return getattr(model, ATTRIBUTE, Origin())
+    return getattr(model, _ORIGIN_ATTRIBUTE, Origin())
 
 
 def set_origin(model: Any, **changes: str | None) -> None:
     """Change fields of the origin of a model, given as keyword arguments; the other fields stay."""
-    setattr(model, ATTRIBUTE, replace(origin_of(model), **changes))
+    setattr(model, _ORIGIN_ATTRIBUTE, replace(origin_of(model), **changes))
