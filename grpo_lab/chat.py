@@ -17,7 +17,7 @@ import torch
 
 from grpo_lab.base import Parser, command
 from grpo_lab.base.checks import InputError, check_at_least, check_finite
-from grpo_lab.config.arguments import add_options
+from grpo_lab.command_options import add_options
 from grpo_lab.config.defaults import is_tiny
 from grpo_lab.config.settings import SamplingParams
 from grpo_lab.task_spec import TaskSpec, make_task_spec

@@ -1,9 +1,8 @@
 """Options: fields of a dataclass, each declared with its default, its help, its values and when it is read.
 
 An option of a command becomes one word of its command line, such as `--beta`, by `add_options` in
-`config/arguments.py`. A *setting* is an option that is also a field of `GRPOConfig`: those of losses are declared in
-`objective/losses.py`, all others in `config/settings.py`. The options that are not settings are collected in
-`command_options.py`.
+`command_options.py`, which also collects the options that are not settings. A *setting* is an option that is also a
+field of `GRPOConfig`: those of losses are declared in `objective/losses.py`, all others in `config/settings.py`.
 """
 
 import math
@@ -21,7 +20,7 @@ TYPES_WITHOUT_NAMES = (int, float, bool, list[int], list[float], types.NoneType)
 
 
 class NamedCode(Enum):
-    """The kind of code that the value of an option can name, by which `file_trust` judges a file."""
+    """The kind of code that the value of an option can name, by which a file of options is judged."""
 
     NOTHING = "no code: a file may hold any value"
     TASK = "a task or a data set"

@@ -10,8 +10,8 @@ import torch
 from grpo_lab.base import Parser
 from grpo_lab.base.checks import InputError, InputTypeError
 from grpo_lab.base.option import check_type, option_specs
+from grpo_lab.command_options import add_options
 from grpo_lab.config import SETTINGS, GRPOConfig
-from grpo_lab.config.arguments import add_options
 from grpo_lab.config.defaults import SIZE_DEPENDENT_SETTINGS
 from grpo_lab.config.precision import PRECISIONS
 from grpo_lab.config.settings import SamplingParams
