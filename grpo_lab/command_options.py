@@ -29,7 +29,6 @@ from grpo_lab.base.option import (
     default_values,
     option,
     option_specs,
-    typed_option,
     union_members,
 )
 from grpo_lab.config import SETTINGS
@@ -211,7 +210,8 @@ def _help_text(spec: OptionSpec) -> str:
     if spec.choices:
         clauses.append(f"one of {', '.join(spec.choices)}")
     if spec.read_if:
-        clauses.append(f"read with {' or '.join(typed_option(*condition) for condition in spec.read_if.items())}")
+        conditions = [f"--{name}" if value is True else f"--{name} {value}" for name, value in spec.read_if.items()]
+        clauses.append(f"read with {' or '.join(conditions)}")
     default = spec.default_text or as_option_text(spec.default)
     return f"{'; '.join(clauses)} (default: {default})".replace("%", "%%")
 

@@ -202,26 +202,16 @@ def _translated_list(value: str, target: str) -> str:
     return as_a_whole if as_a_whole != value or value == ", ".join(items) else "、".join(items)
 
 
-class MessagePattern(NamedTuple):
-    """A pattern that finds a message in a text with its values in it, at the beginning of the text.
-
-    pattern: The pattern, which has a group such as `_0` for the value at the place {0}.
-    translation: The translation of the message, with the same places.
-    """
-
-    pattern: re.Pattern
-    translation: str
-
-
 class Catalogue(NamedTuple):
     """The confirmed translations into one language, except for those in `FIGURES` and `PRINTS`.
 
     translations: The translation of each message, by its English.
-    patterns: The patterns of messages with values; those of longer messages, which are more specific, come first.
+    patterns: A pattern of each message with values, which has a group such as `_0` for the value at the place {0}, and
+        the translation with the same places. Those of longer messages, which are more specific, come first.
     """
 
     translations: dict[str, str]
-    patterns: list[MessagePattern]
+    patterns: list[tuple[re.Pattern, str]]
 
 
 @cache
@@ -241,9 +231,7 @@ def catalogue(target: str) -> Catalogue:
     slots = {text: SLOT.findall(text) for text in translations if text not in filled}
     with_slots = [text for text, names in slots.items() if names and len(names) == len(set(names))]
     longest_first = sorted(with_slots, key=len, reverse=True)
-    return Catalogue(
-        translations, [MessagePattern(_message_pattern(text), translations[text]) for text in longest_first]
-    )
+    return Catalogue(translations, [(_message_pattern(text), translations[text]) for text in longest_first])
 
 
 def _message_pattern(text: str) -> re.Pattern:

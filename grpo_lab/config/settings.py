@@ -173,20 +173,15 @@ class Schedule(NamedTuple):
     Args:
         share_of_peak: Function that returns the learning rate as a share of the peak. Its argument is the progress
             after the warm-up, from 0 to 1.
-        has_warmup: Whether the learning rate rises to its peak in the first steps.
+        reads: The names of the settings that the schedule reads. Without "warmup_steps" it has no warm-up.
     """
 
     share_of_peak: Callable[[float], float]
-    has_warmup: bool = True
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The names of the settings that the schedule reads."""
-        return ("warmup_steps",) if self.has_warmup else ()
+    reads: tuple[str, ...] = ("warmup_steps",)
 
 
 SCHEDULES = {
-    "constant": Schedule(lambda progress: 1.0, has_warmup=False),
+    "constant": Schedule(lambda progress: 1.0, reads=()),
     "constant_with_warmup": Schedule(lambda progress: 1.0),
     "linear": Schedule(lambda progress: 1 - progress),
     "cosine": Schedule(lambda progress: (1 + math.cos(math.pi * progress)) / 2),
@@ -207,7 +202,7 @@ def learning_rate(step: int, peak: float, warmup_steps: int, max_steps: int, sch
     """
     check_choice("scheduler_type", scheduler_type, SCHEDULES)
     schedule = SCHEDULES[scheduler_type]
-    if step < warmup_steps and schedule.has_warmup:
+    if "warmup_steps" in schedule.reads and step < warmup_steps:
         return peak * (step + 1) / warmup_steps  # [warmup]
     progress = (step - warmup_steps) / max(max_steps - warmup_steps, 1)
     return peak * schedule.share_of_peak(progress)
