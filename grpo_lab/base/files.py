@@ -1,4 +1,4 @@
-"""Files of the lessons, of a run and of ModelScope: their names and folders, and how they are written.
+"""Files of a run, of the lessons and of ModelScope: how they are written, and their names and folders.
 
 `setup.py` runs this module as a file, and `diagnose` uses it without importing torch.
 """
@@ -20,41 +20,6 @@ FRAC_TRAINED_REPLIES = "tools/frac_trained"  # share of the environments' tokens
 LESSON_PATTERNS = ("*.ipynb", "assignments/*.ipynb", "images/*", "runs/*.json", "zh/**/*.ipynb")
 PACKAGE = Path(__file__).resolve().parents[1]
 LESSON_FOLDER = PACKAGE / "lessons" if (PACKAGE / "lessons").is_dir() else PACKAGE.parent / "notebooks"
-
-
-def lesson_files(folder: Path = LESSON_FOLDER) -> list[Path]:
-    """Return the paths of all files of the lessons, English and Chinese, relative to the folder."""
-    files = [path for pattern in LESSON_PATTERNS for path in sorted(folder.glob(pattern)) if path.is_file()]
-    return [path.relative_to(folder) for path in files]
-
-
-def modelscope_folder(hub_id: str, kind: str = "models") -> Path | None:
-    """Return the folder of a model or a data set in ModelScope's cache; None if it is not there.
-
-    All layouts of the cache so far are searched: with and without hub/ and models/, with dots as ___, and with
-    owner--name/snapshots/.
-
-    hub_id: The id on the hub, OWNER/NAME.
-    kind: "models" or "datasets".
-    """
-    owner, name = hub_id.lower().split("/")
-    spellings = (f"{owner}/{name.replace('.', '___')}", f"{owner}/{name}", f"{owner}--{name}/snapshots")
-    for parents in (kind, f"hub/{kind}", "hub", ""):
-        base = modelscope_cache() / parents
-        # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
-        folders = {
-            path.relative_to(base).as_posix().lower(): path for path in sorted(base.glob("*/*")) if path.is_dir()
-        }
-        if folder := next((folders[spelling] for spelling in spellings if spelling in folders), None):
-            if folder.name != "snapshots":
-                return folder
-            inside = sorted(path for path in folder.iterdir() if path.is_dir())
-            return next((path for path in inside if path.name in ("master", "main")), next(iter(inside), None))
-    return None
-
-
-def modelscope_cache() -> Path:
-    return Path(os.environ.get("MODELSCOPE_CACHE") or Path.home() / ".cache" / "modelscope").expanduser()
 
 
 def write_atomically(file: Path, text: str, unfinished_folder: Path | None = None) -> None:
@@ -93,3 +58,38 @@ def flush(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def lesson_files(folder: Path = LESSON_FOLDER) -> list[Path]:
+    """Return the paths of all files of the lessons, English and Chinese, relative to the folder."""
+    files = [path for pattern in LESSON_PATTERNS for path in sorted(folder.glob(pattern)) if path.is_file()]
+    return [path.relative_to(folder) for path in files]
+
+
+def modelscope_folder(hub_id: str, kind: str = "models") -> Path | None:
+    """Return the folder of a model or a data set in ModelScope's cache; None if it is not there.
+
+    All layouts of the cache so far are searched: with and without hub/ and models/, with dots as ___, and with
+    owner--name/snapshots/.
+
+    hub_id: The id on the hub, OWNER/NAME.
+    kind: "models" or "datasets".
+    """
+    owner, name = hub_id.lower().split("/")
+    spellings = (f"{owner}/{name.replace('.', '___')}", f"{owner}/{name}", f"{owner}--{name}/snapshots")
+    for parents in (kind, f"hub/{kind}", "hub", ""):
+        base = modelscope_cache() / parents
+        # Case is ignored: the owner is "qwen" in older downloads and "Qwen" in newer ones.
+        folders = {
+            path.relative_to(base).as_posix().lower(): path for path in sorted(base.glob("*/*")) if path.is_dir()
+        }
+        if folder := next((folders[spelling] for spelling in spellings if spelling in folders), None):
+            if folder.name != "snapshots":
+                return folder
+            inside = sorted(path for path in folder.iterdir() if path.is_dir())
+            return next((path for path in inside if path.name in ("master", "main")), next(iter(inside), None))
+    return None
+
+
+def modelscope_cache() -> Path:
+    return Path(os.environ.get("MODELSCOPE_CACHE") or Path.home() / ".cache" / "modelscope").expanduser()
